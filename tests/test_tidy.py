@@ -501,7 +501,6 @@ AHEAD = {
     "penstock.cluster.placement": "the controller follows its plans, and `--dry-run` prints them",
     "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
     "penstock.broker.followed": "a replica that the record does not let lead",
-    "penstock.log.followedjournal": "a follower writes it",
 }
 
 

@@ -1,0 +1,403 @@
+"""Three nodes, a record of who leads and who is a member, links that break, and what must hold.
+
+- *Named*: at each place that a leader counts, the follower's journal amounts to what the leader's
+  did there.
+- *I21*: what was finished when a place was held is not unfinished for any later leader.
+- *I25*: nor is a seek undone that was answered.
+- *I16*: no replica removes what a later leader says is there.
+- *Calm*: when nothing fails any more, a seek is answered and all journals say the same.
+
+Up to all but one of the members' disks may be wiped, links break at any time and some of their
+frames come late, power and processes go, and writes come up short.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.log.fold import Position
+from penstock.replica.journalline import (
+    ALL,
+    AcknowledgePlace,
+    Answer,
+    AskSnapshot,
+    JournalGuards,
+    SendHeld,
+    SendRecord,
+    TellPlace,
+)
+from penstock.sim.journals.node import Broken, Node, Office, Said
+
+NODES = 3
+STEPS = 200
+CALM_STEPS_MAX = 400
+
+
+class Hello(NamedTuple):
+    session: int
+    epoch: int
+
+
+class Frame(NamedTuple):
+    """`said`: what the sender's journal amounted to, for the checker alone."""
+
+    source: int
+    target: int
+    content: Any
+    said: Said
+
+
+class Link(NamedTuple):
+    """Of one office to one node, in one session."""
+
+    leader: int
+    epoch: int
+    node: int
+    session: int
+    to_node: list[Frame]
+    to_leader: list[Frame]
+
+
+class World:
+    def __init__(self, seed: int, guards: JournalGuards = ALL) -> None:
+        self.rng = random.Random(seed)
+        self.guards = guards
+        self.replicas = NODES
+        self.nodes = [Node(number, number + 1, guards) for number in range(NODES)]
+        self.epoch = 0  # the record: this, its leader, and the members by node and replica
+        self.leader = 0
+        self.members = {(node.number, node.replica) for node in self.nodes}
+        self.links: list[Link] = []
+        self.late: list[Frame] = []
+        self.sessions = 0
+        self.sought = 0  # the number of the newest seek
+        self.answered = 0
+        self.finished_held = 0
+        self.books: dict[tuple[int, Position], Said] = {}
+        self.seen: Counter[str] = Counter()
+        self.steps: list[tuple[Callable[[], None], int]] = [
+            (self.deliver, 60), (self.finish, 8), (self.sync, 24), (self.seek, 6),
+            (self.link, 6), (self.move_start, 2), (self.roll, 1), (self.cut, 2),
+            (self.deliver_late, 4), (self.elect, 2), (self.regroup, 2), (self.stop, 2),
+            (self.stop_all, 1), (self.wipe, 1), (self.fail_write, 1), (self.try_again, 3),
+        ]  # fmt: skip
+
+    def play(self) -> None:
+        self.elect()
+        steps, weights = zip(*self.steps, strict=True)
+        for _ in range(STEPS):
+            self.rng.choices(steps, weights)[0]()
+            self.settle()
+        self.calm()
+
+    # --- what leaders do ---
+
+    def office(self) -> tuple[Node, Office] | None:
+        """Of any leader; one that was deposed may not know it yet."""
+        led = [(node, node.office) for node in self.nodes if node.office is not None]
+        return self.rng.choice(led) if led else None
+
+    def write(self, node: Node, office: Office, now: Said, begin: bool = False) -> bool:
+        office.said = now
+        if not office.write(now.groups(), begin):
+            return False
+        self.books[office.epoch, office.line.place] = now
+        return True
+
+    def finish(self) -> None:
+        if found := self.office():
+            node, office = found
+            self.write(node, office, office.said._replace(finished=office.said.finished + 1))
+
+    def seek(self) -> None:
+        if found := self.office():
+            node, office = found
+            self.sought += 1
+            if self.write(node, office, office.said._replace(sought=self.sought)):
+                office.line.when_held(office.line.place, self.sought)
+
+    def move_start(self) -> None:
+        if found := self.office():
+            node, office = found
+            self.write(node, office, office.said._replace(start=office.said.start + 1))
+
+    def roll(self) -> None:
+        if found := self.office():
+            self.write(*found, found[1].said, begin=True)
+
+    def regroup(self) -> None:
+        """The leader in office leaves out a member, or takes in a replica that is level."""
+        node = self.nodes[self.leader]
+        if node.office is None or node.office.epoch != self.epoch:
+            return
+        other = self.rng.choice([other for other in self.nodes if other is not node])
+        entry = (other.number, other.replica)
+        if entry not in self.members:
+            if node.office.line.is_level(*entry):
+                self.members.add(entry)
+                self.seen["grown"] += 1
+        else:
+            gone = {one for one in self.members if one[0] == other.number}
+            self.members -= gone
+            self.seen["shrunk"] += len(gone)
+        node.office.line.needs(self.members)
+
+    def elect(self) -> None:
+        """A member takes office with what its journal says."""
+        able = [node for node in self.nodes if (node.number, node.replica) in self.members]
+        node = self.rng.choice(able)
+        self.epoch += 1
+        self.leader = node.number
+        node.promised = self.epoch
+        self.unlink_all(node)
+        node.open()
+        office = node.office = Office(node, self.epoch, self.guards)
+        office.line.needs(self.members)
+        self.check_election(office.said)
+        self.seen["elected"] += 1
+        for other in self.nodes:
+            if other is not node:
+                self.connect(node, office, other)
+
+    def check_election(self, now: Said) -> None:
+        if now.sought < self.answered:
+            raise Broken(f"I25: seek {self.answered} was answered, the leader knows {now.sought}")
+        if now.finished < self.finished_held:
+            raise Broken(f"I21: {self.finished_held} was held, the leader knows {now.finished}")
+        self.check_starts(now)
+
+    def check_starts(self, now: Said) -> None:
+        removed = max(node.log_start for node in self.nodes)
+        if removed > now.start:
+            raise Broken(f"I16: removed up to {removed}, the leader's log begins at {now.start}")
+
+    # --- links ---
+
+    def link(self) -> None:
+        if found := self.office():
+            node, office = found
+            others = [other for other in self.nodes if other is not node]
+            self.connect(node, office, self.rng.choice(others))
+
+    def connect(self, node: Node, office: Office, other: Node) -> None:
+        for link in [
+            one for one in self.links if {one.leader, one.node} == {node.number, other.number}
+        ]:
+            self.unlink(link)
+        self.sessions += 1
+        link = Link(node.number, office.epoch, other.number, self.sessions, [], [])
+        office.line.linked(other.number, link.session)
+        hello = Hello(link.session, office.epoch)
+        link.to_node.append(Frame(node.number, other.number, hello, office.said))
+        self.links.append(link)
+
+    def cut(self) -> None:
+        if self.links:
+            self.unlink(self.rng.choice(self.links))
+
+    def unlink(self, link: Link) -> None:
+        self.links.remove(link)
+        for frame in (*link.to_node, *link.to_leader):
+            if self.rng.random() < 0.5:
+                self.late.append(frame)
+        office = self.nodes[link.leader].office
+        if office is not None and office.epoch == link.epoch:
+            office.line.unlinked(link.node)
+
+    def unlink_all(self, node: Node) -> None:
+        for link in [one for one in self.links if node.number in (one.leader, one.node)]:
+            self.unlink(link)
+
+    def deliver(self) -> None:
+        queues = [q for link in self.links for q in (link.to_node, link.to_leader) if q]
+        if queues:
+            self.hand_over(self.rng.choice(queues).pop(0))
+
+    def deliver_late(self) -> None:
+        if self.late:
+            self.hand_over(self.late.pop(self.rng.randrange(len(self.late))))
+            self.seen["late"] += 1
+
+    def hand_over(self, frame: Frame) -> None:
+        node = self.nodes[frame.target]
+        content = frame.content
+        if isinstance(content, TellPlace | AskSnapshot | AcknowledgePlace):
+            self.tell_leader(node, frame)
+        elif isinstance(content, Hello):
+            self.greet(node, content)
+        elif node.office is None:
+            follow(node, content)
+        self.settle()
+
+    def greet(self, node: Node, hello: Hello) -> None:
+        if hello.epoch < node.promised or not self.is_up(hello.session):
+            return
+        if node.office is not None:
+            self.leave(node)
+        node.promised = hello.epoch
+        node.follower.hello(hello.session, hello.epoch)
+
+    def leave(self, node: Node) -> None:
+        if node.office is not None:
+            node.office.line.leave()
+            for link in [one for one in self.links if one.leader == node.number]:
+                self.unlink(link)
+            node.open()
+
+    def is_up(self, session: int) -> bool:
+        return any(link.session == session for link in self.links)
+
+    def tell_leader(self, node: Node, frame: Frame) -> None:
+        office, content = node.office, frame.content
+        if office is None or content.epoch != office.epoch:
+            return
+        line, source = office.line, frame.source
+        match content:
+            case TellPlace(session, _, replica, place):
+                line.told(source, session, replica, place)
+            case AskSnapshot(session, _):
+                line.asked(source, session)
+                self.seen["asked"] += 1
+            case AcknowledgePlace(session, _, replica, written, synced):
+                line.acknowledged(source, session, replica, written, synced)
+                if self.is_up(session):
+                    self.check_place(office, written, frame.said)
+
+    def check_place(self, office: Office, written: Position, now: Said) -> None:
+        known = self.books.get((office.epoch, written))
+        if known is not None and known != now:
+            raise Broken(f"at {written} the leader had {known}, the follower has {now}")
+
+    # --- after each event ---
+
+    def settle(self) -> None:
+        """Carries out what the machines want; a leader that must begin does so."""
+        for node in self.nodes:
+            office = node.office
+            if office is not None and office.line.must_begin:
+                self.write(node, office, office.said)
+            for effect in node.take_effects():
+                self.carry_out(node, effect)
+            if office is not None:
+                self.note_held(office)
+        record_leader = self.nodes[self.leader].office
+        if record_leader is not None and record_leader.epoch == self.epoch:
+            self.check_starts(record_leader.said)
+
+    def carry_out(self, node: Node, effect: Any) -> None:
+        match effect:
+            case Answer(token):
+                self.answered = max(self.answered, int(str(token)))
+                self.seen["answered"] += 1
+            case SendRecord() | SendHeld():
+                self.post(node, effect, effect.session, to_node=True)
+            case TellPlace() | AskSnapshot() | AcknowledgePlace():
+                self.post(node, effect, effect.session, to_node=False)
+            case _:
+                raise RuntimeError(f"an effect that the shell does not know: {effect}")
+
+    def post(self, node: Node, content: Any, session: int, to_node: bool) -> None:
+        for link in self.links:
+            if link.session == session:
+                target = link.node if to_node else link.leader
+                frame = Frame(node.number, target, content, node.said)
+                (link.to_node if to_node else link.to_leader).append(frame)
+
+    def note_held(self, office: Office) -> None:
+        known = self.books.get((office.epoch, office.line.held))
+        if known is not None:
+            self.finished_held = max(self.finished_held, known.finished)
+            self.seen["held"] += 1
+
+    # --- what goes wrong ---
+
+    def sync(self) -> None:
+        node = self.rng.choice(self.nodes)
+        node.sync()
+
+    def stop(self) -> None:
+        self.stop_one(self.rng.choice(self.nodes), power=self.rng.random() < 0.5)
+
+    def stop_all(self) -> None:
+        """The power of the whole site."""
+        for node in self.nodes:
+            self.stop_one(node, power=True)
+
+    def stop_one(self, node: Node, power: bool) -> None:
+        if node.office is not None:
+            node.office.line.leave()
+        self.unlink_all(node)
+        node.stop(self.rng, power)
+        self.seen["stopped"] += 1
+
+    def wipe(self) -> None:
+        """One member at least stays sound."""
+        node = self.rng.choice(self.nodes)
+        sound = {(one.number, one.replica) for one in self.nodes if one is not node}
+        if not sound & self.members:
+            return
+        self.unlink_all(node)
+        self.replicas += 1
+        node.wipe(self.replicas)
+        self.seen["wiped"] += 1
+
+    def try_again(self) -> None:
+        """Housekeeping: what the disk refused is asked for again."""
+        self.rng.choice(self.nodes).follower.try_again()
+
+    def fail_write(self) -> None:
+        self.rng.choice(self.nodes).fail_write(self.rng)
+
+    # --- calm ---
+
+    def calm(self) -> None:
+        """Nothing fails any more: what is asked for is done, and all are equal."""
+        self.late.clear()
+        for node in self.nodes:
+            node.disk.faults.clear()
+            self.leave(node)
+        self.elect()
+        node = self.nodes[self.leader]
+        office = node.office
+        if office is None:
+            raise RuntimeError("an election without an office")
+        self.members &= {(one.number, one.replica) for one in self.nodes}
+        office.line.needs(self.members)
+        self.seek_in_calm(office)
+        self.check_calm(node)
+
+    def seek_in_calm(self, office: Office) -> None:
+        self.settle()
+        self.sought += 1
+        now = office.said._replace(sought=self.sought, start=office.said.start + 1)
+        self.write(self.nodes[self.leader], office, now)
+        office.line.when_held(office.line.place, self.sought)
+        for _ in range(CALM_STEPS_MAX):
+            self.settle()
+            for node in self.nodes:
+                node.sync()
+            self.settle()
+            if not any(link.to_node or link.to_leader for link in self.links):
+                return
+            self.deliver()
+        raise Broken("Calm: frames without end")
+
+    def check_calm(self, leader: Node) -> None:
+        if self.answered != self.sought:
+            raise Broken(f"Calm: seek {self.sought} is not answered, {self.answered} was")
+        for node in self.nodes:
+            if (node.place, node.said) != (leader.place, leader.said):
+                raise Broken(f"Calm: node {node.number} has {node.said}, not {leader.said}")
+            if (node.number, node.replica) in self.members and node.log_start != leader.said.start:
+                raise Broken(f"Calm: node {node.number} begins at {node.log_start}")
+
+
+def follow(node: Node, content: SendRecord | SendHeld) -> None:
+    match content:
+        case SendHeld(_, session, epoch, held):
+            node.follower.held(session, epoch, held)
+        case SendRecord(_, session, epoch, place, record, held):
+            node.follower.record(session, epoch, place, record, held)

@@ -1,0 +1,355 @@
+"""Who writes which record of a channel journal, and when the set has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.log.fold import Position, generation_of
+from penstock.replica.effects import Leave, Stop
+from penstock.replica.journalline import (
+    NOTHING,
+    AcknowledgePlace,
+    Answer,
+    AskSnapshot,
+    DropBelow,
+    JournalFollower,
+    JournalLeader,
+    SendHeld,
+    SendRecord,
+    SyncJournal,
+    TakeRecord,
+    TakeSnapshot,
+    TellPlace,
+)
+
+REPLICA = 77
+MEMBERS = {(0, 70), (1, 71), (2, 72)}
+
+
+def at(epoch: int, number: int, sequence: int) -> Position:
+    return Position(generation_of(epoch, number), sequence)
+
+
+def taken(machine: JournalFollower | JournalLeader) -> list[object]:
+    out, machine.out = machine.out, []
+    return out
+
+
+# --- a follower ---
+
+
+HERE = at(6, 0, 3)
+
+
+def follower(place: Position = HERE, start: int = 0) -> JournalFollower:
+    """In session 1 of epoch 6, and all of it is synced."""
+    line = JournalFollower(REPLICA, 5, place, start)
+    line.hello(1, 6)
+    line.synced(place)
+    taken(line)
+    return line
+
+
+def test_a_hello_is_answered_by_the_place_and_what_is_found_is_synced() -> None:
+    line = JournalFollower(REPLICA, 5, at(5, 2, 9), 0)
+    line.hello(1, 6)
+    assert taken(line) == [TellPlace(1, 6, REPLICA, at(5, 2, 9)), SyncJournal()]
+    line.synced(at(5, 2, 9))
+    assert taken(line) == [AcknowledgePlace(1, 6, REPLICA, at(5, 2, 9), at(5, 2, 9))]
+    line.hello(2, 6)
+    assert taken(line)[1] == AcknowledgePlace(2, 6, REPLICA, at(5, 2, 9), at(5, 2, 9))
+
+
+def test_a_hello_of_a_lower_epoch_is_dropped() -> None:
+    line = follower()
+    line.hello(9, 5)
+    assert (taken(line), line.session, line.epoch) == ([], 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "place", "effect"),
+    [
+        (1, 6, at(6, 0, 4), TakeRecord("r")),
+        (1, 6, at(6, 1, 0), TakeSnapshot("r")),
+        (1, 6, at(6, 0, 5), AskSnapshot(1, 6)),  # a gap
+        (1, 6, at(6, 0, 3), AskSnapshot(1, 6)),  # once more
+        (1, 6, at(6, 1, 1), AskSnapshot(1, 6)),  # of a generation whose beginning was missed
+        (1, 6, at(5, 9, 0), AskSnapshot(1, 6)),  # an older snapshot
+        (1, 6, at(6, 0, 0), AskSnapshot(1, 6)),  # this generation's
+        (0, 6, at(6, 0, 4), None),  # of an older session
+        (1, 5, at(6, 0, 4), None),
+        (1, 7, at(7, 0, 0), None),  # a leader that has not said hello
+    ],
+)
+def test_what_a_follower_does_with_a_frame(
+    session: int, epoch: int, place: Position, effect: object
+) -> None:
+    line = follower()
+    line.record(session, epoch, place, "r", NOTHING)
+    assert taken(line) == ([effect] if effect is not None else [])
+
+
+def test_what_is_written_is_acknowledged_and_then_what_is_synced() -> None:
+    line = follower()
+    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
+    taken(line)
+    line.wrote(at(6, 0, 4), 0)
+    written = AcknowledgePlace(1, 6, REPLICA, at(6, 0, 4), at(6, 0, 3))
+    assert taken(line) == [written, SyncJournal()]
+    line.synced(at(6, 0, 4))
+    assert taken(line) == [written._replace(synced=at(6, 0, 4))]
+
+
+def test_a_snapshot_is_asked_for_once_and_nothing_else_is_taken_until_it_comes() -> None:
+    line = follower()
+    for sequence in (5, 6, 4):
+        line.record(1, 6, at(6, 0, sequence), "r", NOTHING)
+    assert taken(line) == [AskSnapshot(1, 6)]
+    line.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
+    assert taken(line) == [TakeSnapshot("snapshot")]
+    line.wrote(at(6, 1, 0), 0)
+    taken(line)
+    line.record(1, 6, at(6, 1, 1), "r", NOTHING)
+    assert taken(line) == [TakeRecord("r")]
+
+
+def test_after_a_failed_write_only_a_snapshot_is_taken() -> None:
+    line = follower()
+    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
+    line.write_failed()
+    taken(line)
+    line.record(1, 6, at(6, 0, 5), "r", NOTHING)
+    assert taken(line) == []  # a full disk does not have the leader write snapshots all the time
+    line.try_again()
+    line.try_again()
+    assert taken(line) == [AskSnapshot(1, 6)]
+    line.record(1, 6, at(6, 1, 0), "snapshot", NOTHING)
+    assert taken(line) == [TakeSnapshot("snapshot")]
+
+
+def test_without_a_failed_write_nothing_is_tried_again() -> None:
+    line = follower()
+    line.try_again()
+    assert taken(line) == []
+
+
+def test_a_failed_sync_ends_the_replica() -> None:
+    line = follower()
+    line.sync_failed()
+    assert taken(line) == [Stop("a sync of the channel journal failed")]
+    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
+    line.held(1, 6, at(6, 0, 4))
+    line.hello(2, 7)
+    assert taken(line) == []
+
+
+# --- a follower, and the start of the log ---
+
+
+def told_start(line: JournalFollower, place: Position, start: int, held: Position) -> None:
+    line.record(1, 6, place, "r", held)
+    line.wrote(place, start)
+    line.synced(place)
+
+
+def drops(line: JournalFollower | JournalLeader) -> list[int]:
+    return [effect.start for effect in taken(line) if isinstance(effect, DropBelow)]
+
+
+def test_segments_go_when_the_set_has_the_start() -> None:
+    line = follower()
+    told_start(line, at(6, 0, 4), 700, NOTHING)
+    assert drops(line) == []
+    line.held(1, 6, at(6, 0, 3))
+    assert drops(line) == []
+    line.held(1, 6, at(6, 0, 4))
+    assert drops(line) == [700]
+    line.held(1, 6, at(6, 0, 4))
+    assert drops(line) == []
+
+
+def test_segments_do_not_go_before_the_start_is_on_this_disk() -> None:
+    line = follower()
+    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
+    line.wrote(at(6, 0, 4), 700)
+    line.held(1, 6, at(6, 0, 4))
+    assert drops(line) == []
+    line.synced(at(6, 0, 4))
+    assert drops(line) == [700]
+
+
+def test_a_start_that_was_not_held_goes_with_its_generation() -> None:
+    line = follower()
+    told_start(line, at(6, 0, 4), 700, NOTHING)
+    told_start(line, at(6, 1, 0), 500, NOTHING)
+    line.held(1, 6, at(6, 1, 0))
+    assert drops(line) == [500]
+
+
+@pytest.mark.parametrize("place", [at(5, 2, 9), NOTHING])
+def test_what_an_earlier_epoch_left_is_not_what_this_leader_calls_held(place: Position) -> None:
+    """The frame that brings the snapshot says what is held before the snapshot is written."""
+    line = follower(place, start=900)
+    line.record(1, 6, at(6, 0, 0), "snapshot", at(6, 0, 0))
+    assert drops(line) == []
+    line.wrote(at(6, 0, 0), 500)
+    line.synced(at(6, 0, 0))
+    assert drops(line) == [500]
+
+
+# --- a leader ---
+
+
+def leader(begun: bool = True) -> JournalLeader:
+    """Of node 0 in epoch 6; nodes 1 and 2 stand where it does."""
+    line = JournalLeader(0, 6, at(5, 2, 9), 0)
+    line.needs(MEMBERS)
+    if begun:
+        line.wrote(at(6, 0, 0), "snapshot", 0)
+        for node in (1, 2):
+            line.linked(node, 10 + node)
+            line.told(node, 10 + node, 70 + node, at(6, 0, 0))
+        taken(line)
+    return line
+
+
+def acknowledge(line: JournalLeader, node: int, place: Position) -> None:
+    line.acknowledged(node, 10 + node, 70 + node, place, place)
+
+
+def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
+    line = leader(begun=False)
+    assert line.must_begin
+    line.linked(1, 11)
+    line.told(1, 11, 71, at(5, 2, 9))
+    line.wrote(at(6, 0, 0), "snapshot", 0)
+    assert taken(line) == [SendRecord(1, 11, 6, at(6, 0, 0), "snapshot", NOTHING)]
+    assert not line.must_begin
+
+
+def test_who_stands_elsewhere_is_sent_a_new_generation() -> None:
+    line = leader()
+    line.linked(1, 21)
+    line.told(1, 21, 71, at(5, 2, 9))
+    assert line.must_begin
+    line.wrote(at(6, 1, 0), "snapshot", 0)
+    places = {(effect.node, effect.place) for effect in taken(line)}  # type: ignore[attr-defined]
+    assert places == {(1, at(6, 1, 0)), (2, at(6, 1, 0))}
+    assert not line.must_begin
+
+
+def test_who_asks_is_sent_nothing_before_the_snapshot() -> None:
+    line = leader()
+    line.asked(1, 11)
+    line.wrote(at(6, 0, 1), "r", 0)
+    assert [effect.node for effect in taken(line)] == [2]  # type: ignore[attr-defined]
+    assert line.must_begin
+
+
+def test_a_failed_write_is_followed_by_a_snapshot() -> None:
+    line = leader()
+    line.write_failed()
+    assert line.must_begin
+
+
+def test_a_failed_sync_ends_the_office() -> None:
+    line = leader()
+    line.sync_failed()
+    assert taken(line) == [Leave("a sync of the channel journal failed")]
+
+
+def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.when_held(at(6, 0, 1), "seek")
+    taken(line)
+    line.synced(at(6, 0, 1))
+    acknowledge(line, 1, at(6, 0, 1))
+    line.acknowledged(2, 12, 72, at(6, 0, 1), at(6, 0, 0))  # written only
+    assert (taken(line), line.held) == ([], at(6, 0, 0))
+    acknowledge(line, 2, at(6, 0, 1))
+    assert (taken(line), line.held) == ([Answer("seek")], at(6, 0, 1))
+    line.when_held(at(6, 0, 1), "late")
+    assert taken(line) == [Answer("late")]
+
+
+def test_a_snapshot_has_what_was_said_before_it() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.when_held(at(6, 0, 1), "seek")
+    line.wrote(at(6, 1, 0), "snapshot", 0)
+    taken(line)
+    line.synced(at(6, 1, 0))
+    for node in (1, 2):
+        acknowledge(line, node, at(6, 1, 0))
+    assert taken(line) == [Answer("seek")]
+
+
+def test_a_member_that_is_left_out_is_waited_for_no_more() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.when_held(at(6, 0, 1), "seek")
+    line.synced(at(6, 0, 1))
+    acknowledge(line, 1, at(6, 0, 1))
+    taken(line)
+    line.needs({(0, 70), (1, 71)})
+    assert taken(line) == [Answer("seek")]
+
+
+def test_acknowledgements_are_of_a_session_and_a_replica() -> None:
+    line = leader()
+    line.synced(at(6, 0, 0))
+    acknowledge(line, 1, at(6, 0, 0))
+    line.acknowledged(2, 11, 72, at(6, 0, 0), at(6, 0, 0))
+    line.acknowledged(2, 12, 99, at(6, 0, 0), at(6, 0, 0))
+    assert line.held == NOTHING
+    line.linked(2, 13)  # the disk was changed: another replica
+    line.told(2, 13, 99, at(6, 0, 0))
+    line.acknowledged(2, 13, 99, at(6, 0, 0), at(6, 0, 0))
+    assert line.held == NOTHING
+    line.unlinked(1)
+    line.linked(2, 14)
+    line.told(2, 14, 72, at(6, 0, 0))
+    line.acknowledged(2, 14, 72, at(6, 0, 0), at(6, 0, 0))
+    assert line.held == NOTHING  # what node 1 said ended with its link
+
+
+def test_a_place_of_an_earlier_office_is_not_held() -> None:
+    line = JournalLeader(0, 6, at(5, 2, 9), 0)
+    line.synced(at(5, 2, 9))
+    assert line.held == NOTHING
+
+
+def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
+    line = leader()
+    line.needs({(0, 70), (1, 71)})
+    line.synced(at(6, 0, 0))
+    acknowledge(line, 1, at(6, 0, 0))
+    assert not line.is_level(2, 72)
+    acknowledge(line, 2, at(6, 0, 0))
+    assert line.is_level(2, 72)
+    assert not line.is_level(2, 99)
+    line.asked(2, 12)
+    assert not line.is_level(2, 72)
+
+
+def test_the_start_is_given_free_when_it_is_held_and_the_others_are_told() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "start", 700)
+    taken(line)
+    line.synced(at(6, 0, 1))
+    for node in (1, 2):
+        assert drops(line) == []
+        acknowledge(line, node, at(6, 0, 1))
+    assert taken(line) == [
+        DropBelow(700),
+        SendHeld(1, 11, 6, at(6, 0, 1)),
+        SendHeld(2, 12, 6, at(6, 0, 1)),
+    ]
+
+
+def test_what_waits_at_the_end_of_an_office_has_an_unknown_outcome() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.when_held(at(6, 0, 1), "seek")
+    assert (line.leave(), line.leave()) == (["seek"], [])
