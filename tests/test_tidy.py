@@ -499,6 +499,7 @@ AHEAD = {
     "penstock.cluster.memory": "the coordinator of a single node",
     "penstock.cluster.moves": "the controller carries its plans out",
     "penstock.cluster.placement": "the controller follows its plans, and `--dry-run` prints them",
+    "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
     "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
     "penstock.broker.followed": "a replica that the record does not let lead",
 }

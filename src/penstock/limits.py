@@ -453,6 +453,7 @@ PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 pa
 PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minutes moves nothing
 COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one another
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need
+CHANNEL_CONFIRM_NS = 5 * SECOND  # that SUB waits for the leaders: clients wait about as long
 
 # --- commits of stages over several leaders ---
 COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd takes 128 operations

@@ -8,6 +8,7 @@
 | `members/<id>` | Membership | |
 | `topics/<topic>` | Topic | after deletion as a tombstone |
 | `channels/<topic>/<name>` | Channel | after deletion as a tombstone |
+| `numbers/<topic>` | ChannelNumbers (of `starts`) | after deletion of the topic, too |
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
 | `prepares/<id>` | a commit of stages that may be decided | until it is, or is abandoned |
@@ -28,6 +29,7 @@ NODES = "nodes/"
 MEMBERS = "members/"
 TOPICS = "topics/"
 CHANNELS = "channels/"
+NUMBERS = "numbers/"
 EPOCHS = "epochs/"
 PARTITIONS = "partitions/"
 PREPARES = "prepares/"
@@ -67,6 +69,10 @@ def channel(topic_name: str, name: str) -> str:
 
 def channels_of(topic_name: str) -> str:
     return f"{CHANNELS}{topic_name}/"
+
+
+def numbers(topic_name: str) -> str:
+    return NUMBERS + topic_name
 
 
 def epochs(topic_name: str) -> str:

@@ -1,0 +1,337 @@
+"""Where a channel starts in each partition, and when everyone may rely on it.
+
+A channel is made by one transaction. Then the leader of each partition decides where it starts
+there, as a record of its journal, and confirms when the set has synced that. From then on the
+channel gets every message that the partition acknowledges, whoever leads it.
+
+| the partition | the channel starts |
+|---|---|
+| is younger than the channel | at the start of the log: all its messages came after the channel |
+| any other; the channel is the first of its topic | at the start of the log, as NSQ has it |
+| any other | at the visible end: what is acknowledged from now on, nothing older |
+
+It is the *visible* end, not the written one: a row in flight may be acknowledged after the
+confirmation. And a leader decides when everything of its log at the start of its epoch is
+committed: before, its committed end may be lower than what its predecessor had acknowledged.
+
+A start is confirmed by the channel's **number**, which nobody knows who has not seen the creation.
+Numbers are not used again in a topic's life; the first channel has 1. A confirmation counts for
+later epochs, too: it is in the journal of every member that can be elected.
+
+`ChannelStarts` is the part of a partition's leader. Whoever makes a channel is a `ChannelMaking`:
+
+| state | on | to | effects |
+|---|---|---|---|
+| CREATING | `found`: there is none, or a tombstone | CREATING | Create |
+| CREATING | `found`: there is one | CONFIRMING | |
+| CREATING | `found`: the topic is gone | OVER | Answer: refused |
+| CREATING | created: done | CONFIRMING | |
+| CREATING | created: unknown | CREATING | Create, the same |
+| CREATING | created: refused | CREATING | Read |
+| CREATING | `tick` at the deadline | OVER | Answer: unknown |
+| CONFIRMING | `view` of the creation's revision or later | CONFIRMING | AskStart each leader |
+| CONFIRMING | all have confirmed | OVER | Answer: made |
+| CONFIRMING | `tick` at the deadline | OVER | Answer: made, and who has not confirmed |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, RevisionIs, Transaction
+from penstock.cluster.documents import CHANNEL, Channel
+from penstock.cluster.jsonform import Form, hexadecimal, integer
+from penstock.limits import CHANNEL_CONFIRM_NS
+from penstock.replica.leading import Outcome
+
+
+class Safeguards(NamedTuple):
+    """The rules, each with a switch that only tests turn."""
+
+    start_with_set: bool = True  # a start is confirmed when the set has synced it
+    young_from_start: bool = True  # a partition younger than the channel has it from its start
+    decided_when_committed: bool = True  # what the log had at the start of the epoch
+    visible_end: bool = True  # else the written one
+
+
+ALL = Safeguards()
+
+
+class ChannelNumbers(NamedTuple):
+    identity: int  # of the topic
+    last: int
+
+
+CHANNEL_NUMBERS = Form(
+    ChannelNumbers,
+    1,
+    (("identity", hexadecimal(16)), ("last", integer(0, (1 << 32) - 1))),
+)
+FIRST = 1
+
+
+# --- at the leader of a partition ---
+
+
+class ChannelMade(NamedTuple):
+    number: int
+    revision: int  # in which it was made
+
+
+class KeepStart(NamedTuple):
+    """A record for the journal; call `kept` when the set has synced it."""
+
+    number: int
+    offset: int
+
+
+class Confirm(NamedTuple):
+    """To whoever makes the channel."""
+
+    number: int
+
+
+class Ends(NamedTuple):
+    """Of the log, as the leader knows them."""
+
+    start: int
+    visible: int
+    written: int
+    committed: int
+
+
+class ChannelStarts:
+    __slots__ = ("_epoch_end", "_made", "_partition_made", "_synced", "guards", "offsets", "out")
+
+    def __init__(
+        self,
+        offsets: Mapping[int, int],
+        partition_made: int,
+        epoch_end: int,
+        guards: Safeguards = ALL,
+    ) -> None:
+        """`offsets`: of the channels that the journal knows, by number. `partition_made`: the
+        revision. `epoch_end`: the log's end when the epoch began."""
+        self.guards = guards
+        self.offsets = dict(offsets)
+        self.out: list[Any] = []
+        self._synced: set[int] = set()
+        self._partition_made = partition_made
+        self._epoch_end = epoch_end
+        self._made: dict[int, ChannelMade] = {}
+
+    def seen(self, channels: Iterable[ChannelMade], ends: Ends) -> None:
+        """The topic's channels, of the view in which this office began, or a later one."""
+        self._made = {channel.number: channel for channel in channels}
+        self.go_on(ends)
+
+    def go_on(self, ends: Ends) -> None:
+        """The ends have moved."""
+        if ends.committed < self._epoch_end and self.guards.decided_when_committed:
+            return
+        for channel in self._made.values():
+            if channel.number not in self.offsets:
+                self._keep(channel, ends)
+
+    def _keep(self, channel: ChannelMade, ends: Ends) -> None:
+        offset = self._start_of(channel, ends)
+        self.offsets[channel.number] = offset
+        self.out.append(KeepStart(channel.number, offset))
+        if not self.guards.start_with_set:
+            self.kept(channel.number)
+
+    def _start_of(self, channel: ChannelMade, ends: Ends) -> int:
+        is_young = self._partition_made > channel.revision and self.guards.young_from_start
+        if is_young or channel.number == FIRST:
+            return ends.start
+        return ends.visible if self.guards.visible_end else ends.written
+
+    def kept(self, number: int) -> None:
+        """The set has synced its start: as a record, or with the snapshot of a new leader."""
+        if number in self.offsets and number not in self._synced:
+            self._synced.add(number)
+            self.out.append(Confirm(number))
+
+    def asked(self, number: int) -> None:
+        if number in self._synced:
+            self.out.append(Confirm(number))
+
+
+# --- who makes a channel ---
+
+
+class State(IntEnum):
+    CREATING = 1
+    CONFIRMING = 2
+    OVER = 3
+
+
+class Verdict(IntEnum):
+    MADE = 1
+    REFUSED = 2
+    UNKNOWN = 3
+
+
+class Seen(NamedTuple):
+    """A document and the revision of its key."""
+
+    document: Any
+    revision: int
+
+
+class Found(NamedTuple):
+    """What was read; None: there is none, or a topic's tombstone."""
+
+    topic: Seen | None
+    channel: Seen | None
+    numbers: Seen | None
+
+
+class Read(NamedTuple):
+    number: int
+
+
+class Create(NamedTuple):
+    number: int
+    transaction: Transaction
+
+
+class AskStart(NamedTuple):
+    partition: int
+    channel_number: int
+
+
+class Answer(NamedTuple):
+    verdict: Verdict
+    unconfirmed: tuple[int, ...] = ()  # partitions: their promises begin later
+
+
+class ChannelMaking:
+    __slots__ = (
+        "_awaited",
+        "_creating",
+        "_deadline_ns",
+        "_name",
+        "_number",
+        "_settings",
+        "channel_number",
+        "out",
+        "revision",
+        "state",
+    )
+
+    def __init__(
+        self,
+        name: keys.ChannelName,
+        now_ns: int,
+        settings: Callable[[int, int], Channel],
+    ) -> None:
+        """`settings` makes the document, of the topic's identity and the channel's number."""
+        self.state = State.CREATING
+        self.channel_number = 0
+        self.revision = 0  # of the creation
+        self.out: list[Any] = []
+        self._name = name
+        self._settings = settings
+        self._deadline_ns = now_ns + CHANNEL_CONFIRM_NS
+        self._number = 0
+        self._creating: Create | None = None
+        self._awaited: set[int] | None = None  # None: no view yet that knows the creation
+        self._read()
+
+    # --- created ---
+
+    def _read(self) -> None:
+        self._number += 1
+        self._creating = None
+        self.out.append(Read(self._number))
+
+    def found(self, number: int, found: Found) -> None:
+        if number != self._number or self.state is not State.CREATING or self._creating:
+            return
+        if found.topic is None:
+            self._answer(Answer(Verdict.REFUSED))
+        elif found.channel is not None and not found.channel.document.deleted:
+            self._made(found.channel.document.number, found.channel.revision)
+        else:
+            self._create(found.topic, found)
+
+    def _create(self, topic: Seen, found: Found) -> None:
+        identity = topic.document.identity
+        last = 0
+        if found.numbers is not None and found.numbers.document.identity == identity:
+            last = found.numbers.document.last
+        self.channel_number = last + 1
+        channel_key = keys.channel(*self._name)
+        numbers_key = keys.numbers(self._name.topic)
+        compares = (
+            RevisionIs(keys.topic(self._name.topic), topic.revision),
+            RevisionIs(channel_key, _revision(found.channel)),
+            RevisionIs(numbers_key, _revision(found.numbers)),
+        )
+        document = CHANNEL.encode(self._settings(identity, self.channel_number))
+        numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, self.channel_number))
+        puts = (Put(channel_key, document), Put(numbers_key, numbers))
+        self._submit(Transaction(compares, puts))
+
+    def _submit(self, transaction: Transaction) -> None:
+        self._number += 1
+        self._creating = Create(self._number, transaction)
+        self.out.append(self._creating)
+
+    def created(self, number: int, outcome: Outcome, revision: int) -> None:
+        if number != self._number or self._creating is None or self.state is not State.CREATING:
+            return
+        if outcome is Outcome.DONE:
+            self._made(self.channel_number, revision)
+        elif outcome is Outcome.REFUSED:
+            self._read()
+        else:
+            self._submit(self._creating.transaction)
+
+    def _made(self, channel_number: int, revision: int) -> None:
+        self.channel_number, self.revision = channel_number, revision
+        self.state = State.CONFIRMING
+
+    # --- confirmed ---
+
+    def view(self, revision: int, partitions: Iterable[int]) -> None:
+        """The topic's partitions, as of a revision."""
+        if self.state is State.CONFIRMING and revision >= self.revision and self._awaited is None:
+            self._awaited = set(partitions)
+            self.ask()
+            self._end_if_all()
+
+    def ask(self) -> None:
+        """Those that have not confirmed, once more."""
+        for partition in sorted(self._awaited or ()):
+            self.out.append(AskStart(partition, self.channel_number))
+
+    def confirmed(self, partition: int, channel_number: int) -> None:
+        if self.state is State.CONFIRMING and channel_number == self.channel_number:
+            if self._awaited is not None:
+                self._awaited.discard(partition)
+            self._end_if_all()
+
+    def _end_if_all(self) -> None:
+        if self._awaited is not None and not self._awaited:
+            self._answer(Answer(Verdict.MADE))
+
+    def tick(self, now_ns: int) -> None:
+        if self.state is State.OVER or now_ns < self._deadline_ns:
+            return
+        if self.state is State.CREATING:
+            self._answer(Answer(Verdict.UNKNOWN))
+        else:
+            self._answer(Answer(Verdict.MADE, tuple(sorted(self._awaited or ()))))
+
+    def _answer(self, answer: Answer) -> None:
+        self.state = State.OVER
+        self.out.append(answer)
+
+
+def _revision(seen: Seen | None) -> int:
+    return 0 if seen is None else seen.revision
