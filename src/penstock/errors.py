@@ -12,6 +12,7 @@ PenstockError
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
+│   ├── PublishUnknown   other replicas have the row, and the office ended: it may be stored or not
 │   ├── StageDamaged     a staged block is not what was staged
 │   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
 │   └── PartitionStopped an fsync failed: nothing more is written to this partition
@@ -127,6 +128,11 @@ class WriteRefused(StorageError):
 
 class PartitionStopped(StorageError):
     pass
+
+
+class PublishUnknown(StorageError):
+    """Its row was sent to other replicas before this one failed, or lost the office. The next
+    leader commits it, or nobody ever sees it."""
 
 
 class StageDamaged(StorageError):

@@ -461,6 +461,7 @@ COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DO
 
 # Links between nodes.
 REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
+FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 
 # What a leader does alone.

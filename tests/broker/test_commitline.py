@@ -7,6 +7,9 @@ import random
 import pytest
 
 from penstock.broker.commitline import MOVES, NONE, CommitLine, Move, State
+from penstock.replica.leading import LeaderLine
+from penstock.replica.matching import Chain, Extent
+from penstock.replica.record import Member, Record, Seat
 
 FAULTS = {  # moves that only a fault of the program can ask for
     (State.LEADING, Move.BLOCK),
@@ -17,8 +20,44 @@ FAULTS = {  # moves that only a fault of the program can ask for
 }
 
 
-def line(waits: bool = True) -> CommitLine:
-    return CommitLine(10, 10, waits)
+class Log:
+    """As far as the rule looks at it."""
+
+    def __init__(self, end: int) -> None:
+        self.end = self.synced = end
+
+    def extent(self) -> Extent:
+        raise NotImplementedError
+
+    def chain_before(self, offset: int) -> Chain | None:
+        raise NotImplementedError
+
+
+class Line(CommitLine):
+    """With the rule of a leader that is alone, and its log."""
+
+    def __init__(self, end: int, waits: bool) -> None:
+        self.log = Log(end)
+        seat, members = Seat(0, 0, 0), (Member(0, 0, 0),)
+        record = Record(0, 0, seat, members, 1, (0,))
+        super().__init__(LeaderLine(self.log, record, 0, seat, 0, end, waits), is_alone=True)
+
+    def wrote(self, end: int) -> bool:
+        self.log.end = end
+        return super().wrote(end)
+
+    def synced(self, end: int) -> bool:
+        self.log.synced = end
+        self.rule.synced()
+        return self.advanced()
+
+    @property
+    def seen(self) -> tuple[int, int, bool]:
+        return self.rule.committed, self.in_flight_end, self.ready
+
+
+def line(waits: bool = True) -> Line:
+    return Line(10, waits)
 
 
 def test_every_state_has_an_answer_to_every_move() -> None:
@@ -62,38 +101,24 @@ def test_the_life_of_a_commit_of_stages() -> None:
 def test_a_row_waits_for_the_disk_where_the_topic_asks_for_it() -> None:
     one = line()
     assert not one.wrote(15)
-    assert (one.committed_end, one.in_flight_end, one.ready) == (10, 15, False)
+    assert one.seen == (10, 15, False)
     assert not one.synced(12)  # a sync that began before the row was written
     assert one.synced(15)
-    assert (one.committed_end, one.in_flight_end, one.ready) == (15, NONE, True)
+    assert one.seen == (15, NONE, True)
 
 
 def test_a_row_is_committed_at_once_where_it_does_not() -> None:
     one = line(waits=False)
     assert one.wrote(15)
-    assert (one.committed_end, one.in_flight_end, one.ready) == (15, NONE, True)
+    assert one.seen == (15, NONE, True)
     assert not one.synced(15)
-
-
-def test_what_is_on_the_disk_already_waits_for_nothing() -> None:
-    one = line()
-    one.synced(20)
-    assert one.wrote(20)
-
-
-def test_a_row_in_flight_waits_though_the_topic_no_longer_asks() -> None:
-    one = line()
-    one.wrote(15)
-    one.waits = False
-    assert one.synced(15)
-    assert one.committed_end == 15
 
 
 def test_a_failed_row_commits_nothing() -> None:
     one = line()
     one.wrote(15)
     one.failed()
-    assert (one.committed_end, one.ready) == (10, True)
+    assert one.seen == (10, NONE, True)
 
 
 def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
@@ -101,25 +126,21 @@ def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
     one.wrote(15)
     one.move(Move.HOLD)
     assert one.synced(15)
-    assert (one.committed_end, one.ready) == (15, False)
+    assert one.seen == (15, NONE, False)
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_any_story(seed: int) -> None:
     """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
     dice = random.Random(seed)
-    one = CommitLine(0, 0, waits=dice.random() < 0.5)
+    waits = dice.random() < 0.5
+    one = Line(0, waits)
     written = synced = 0
     for _ in range(200):
-        before = one.committed_end
+        before = one.rule.committed
         if one.ready and dice.random() < 0.5:
             written += dice.randrange(1, 5)
             one.wrote(written)
-        elif one.in_flight_end != NONE and dice.random() < 0.1:
-            one.failed()
-            written = one.committed_end
-            synced = min(synced, written)
-            one.synced_end = synced
         elif dice.random() < 0.7:
             synced = dice.randrange(synced, written + 1)
             one.synced(synced)
@@ -128,8 +149,8 @@ def test_any_story(seed: int) -> None:
             if moves:
                 one.move(dice.choice(moves))
         one.validate()
-        assert before <= one.committed_end <= written
-        assert not one.waits or one.committed_end <= max(synced, before)
+        assert before <= one.rule.committed <= written
+        assert not waits or one.rule.committed <= max(synced, before)
         assert not (one.ready and one.state is not State.LEADING)
 
 

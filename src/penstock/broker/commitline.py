@@ -1,14 +1,15 @@
-"""The commit rule of one partition: who may write rows, and when a row is committed.
+"""Who may write rows to one partition, and which of them is in flight.
 
 Values in, values out: no clock, disk, thread or kernel. `groupcommit.GroupCommit` is its only
-caller; it reports what has happened and does what the answer says.
+caller; it reports what has happened and does what the answer says. How far all is committed is the
+word of the partition's `LeaderLine` (`replica/leading.py`).
 
 A row is any number of batches that are written by one gathered write, made safe by one sync and
 answered at once. At most one row is in flight:
 
-    written --(waits for the disk: synced up to its end)--> committed
-            --(does not wait)--> committed
-            --a failed write or sync--> failed, and the log ends where it began
+    written --(the leader's rule: on the disk, where the topic waits for it, and with every member
+               of the set, which is this one alone on a single node)--> committed
+            --a failed write or sync--> failed; alone, the log ends where the row began
 
 | state | rows of publishers | parts of a commit | publishes are |
 |---|---|---|---|
@@ -24,6 +25,10 @@ STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.replica.leading import LeaderLine
 
 NONE = -1  # no row is in flight
 
@@ -66,14 +71,13 @@ MOVES: dict[tuple[State, Move], State] = {
 
 
 class CommitLine:
-    """`ready`: a row of publishers may be written now."""
+    """`ready`: a row of publishers may be written now. `is_alone`: no other replica has rows."""
 
-    __slots__ = ("committed_end", "in_flight_end", "ready", "state", "synced_end", "waits")
+    __slots__ = ("in_flight_end", "is_alone", "ready", "rule", "state")
 
-    def __init__(self, written_end: int, synced_end: int, waits: bool) -> None:
-        self.committed_end = written_end
-        self.synced_end = synced_end
-        self.waits = waits  # for the disk, before a row is committed
+    def __init__(self, rule: LeaderLine, is_alone: bool) -> None:
+        self.rule = rule
+        self.is_alone = is_alone
         self.state = State.LEADING
         self.in_flight_end = NONE
         self.ready = True
@@ -89,35 +93,34 @@ class CommitLine:
         self.ready = self.state is State.LEADING and self.in_flight_end == NONE
 
     def wrote(self, end: int) -> bool:
-        """A row up to `end` stands in the log. True: it is committed; else a sync is awaited."""
-        if self.waits and self.synced_end < end:
-            self.in_flight_end = end
-            self.ready = False
-            return False
-        self.committed_end = end
-        return True
+        """A row up to `end` stands in the log, and, where there are others, the rule knows. True:
+        it is committed."""
+        rule = self.rule
+        if self.is_alone:  # what the rule would do, without asking it: every publish comes here
+            rule.end = end
+            if not rule.waits:
+                rule.own = rule.committed = end
+        if rule.committed >= end:
+            return True
+        self.in_flight_end = end
+        self.ready = False
+        return False
 
-    def synced(self, end: int) -> bool:
-        """All below `end` is on the disk. True: the row in flight is committed by that."""
-        self.synced_end = end
-        if self.in_flight_end == NONE or end < self.in_flight_end:
+    def advanced(self) -> bool:
+        """The rule has heard something. True: the row in flight is committed by that."""
+        if self.in_flight_end == NONE or self.rule.committed < self.in_flight_end:
             return False
-        self.committed_end = self.in_flight_end
         self.in_flight_end = NONE
         self._refresh()
         return True
 
     def failed(self) -> None:
-        """The row in flight, if there is one, was not stored."""
+        """The row in flight, if there is one, was not stored, or it is not known."""
         self.in_flight_end = NONE
         self._refresh()
 
-    def adopted(self, end: int) -> None:
-        """Parts of a commit, synced, are committed up to `end`."""
-        self.committed_end = end
-
     def validate(self) -> None:
-        if self.in_flight_end != NONE and self.in_flight_end <= self.committed_end:
+        if self.in_flight_end != NONE and self.in_flight_end <= self.rule.committed:
             raise RuntimeError(f"a row in flight ends at {self.in_flight_end}, which is committed")
         if self.ready != (self.state is State.LEADING and self.in_flight_end == NONE):
             raise RuntimeError("whether a row may be written is not what the state says")

@@ -9,6 +9,10 @@ too; they are hidden until `release`. `commitline.py` says when what is allowed 
 A write that was refused (a full disk) fails its row and nothing else: the next one may fit. A sync
 that failed stops the partition for good: what the file holds is unknown, so nothing more may be
 built on it.
+
+Where other replicas have rows (`office.py`), a row goes to them between its write and its sync.
+What was sent cannot be taken back: when a write or a sync fails, or the office ends, the row in
+flight has an unknown outcome, and its publishers hear so.
 """
 
 from __future__ import annotations
@@ -23,12 +27,14 @@ from penstock.broker.commitline import NONE, CommitLine, Move, State
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
+from penstock.broker.office import Office
 from penstock.broker.options import Durability
 from penstock.broker.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
 from penstock.errors import (
     NotFound,
     PartitionStopped,
     PenstockError,
+    PublishUnknown,
     Refused,
     StorageError,
     TooMuchWaiting,
@@ -55,7 +61,7 @@ class GroupCommit:
         topic: Topic,
         tail: Tail,
         log: PartitionLog,
-        epoch: int,
+        office: Office,
         durability: Durability,
         kept: bool,
         on_trouble: Callable[[], None],
@@ -71,11 +77,14 @@ class GroupCommit:
         self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
         self.sealed_base_id = 0  # and its id
         self.refused_bytes = 0  # length of the row that failed last; 0: none has since
-        self.line = CommitLine(log.written_end, log.synced_end, durability == "disk")
+        self.office = office
+        self.line = CommitLine(office.line, office.is_alone)
         self._context = context
         self._label = label  # of the partition, for people
         self._topic = topic
-        self._epoch = epoch
+        self._rule = office.line
+        self._is_alone = office.is_alone
+        self._epoch = office.line.record.epoch
         self._kept = kept
         self._on_trouble = on_trouble
         self._ids = context.ids
@@ -93,6 +102,7 @@ class GroupCommit:
             self.stopped = log.stopped.reason
             self.line.move(Move.STOP)
             context.health.report(label, Trouble.STOPPED, self.stopped)
+        office.on_change = self._look
 
     @property
     def busy(self) -> bool:
@@ -105,14 +115,16 @@ class GroupCommit:
 
     @property
     def quiet(self) -> bool:
-        """All that was written is safe, and nothing is on its way."""
+        """All that was written is safe, here and elsewhere, and nothing is on its way."""
         log = self.log
-        return not self.tail.sealed_count and not self.busy and log.synced_end == log.written_end
+        if self.tail.sealed_count or self.busy or log.synced_end != log.written_end:
+            return False
+        return not self.office.is_shared or self._rule.committed >= log.written_end
 
     @property
     def agreed_end(self) -> int:
-        """What the headers say that every member has synced: the leader is the only one."""
-        return self.log.synced_end
+        """What the headers say that every member has synced."""
+        return self.log.synced_end if self._is_alone else self._rule.synced_everywhere
 
     @property
     def uncommitted(self) -> int:
@@ -284,14 +296,33 @@ class GroupCommit:
             self._fail_write(row, error)
             return
         self._row = row
-        if not self.line.wrote(row.end):
-            if not self.sync() and self.line.synced(self.log.synced_end):
-                self._commit()  # the log says that all of it is on the disk already
+        office, end = self.office, row.end
+        if not self._is_alone:
+            office.row = row
+            office.wrote(end)
+        if self.line.wrote(end):
+            self._commit()
+        elif self._rule.own < end:
+            if not self.sync():
+                office.synced()  # the log says that all of it is on the disk already
+                self._advance()
             return
-        self._commit()
-        unsynced_count = row.end - self.log.synced_end
+        unsynced_count = end - self.log.synced_end
         if unsynced_count >= self._pace.every_count and self._kept:
             self._pace.look(unsynced_count, wall_ns)
+
+    def _advance(self) -> None:
+        if self.line.advanced():
+            self._commit()
+
+    def _look(self) -> None:
+        """The office has heard from outside."""
+        if self._rule.over:
+            self.leave(f"the office of this leader is over: {self.office.reason}")
+        elif self.line.advanced():
+            self._commit()
+            self.write(self._context.clock.wall_ns())
+        self._pass_gate()
 
     def _put(self, row: Row, wall_ns: int) -> None:
         """The one place that writes to the log. Raises StorageError, and then it is as before."""
@@ -311,7 +342,9 @@ class GroupCommit:
         self._context.headroom_bytes -= row.length
 
     def _commit(self) -> None:
-        self.tail.commit_to(self.line.committed_end)
+        if not self._is_alone:
+            self.office.let_go()
+        self.tail.commit_to(self.tail.written_end)
         if self.refused_bytes:
             self.note_writable()
         if self._row.done:
@@ -325,6 +358,11 @@ class GroupCommit:
         """This row was not stored; its publishers hear so. The next one is tried."""
         self.refused_bytes = row.length
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
+        if self.office.is_shared:  # a part of it may stand in the file, and come back
+            self._row = row
+            self.office.failed(f"a write failed: {error.reason}")
+            self.leave(error.reason)
+            return
         self.tail.fail_from(row.base_offset)
         if self.log.stopped is not None:
             self.stop(error.reason)
@@ -337,8 +375,8 @@ class GroupCommit:
         if durability == self.durability:
             return
         self.durability = durability
-        self.line.waits = durability == "disk"
-        if self.line.waits and not self.stopped:
+        self._rule.waits = durability == "disk"
+        if self._rule.waits and not self.stopped:
             self.sync()
 
     def sync(self) -> bool:
@@ -365,23 +403,49 @@ class GroupCommit:
 
     def _go_on(self) -> None:
         """Commit the row in flight, and write what has gathered behind it."""
-        line = self.line
+        line, rule = self.line, self._rule
         awaited = line.in_flight_end != NONE
-        if line.synced(self.log.synced_end):
+        if rule.waits:
+            self.office.synced()
+        elif awaited:
+            self.office.wrote(rule.end)  # the row waits for the disk no more: the topic has changed
+        if line.advanced():
             self._commit()
         elif awaited:
-            self.sync()  # that sync began before the row was written
+            if rule.own < line.in_flight_end:
+                self.sync()  # that sync began before the row was written
             return
-        if awaited or line.waits:
+        if awaited or rule.waits:
             self.write(self._context.clock.wall_ns())
+        self.office.tell_committed()
 
     def _fail_sync(self, error: StorageError) -> None:
         row = self._row
+        if self.office.is_shared:
+            self.office.failed(error.reason)
+            self.leave(error.reason)
+            return
         if self.line.in_flight_end != NONE:
             self.tail.fail_from(row.base_offset)
             self.line.failed()
         self.stop(error.reason)
         row.tell(error)
+
+    def leave(self, reason: str) -> None:
+        """The office is over. What gathered was never sent and is refused; the row in flight may be
+        committed by the next leader."""
+        if self.stopped:
+            return
+        row, tail = self._row, self.tail
+        self.office.let_go()
+        self.line.move(Move.STOP)
+        self.line.failed()
+        self.stopped = reason
+        if tail.sealed_count:
+            tail.fail_from(tail.committed_end)
+        self._on_trouble()
+        self._fail_open(WriteRefused(self._label, reason))
+        row.tell(PublishUnknown(self._label, reason))
 
     # --- the part of a commit of stages ---
 
@@ -413,6 +477,7 @@ class GroupCommit:
             put_in_place(batch, row.end, base_id, wall_ns, self.agreed_end, self._epoch)
             row.add([batch], len(batch), count, base_id)
         self._put(row, wall_ns)
+        self.office.wrote(row.end)
         for batch, _ in batches:
             self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 
@@ -436,7 +501,6 @@ class GroupCommit:
         self.line.move(Move.RELEASE)
         if count:
             self.tail.adopt(count, size)
-            self.line.adopted(self.tail.written_end)
         self.write(self._context.clock.wall_ns())
 
     # --- the end ---
@@ -499,7 +563,7 @@ class GroupCommit:
     def validate(self) -> None:
         self.tail.validate()
         self.line.validate()
-        if self.line.in_flight_end != NONE and not self.busy:
+        if self._rule.own < self.line.in_flight_end and not self.busy:
             raise RuntimeError(f"{self._label}: a row in flight waits for no sync")
         if (self.line.in_flight_end != NONE) != (self.tail.sealed_count > 0):
             raise RuntimeError(f"{self._label}: sealed batches are not the row in flight")

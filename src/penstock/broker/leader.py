@@ -19,6 +19,7 @@ from penstock.broker.agemarks import AgeMarks
 from penstock.broker.cursors import Cursors
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.health import Trouble
+from penstock.broker.office import Office
 from penstock.broker.settings import ORDERS
 from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    def __init__(self, context: Context, replica: Replica, marks: Marks) -> None:
+    def __init__(
+        self, context: Context, replica: Replica, marks: Marks, office: Office | None = None
+    ) -> None:
+        """`office`: of a partition that has other replicas, all of its log committed."""
         topic, log = replica.topic, replica.log
         self.topic = topic
         self.replica = replica
@@ -57,8 +61,9 @@ class Leader:
         self.tail.owner = self
         self.tail.traceable = not topic.internal
         durability = topic.effective.durability if replica.kept else "os"
+        self.office = office or Office.of_one(log, replica.epoch, durability == "disk")
         self.group = GroupCommit(
-            context, replica.label, topic, self.tail, log, replica.epoch, durability, replica.kept,
+            context, replica.label, topic, self.tail, log, self.office, durability, replica.kept,
             topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)

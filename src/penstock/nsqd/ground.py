@@ -14,6 +14,7 @@ from penstock.errors import (
     NameInvalid,
     NotFound,
     PenstockError,
+    PublishUnknown,
     Refused,
     TooMuchWaiting,
     WritesDisabled,
@@ -135,5 +136,7 @@ def unavailable(error: PenstockError) -> HttpError:
         return HttpError(400, "E_FAILED_ON_NOT_WRITABLE")
     if isinstance(error, TooMuchWaiting):
         return HttpError(429, "E_PUB_TOO_MUCH_WAITING")
+    if isinstance(error, PublishUnknown):
+        return HttpError(503, f"FAILED {error}", details={"stored": "unknown"})
     reason = error.reason if isinstance(error, Refused) else str(error)
     return HttpError(503, f"FAILED {reason}")

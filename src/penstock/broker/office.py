@@ -1,0 +1,299 @@
+"""A leader's shell: the machine of `replica/leading.py` over a partition's real log.
+
+It sends what the machine wants sent, and reports what comes. Who writes rows (`groupcommit.py`)
+calls `wrote` when a row stands in the log, and `synced` when more of it is on the disk; the machine
+says how far all is committed. A partition that is kept on one node has an office as well, with
+nobody to send to.
+
+A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
+piece at a time, on a lane of its own, and hears of committed ends again when it has all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock import limits
+from penstock.broker.logview import LogView
+from penstock.broker.ports import Lane, Peers
+from penstock.errors import StorageError
+from penstock.kernel import decode_header
+from penstock.replica.effects import (
+    Acknowledge,
+    BeginAt,
+    CommitTo,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Matched,
+    Propose,
+    Read,
+    Refuse,
+    Tell,
+)
+from penstock.replica.frames import Frame, Row, Target, encode
+from penstock.replica.leading import UNMATCHED, LeaderLine, Outcome
+from penstock.replica.record import Member, Record, Seat
+
+if TYPE_CHECKING:
+    from penstock.broker.rows import Row as WrittenRow
+    from penstock.log.partition import PartitionLog
+
+
+class Records(Protocol):
+    """The way to the coordinator, for one node. Answers come to `Office.outcome` and `read`."""
+
+    def propose(self, target: Target, proposal: Propose) -> None: ...
+    def read(self, target: Target) -> None: ...
+
+
+class Post(NamedTuple):
+    """Where an office that is not alone sends to."""
+
+    target: Target
+    peers: Peers
+    records: Records
+
+
+_ALONE = Seat(0, 0, 0)
+_MEMBERS = (Member(0, 0, 0),)
+
+
+def alone(epoch: int) -> Record:
+    """Of a partition that is kept on this node, and nowhere else."""
+    return Record(0, epoch, _ALONE, _MEMBERS, 1, (0,))
+
+
+_RECORD = alone(0)
+
+
+class Office:
+    """`on_change` is called after something has come from outside: the committed end may have
+    moved, or the office be over. `on_over` is called once, before anybody hears of it."""
+
+    __slots__ = (
+        "_bulk",
+        "_has_news",
+        "_post",
+        "_row_bytes",
+        "is_alone",
+        "line",
+        "log",
+        "on_change",
+        "on_over",
+        "reason",
+        "row",
+        "unfed",
+    )
+
+    def __init__(self, log: PartitionLog, line: LeaderLine, post: Post | None) -> None:
+        self.log = log
+        self.line = line
+        self.on_change: Callable[[], None] = _nothing
+        self.on_over: Callable[[], None] = _nothing
+        self.reason = ""  # why it is over
+        self.is_alone = post is None
+        self.unfed = ""  # why a follower could not be fed from the log, the last time that was so
+        self.row: WrittenRow | None = None  # in flight: its buffers are valid
+        self._row_bytes = b""
+        self._post = post
+        self._bulk: set[int] = set()  # nodes that are fed from the log
+        self._has_news = False  # of a committed end, for the peers
+
+    @classmethod
+    def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Office:
+        """Of a partition without other replicas. All that its log has counts as committed."""
+        record = alone(epoch) if epoch else _RECORD
+        view, end = LogView(log), log.written_end
+        return cls(log, LeaderLine(view, record, 0, _ALONE, 0, end, waits), None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Others have rows of it, or should have."""
+        line = self.line
+        return bool(line.peers) or len(line.record.members) > 1 or len(line.possible_sets) > 1
+
+    @property
+    def has_level_tail(self) -> bool:
+        """All that the log had when the office began is committed."""
+        return self.line.committed >= self.line.start_end
+
+    # --- what happens here ---
+
+    def wrote(self, end: int) -> None:
+        """A row stands in the log: it goes out before its sync begins."""
+        line = self.line
+        line.wrote(end)
+        if line.out:
+            self.work()
+
+    def synced(self) -> None:
+        line = self.line
+        line.synced()
+        if line.out:
+            self.work()
+
+    def failed(self, reason: str) -> None:
+        self.line.failed(reason)
+        self.work()
+
+    def leave(self, reason: str) -> None:
+        self.line.leave(reason)
+        self.work()
+
+    def let_go(self) -> None:
+        """The row is no longer in flight: its buffers belong to others."""
+        self.row = None
+        self._row_bytes = b""
+
+    def linked(self, node: int) -> None:
+        self.line.linked(node)
+        self._changed()
+
+    def unlinked(self, node: int) -> None:
+        self._bulk.discard(node)
+        self.line.unlinked(node)
+        self._changed()
+
+    def seen(self, revision: int, record: Record) -> None:
+        self.line.seen(revision, record)
+        self._changed()
+
+    def read(self, revision: int, record: Record) -> None:
+        self.line.read(revision, record)
+        self._changed()
+
+    def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
+        self.line.outcome(number, outcome, revision)
+        self._changed()
+
+    def drop(self, nodes: tuple[int, ...]) -> bool:
+        dropped = self.line.drop(nodes)
+        self._changed()
+        return dropped
+
+    def receive(self, node: int, frame: Frame) -> None:
+        line = self.line
+        try:
+            match frame:
+                case Acknowledge():
+                    line.acknowledged(node, *frame)
+                    if frame.written == line.end and node in self._bulk:
+                        self._bulk.discard(node)  # it takes part in rows as they come
+                        self._has_news = True
+                case Tell(session, _, replica, generation, extent, _):
+                    line.told(node, session, replica, generation, extent)
+                case Matched(session, end):
+                    line.matched(node, session, end)
+                case Refuse(session, epoch):
+                    line.refused(node, session, epoch)
+                case _:
+                    return  # for a follower, which this replica is no longer
+        except StorageError as error:
+            line.leave(f"the log cannot be read: {error.reason}")
+        self._changed()
+
+    def _changed(self) -> None:
+        self.work()
+        self.on_change()
+        self.tell_committed()
+
+    # --- effects ---
+
+    def work(self) -> None:
+        line = self.line
+        if self._post is None:  # alone: the caller looks how far all is committed
+            line.out.clear()
+            return
+        while line.out:
+            effects, line.out = line.out, []
+            for effect in effects:
+                _EFFECTS[type(effect)](self, self._post, effect)
+
+    def tell_committed(self) -> None:
+        """To those that have heard nothing since the committed end has moved."""
+        post = self._post
+        if not self._has_news or post is None:
+            return
+        self._has_news = False
+        line = self.line
+        for node, peer in line.peers.items():
+            if peer.sent == UNMATCHED or node in self._bulk:
+                continue
+            previous = line.log.chain_before(peer.sent)
+            if previous is not None:
+                row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
+                post.peers.send(node, Lane.LIVE, (encode(post.target, row),))
+
+    def _say(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
+        post.peers.send(effect.node, Lane.LIVE, (encode(post.target, effect),))
+
+    def _feed(self, post: Post, effect: Feed) -> None:
+        node, session, start, committed = effect
+        line = self.line
+        try:
+            previous = line.log.chain_before(start)
+            lane, batches = self._batches(node, start)
+        except StorageError as error:  # the next row tries again
+            self.unfed = error.reason
+            line.fed(node, start)
+            return
+        if previous is None:
+            line.linked(node)
+            return
+        row = Row(session, line.record.epoch, previous, start, batches, committed)
+        post.peers.send(node, lane, (encode(post.target, row),))
+        line.fed(node, end_of(batches))
+
+    def _batches(self, node: int, start: int) -> tuple[Lane, bytes]:
+        row = self.row
+        is_live = row is not None and row.base_offset == start and node not in self._bulk
+        if row is not None and is_live and row.length <= limits.FEED_ROW_BYTES_MAX:
+            if not self._row_bytes:
+                self._row_bytes = b"".join(bytes(buffer) for buffer in row.buffers)
+            return Lane.LIVE, self._row_bytes
+        self._bulk.add(node)
+        if start < self.log.start_offset:  # retention has removed it: the follower begins again
+            return Lane.BULK, b""
+        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES))
+
+    def _commit_to(self, post: Post, effect: CommitTo) -> None:
+        self._has_news = True
+
+    def _propose(self, post: Post, effect: Propose) -> None:
+        post.records.propose(post.target, effect)
+
+    def _read(self, post: Post, effect: Read) -> None:
+        post.records.read(post.target)
+
+    def _leave(self, post: Post, effect: Leave) -> None:
+        self.reason = effect.reason
+        self.on_over()
+
+
+def end_of(batches: bytes) -> int:
+    """The offset behind the last of these batches."""
+    position = end = 0
+    while position < len(batches):
+        header = decode_header(batches, position)
+        position += header.length
+        end = header.base_offset + header.count
+    return end
+
+
+def _nothing() -> None:
+    """Whoever has the office looks for itself."""
+
+
+_EFFECTS: dict[type, Any] = {
+    Hello: Office._say,
+    MatchAt: Office._say,
+    BeginAt: Office._say,
+    Feed: Office._feed,
+    CommitTo: Office._commit_to,
+    Propose: Office._propose,
+    Read: Office._read,
+    Leave: Office._leave,
+}
