@@ -82,9 +82,18 @@ class World:
     """One daemon on `path`; `start` it again after `stop` or `kill`."""
 
     def __init__(
-        self, path: Path, kernel: SimpleNamespace, options: Options, **chosen: Any
+        self,
+        path: Path,
+        kernel: SimpleNamespace,
+        options: Options,
+        *,
+        seed: int = 0,
+        fetcher: Any = None,
+        **chosen: Any,
     ) -> None:
         self.path = path
+        self.seed = seed
+        self.fetcher = fetcher or Fetcher()
         self.clock = FakeClock()
         self.options = options
         self.disk = QuietDisk()
@@ -105,9 +114,9 @@ class World:
             clock=self.clock,
             disk=self.disk,
             new_engine=self._kernel.Engine,
-            seed=0,
+            seed=self.seed,
             new_pool=lambda wake: self.threads,  # the loop watches no descriptor
-            fetcher=Fetcher(),
+            fetcher=self.fetcher,
             each_second=lambda: None,
             on_fault=self.faults.append,
         )

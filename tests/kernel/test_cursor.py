@@ -211,13 +211,13 @@ def test_dirty_windows_have_something_to_write(side: Side) -> None:
     conn = side.consumer(two, rdy=1)
     id = side.publish(tail, b"a")
     side.received(conn)
-    assert side.engine.dirty_windows() == [two]
+    assert side.dirty_windows() == [two]
     two.take_journal()
-    assert side.engine.dirty_windows() == []
+    assert side.dirty_windows() == []
     conn.feed(fin(id))
     side.settle()
     one.seek(1)
-    assert sorted(map(id_of, side.engine.dirty_windows())) == sorted(map(id_of, (one, two)))
+    assert sorted(map(id_of, side.dirty_windows())) == sorted(map(id_of, (one, two)))
 
 
 def id_of(window: object) -> int:

@@ -41,7 +41,7 @@ def test_a_connection_outlives_its_socket(side: Side, peer: socket.socket) -> No
     fd, unread = side.engine.detach(conn)
     with socket.socket(fileno=fd) as sock:
         assert unread == b"what follows"
-        assert side.engine.dirty_detached() == [conn]
+        assert side.dirty_detached() == [conn]
         assert frames(conn.take_output()) == [OK]
         peer.sendall(b"not for the engine")
         assert side.settle() == []
@@ -100,14 +100,14 @@ def test_its_slot_is_free_again(side: Side, peer: socket.socket) -> None:
 def test_output_is_reported_once(side: Side) -> None:
     conn = side.connect()
     side.settle()
-    side.engine.dirty_detached()
+    side.dirty_detached()
     conn.reply(0, b"OK")
     side.settle()
-    assert side.engine.dirty_detached() == [conn]
-    assert side.engine.dirty_detached() == []
+    assert side.dirty_detached() == [conn]
+    assert side.dirty_detached() == []
     assert frames(conn.take_output()) == [OK]
     side.settle()
-    assert side.engine.dirty_detached() == []
+    assert side.dirty_detached() == []
 
 
 def test_held_output_is_reported_when_it_is_due(side: Side) -> None:
@@ -115,13 +115,13 @@ def test_held_output_is_reported_when_it_is_due(side: Side) -> None:
     conn = side.consumer(side.window(tail), rdy=10)
     conn.output_every(16_384, 250 * MS)
     side.settle()
-    side.engine.dirty_detached()
+    side.dirty_detached()
     side.publish(tail, b"a")
     side.settle()
-    assert conn not in side.engine.dirty_detached()
+    assert conn not in side.dirty_detached()
     side.pass_time(SECOND)
     side.settle()
-    assert side.engine.dirty_detached() == [conn]
+    assert side.dirty_detached() == [conn]
     assert bodies(conn.take_output()) == [b"a"]
 
 
@@ -132,23 +132,23 @@ def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
     (event,) = side.said(conn, b"SUB a b\n" + bytes(300 << 10))
     assert event[0] == Event.LINE
     assert not conn.reading
-    side.engine.dirty_detached()
+    side.dirty_detached()
     conn.close_after_flush()
     assert not conn.ended
     side.settle()
     assert conn.ended
-    assert side.engine.dirty_detached() == [conn]
+    assert side.dirty_detached() == [conn]
 
 
 def test_reading_goes_on_after_a_resume(side: Side) -> None:
     conn = side.connect()
     side.said(conn, b"A\n" + b"NOP\n" * 100_000)
     assert not conn.reading
-    side.engine.dirty_detached()
+    side.dirty_detached()
     conn.resume()
     side.settle()
     assert conn.reading
-    assert side.engine.dirty_detached() == [conn]
+    assert side.dirty_detached() == [conn]
 
 
 def test_who_does_not_take_its_answers_is_not_read(side: Side) -> None:
@@ -176,10 +176,10 @@ def test_an_end_by_the_peer_is_reported_after_the_answers(side: Side) -> None:
     conn.feed(pub(b"t", b"one"))
     conn.feed_eof()
     side.turn()
-    assert conn in side.engine.dirty_detached()
+    assert conn in side.dirty_detached()
     assert frames(conn.take_output()) == [OK]
     assert [event[0] for event in side.settle()] == [Event.CLOSED]
-    assert side.engine.dirty_detached() == [conn]
+    assert side.dirty_detached() == [conn]
     assert conn.ended
 
 

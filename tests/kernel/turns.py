@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock.kernel import Event, Section, Source, TraceKind
+from penstock.net.order import TurnOrder
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -143,6 +146,31 @@ def log_name(tail: Any) -> bytes:
     return bytes(tail.topic) + (b" %d" % tail.partition if tail.partition else b"")
 
 
+class Store:
+    """What a turn asks of the broker: batches are on the disk at once, and events of the flush are
+    left to the test, as those of the poll are."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+
+    def write(self, tails: Sequence[Any]) -> None:
+        for tail in sorted(tails, key=lambda tail: (tail.topic, tail.partition)):
+            self._side.seal(tail)
+            tail.commit()
+
+    def load(self, window: Any, which: int, offset: int) -> None:
+        self._side.hear((Event.NEED, window, which, offset))
+
+    def journal(self, windows: Sequence[Any]) -> None:
+        self._side.note(windows)
+
+    def synced(self) -> None:
+        """Nothing waits for the disk."""
+
+    def write_trace(self) -> None:
+        """The test takes it."""
+
+
 class Side:
     """One form of the kernel with all that a shell does for it."""
 
@@ -159,6 +187,12 @@ class Side:
         self.next_id = FIRST_ID
         self.written: dict[bytes, list[bytes]] = {}
         self.windows: list[Any] = []
+        self._events: list[tuple[Any, ...]] = []  # of the turn at hand
+        clock: Any = SimpleNamespace(mono_ns=lambda: self.mono_ns, wall_ns=lambda: self.wall_ns)
+        self._named: list[Any] = []  # connections and windows that turns have named
+        links: Any = SimpleNamespace(again={}, serve=self.note)
+        done: deque[Any] = deque()
+        self._order = TurnOrder(self.engine, Store(self), links, clock, done, self.hear)
 
     def close(self) -> None:
         self.engine.close()
@@ -196,11 +230,7 @@ class Side:
         return data
 
     def commit(self) -> None:
-        for tail in sorted(
-            self.engine.dirty_tails(), key=lambda tail: (tail.topic, tail.partition)
-        ):
-            self.seal(tail)
-            tail.commit()
+        Store(self).write(self.engine.dirty_tails())
 
     def publish(self, tail: Any, *bodies: bytes, due_ns: int = 0) -> int:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""
@@ -234,10 +264,30 @@ class Side:
         return list(self.engine.flush(self.mono_ns, self.wall_ns))
 
     def turn(self) -> list[tuple[Any, ...]]:
-        """A whole turn, in which what was gathered is committed."""
-        events = self.poll()
-        self.commit()
-        return events + self.flush()
+        """A whole turn of the daemon's, in which what was gathered is committed."""
+        self._events = events = []
+        self._order.run(self.mono_ns)
+        return events
+
+    def note(self, named: Sequence[Any]) -> None:
+        self._named += named
+
+    def dirty_detached(self) -> list[Any]:
+        """Those that turns have named since the last call, and would name now."""
+        self.note(self.engine.dirty_detached())
+        return self._take_named("take_output")
+
+    def dirty_windows(self) -> list[Any]:
+        self.note(self.engine.dirty_windows())
+        return self._take_named("take_journal")
+
+    def _take_named(self, able: str) -> list[Any]:
+        found = [one for one in self._named if hasattr(one, able)]
+        self._named = [one for one in self._named if not hasattr(one, able)]
+        return list(dict.fromkeys(found))
+
+    def hear(self, event: tuple[Any, ...]) -> None:
+        self._events.append(event)
 
     def settle(self) -> list[tuple[Any, ...]]:
         """Turns until the engine has nothing left to do by itself."""

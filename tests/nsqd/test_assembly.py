@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.in_process import World
+from penstock.errors import FetchFailed
 from penstock.kernel import load, new_engine
 from penstock.limits import SECOND
 from penstock.net.fetch import Fetcher
@@ -104,3 +106,38 @@ def test_a_client_is_known_by_where_it_comes_from(make: Make) -> None:
     (session,) = world.protocol.sessions.values()
     assert (session.settings.client_id, session.settings.hostname) == ("::1", "::1")
     assert (session.remote, world.broker.trace.client_name(conn)) == ("[::1]:4711",) * 2
+
+
+class AuthServers:
+    """All of them let everybody do everything, and answer when the loop comes round again."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def get_json(self, url: str) -> Any:
+        self.asked.append(url.partition("/auth")[0])
+        await asyncio.sleep(0)
+        if len(self.asked) == 1:
+            raise FetchFailed(url, "timed out")
+        every = {"permissions": ["publish"], "topic": ".*", "channels": [".*"]}
+        return {"ttl": 3600, "authorizations": [every]}
+
+
+def servers_asked(path: Path, seed: int) -> list[str]:
+    flags = [f"-auth-http-address={name}:1" for name in "abc"]
+    servers = AuthServers()
+    options = read_options(["-data-path=.", *flags], {})
+    world = World(path / f"{seed}", load("pure"), options, seed=seed, fetcher=servers)
+    client = world.connect()
+    world.say(client, b"AUTH\n\0\0\0\1s")
+    world.say(client, pub(b"t", b"x"))
+    assert (client.errors, client.responses[-1]) == ([], b"OK")
+    world.stop()
+    return servers.asked
+
+
+def test_a_seed_says_which_auth_server_is_asked(tmp_path: Path) -> None:
+    """The loop of the host has no part in it: none is running here."""
+    once, again = ([servers_asked(tmp_path / name, n) for n in range(12)] for name in ("a", "b"))
+    assert once == again
+    assert {first for first, _ in once} == {f"http://{name}:1" for name in "abc"}

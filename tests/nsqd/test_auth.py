@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,7 +112,9 @@ class FakeFetcher:
 
 
 def auth(fetcher: FakeFetcher, *addresses: str, method: str = "get") -> Auth:
-    return Auth(addresses, method, fetcher, lambda: None)  # type: ignore[arg-type]
+    loop: Any = SimpleNamespace(create_task=lambda work: asyncio.create_task(work))
+    dice = random.Random()
+    return Auth(addresses, method, fetcher, lambda: None, loop, dice)  # type: ignore[arg-type]
 
 
 def test_get_and_post() -> None:

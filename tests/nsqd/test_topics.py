@@ -69,6 +69,7 @@ class World:
             lambda: self.lookups,
             self._soon,
             self.faults.append,
+            asyncio.get_running_loop(),
         )
 
     def _soon(self) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from penstock.sim.clock import FakeClock
@@ -49,3 +51,39 @@ def test_calls_that_never_end_are_an_error() -> None:
     again()
     with pytest.raises(RuntimeError, match="never comes to rest"):
         loop.run_ready()
+
+
+def test_tasks_take_their_steps_in_the_order_of_the_calls() -> None:
+    loop = FakeLoop(FakeClock())
+    said: list[str] = []
+
+    async def work(name: str) -> str:
+        assert asyncio.get_running_loop() is loop  # type: ignore[comparison-overlap]
+        for step in range(2):
+            said.append(f"{name}{step}")
+            await asyncio.sleep(0)
+        return name
+
+    async def both() -> list[str]:
+        return await asyncio.gather(work("a"), work("b"))
+
+    task = loop.create_task(both())
+    loop.run_ready()
+    assert (said, task.result()) == (["a0", "b0", "a1", "b1"], ["a", "b"])
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+
+
+def test_a_future_wakes_the_task_that_waits_for_it() -> None:
+    loop = FakeLoop(FakeClock())
+    answer = loop.create_future()
+
+    async def wait() -> int:
+        return 1 + await answer
+
+    task = loop.create_task(wait())
+    loop.run_ready()
+    assert not task.done()
+    answer.set_result(6)
+    loop.run_ready()
+    assert task.result() == 7

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -50,11 +51,13 @@ class Pool(Syncer, Protocol):
 
 
 class Ports(NamedTuple):
-    loop: asyncio.AbstractEventLoop  # timers, calls, and the engine's descriptor
+    loop: asyncio.AbstractEventLoop  # timers, calls, tasks, and the engine's descriptor
     clock: Clock
     disk: Disk
     new_engine: type[Engine]  # of one form of the kernel
-    seed: int  # of 64 bits: the kernel throws no dice, what sampled consumers get is decided here
+    # of 64 bits, for the node throws no dice of its own: what sampled consumers get, and which auth
+    # server is asked first
+    seed: int
     new_pool: Callable[[Callable[[], None]], Pool]  # it is given what wakes the loop, from a thread
     fetcher: Fetcher  # for lookups and authentication
     each_second: Callable[[], None]
@@ -126,15 +129,17 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
     broker.trace.client_name = _label
     lookups = Lookups(broker.topics.values)
-    topics = TopicMaker(broker, ports.fetcher, lookups.http_addresses, soon.ask, ports.on_fault)
+    fetcher, on_fault = ports.fetcher, ports.on_fault
+    topics = TopicMaker(broker, fetcher, lookups.http_addresses, soon.ask, on_fault, loop)
     links = Links(loop, engine, soon.ask)
     upgrades = Upgrades(links)
     method = options.auth_http_request_method
-    auth = Auth(options.auth_http_address, method, ports.fetcher, soon.ask)
+    dice = random.Random(ports.seed)
+    auth = Auth(options.auth_http_address, method, fetcher, soon.ask, loop, dice)
     offer = make_offer(options)
-    protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, ports.on_fault)
+    protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)
     order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
-    turn = Turn(loop, soon, engine.fileno(), order, clock, ports.on_fault)
+    turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
     node = Node(
         ports=ports,
         engine=engine,
@@ -147,7 +152,7 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
         auth=auth,
         protocol=protocol,
         turn=turn,
-        housekeeping=Housekeeping(loop, broker, turn, ports.each_second, ports.on_fault),
+        housekeeping=Housekeeping(loop, broker, turn, ports.each_second, on_fault),
         shell=Shell(loop, clock, soon.ask),
         settings=default_settings(options),
     )

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote_plus
@@ -28,6 +27,8 @@ from penstock.net.fetch import Fetcher, public
 from penstock.nsqd.pattern import Pattern, PatternInvalid
 
 if TYPE_CHECKING:
+    from random import Random
+
     from penstock.nsqd.session import Session
 
 log = logging.getLogger("penstock.nsqd")
@@ -102,21 +103,29 @@ Done = Callable[[Grant | AuthFailed], None]
 
 class Auth:
     """All authentication of one daemon; without addresses it is off. `soon` has a turn run after an
-    answer."""
+    answer; the dice say which server is asked first."""
 
     def __init__(
-        self, addresses: Sequence[str], method: str, fetcher: Fetcher, soon: Callable[[], None]
+        self,
+        addresses: Sequence[str],
+        method: str,
+        fetcher: Fetcher,
+        soon: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
+        dice: Random,
     ) -> None:
         self.required = bool(addresses)
         self._urls = [a if "://" in a else f"http://{a}/auth" for a in addresses]
         self._posts = method == "post"
         self._fetcher = fetcher
         self._soon = soon
+        self._loop = loop
+        self._dice = dice
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, applicant: Applicant, done: Done) -> None:
         """Call `done` later with what the client may do."""
-        task = asyncio.get_running_loop().create_task(self._ask(applicant, done))
+        task = self._loop.create_task(self._ask(applicant, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -141,7 +150,7 @@ class Auth:
 
     async def query(self, applicant: Applicant) -> Grant:
         """The first good answer. Raises AuthFailed when there is none."""
-        start = random.randrange(len(self._urls))
+        start = self._dice.randrange(len(self._urls))
         failures = []
         for url in self._urls[start:] + self._urls[:start]:
             try:

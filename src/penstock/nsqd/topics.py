@@ -52,12 +52,14 @@ class TopicMaker:
         lookups: Callable[[], list[str]],
         soon: Callable[[], None],
         on_fault: Callable[[Exception], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._broker = broker
         self._fetcher = fetcher
         self._lookups = lookups
         self._soon = soon
         self._on_fault = on_fault  # of the program: the daemon stops
+        self._loop = loop
         self._waiting: dict[str, list[Done]] = {}
         self._shapes: dict[str, Shape] = {}  # of topics that are waited for, where one is wanted
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,7 +96,7 @@ class TopicMaker:
         if self._broker.exiting:
             raise Refused("exiting")
         self._waiting[name] = []
-        task = asyncio.get_running_loop().create_task(self._look_up(name, addresses))
+        task = self._loop.create_task(self._look_up(name, addresses))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return None
