@@ -16,6 +16,7 @@ from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
 from penstock.kernel import load
 from penstock.log.head import HEAD_BYTES
+from penstock.replica.producerline import Stamped
 from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault, SimDisk
 
@@ -106,6 +107,26 @@ def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
     assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
     assert ordinary.stored
     assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
+
+
+def test_what_a_new_leader_finds_above_the_committed_end_is_answered_when_it_is(
+    start: Start,
+) -> None:
+    world = start()
+    stamped = world.broker.topic("t").leader().stamped
+    stamped.inherit([Stamped(2, 7, 0, 2, 0), Stamped(3, 7, 0, 3, 0)])
+    first, second = send(world, 0, b"a", b"b"), send(world, 2, b"c")
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 4, b"x")
+    assert gap.value.expected == 3
+    stamped.committed_to(1)
+    assert (first.told, second.told) == ([], [])
+    stamped.committed_to(2)
+    assert (first.told, second.told) == (REPEATED, [])
+    stamped.committed_to(9)
+    assert second.told == REPEATED
+    assert send(world, 1, b"b", b"c").told == REPEATED
+    assert send(world, 3, b"d").told == STORED
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])

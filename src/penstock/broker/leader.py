@@ -297,7 +297,7 @@ class Leader:
         stopped = self.group.stopped
         self.replica.close()
         if not stopped:
-            self.replica.producers.close()
+            self.replica.producers.close(self.tail.committed_end)
 
     def retire(self) -> None:
         """The topic is being deleted: answer what is under way."""

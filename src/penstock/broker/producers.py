@@ -21,6 +21,11 @@ the log from there on. Two rules make that right:
 | while the file is replaced | the old end or the new | the log from there gives the same |
 | never, but bits rot behind `end` | | a producer whose last batch is unreadable meets a gap |
 
+Of a replica of several the table is as of the committed end (`replica.producerline` says why): a
+follower folds what it learns to be committed, a new leader takes what lies above as pending, and a
+learner is given its leader's table. The file is made with the replica, so "before the first such
+batch" holds for batches that come from a leader, too.
+
 `stamped.py` has the publishes that are on their way.
 """
 
@@ -28,7 +33,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -40,6 +45,7 @@ from penstock.errors import LogDamaged, StorageError, TopicDamaged, WriteRefused
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
 from penstock.log.sealed import seal, unseal
+from penstock.replica.producerline import Known, ProducerLine, Stamped
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -68,13 +74,29 @@ def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
     if not disk.exists(path):
         return None
     try:
-        data = read_file(disk, path, limits.PRODUCERS_FILE_BYTES_MAX)
-        return msgspec.json.decode(unseal(data), type=ProducersFile)
+        return decode_table(read_file(disk, path, limits.PRODUCERS_FILE_BYTES_MAX))
     except OSError as error:
         kind = TopicDamaged if error.errno == errno.EIO else StorageError
         raise kind(path, f"the table of producers cannot be read: {error}") from error
-    except (ValueError, msgspec.DecodeError) as error:
+    except ValueError as error:
         raise TopicDamaged(path, f"the table of producers is corrupt: {error}") from error
+
+
+def encode_table(end: int, table: dict[int, Known]) -> bytes:
+    """The file, and what a learner is sent."""
+    entries = [Entry(producer_id, *known) for producer_id, known in sorted(table.items())]
+    return seal(msgspec.json.encode(ProducersFile(end, entries)))
+
+
+def decode_table(data: bytes) -> ProducersFile:
+    """Raises ValueError."""
+    return msgspec.json.decode(unseal(data), type=ProducersFile)
+
+
+def _known(file: ProducersFile) -> dict[int, Known]:
+    return {
+        one.producer_id: Known(one.epoch, one.next_sequence, one.used_ns) for one in file.producers
+    }
 
 
 class SnapshotJob:
@@ -91,8 +113,9 @@ class SnapshotJob:
 
 
 class ProducerTable:
-    """The table of one replica. `kept` False: an ephemeral topic, nothing outlives it. Raises
-    TopicDamaged and StorageError when its file cannot be read."""
+    """The table of one replica. `kept` False: an ephemeral topic, nothing outlives it.
+    `committed_end`: what is known to be committed of the log; None: all of it. Raises TopicDamaged
+    and StorageError when its file cannot be read."""
 
     def __init__(
         self,
@@ -101,6 +124,7 @@ class ProducerTable:
         log: PartitionLog,
         kept: bool,
         touch: Callable[[], None],
+        committed_end: int | None = None,
     ) -> None:
         self.pending: Collection[int] = ()  # producers with publishes on their way
         self._context = context
@@ -109,23 +133,25 @@ class ProducerTable:
         self._kept = kept
         self._touch = touch  # `settle` is to be called
         self._path = os.path.join(log.path, PRODUCERS)
-        self._entries: dict[int, Entry] = {}
         self._begun = not kept  # the file is there
         self._end = 0  # of the file
         self._candidate: tuple[int, bytes] | None = None
         self._writing = False
         self._failed = False  # health says so: until the file was written
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
+        end = log.written_end if committed_end is None else committed_end
         file = read_producers(context.disk, log.path) if kept else None
+        self._line = ProducerLine(end, {})
+        self._read_end = end  # of the log: batches below it were reported to the line
         if file is not None:
-            self._bring_back(file)
+            self._bring_back(file, end)
 
-    def find(self, producer_id: int) -> Entry | None:
-        return self._entries.get(producer_id)
+    def find(self, producer_id: int) -> Known | None:
+        return self._line.table.get(producer_id)
 
     def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
         """What is committed of this producer."""
-        self._entries[producer_id] = Entry(producer_id, epoch, next_sequence, used_ns)
+        self._line.table[producer_id] = Known(epoch, next_sequence, used_ns)
 
     def has_room(self) -> bool:
         """For one more producer."""
@@ -135,7 +161,7 @@ class ProducerTable:
         return self._count() < limits.PRODUCERS_MAX
 
     def _count(self) -> int:
-        return len(self._entries.keys() | set(self.pending))
+        return len(self._line.table.keys() | set(self.pending))
 
     # --- the file ---
 
@@ -143,7 +169,7 @@ class ProducerTable:
         """The file, before the first batch. Once in the life of a topic, so it is waited for."""
         if self._begun:
             return
-        end = self._log.synced_end
+        end = min(self._line.end, self._log.synced_end)
         try:
             SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
         except OSError as error:
@@ -165,23 +191,22 @@ class ProducerTable:
             self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
 
     def _encode(self, end: int) -> bytes:
-        entries = sorted(self._entries.values(), key=lambda entry: entry.producer_id)
-        return seal(msgspec.json.encode(ProducersFile(end, entries)))
+        return encode_table(end, self._line.table)
 
-    def _bring_back(self, file: ProducersFile) -> None:
+    def _bring_back(self, file: ProducersFile, committed_end: int) -> None:
         self._begun = True
         log = self._log
-        self._entries = {entry.producer_id: entry for entry in file.producers}
         self._end = min(file.end, log.written_end)
-        for header in _headers(log, max(self._end, log.start_offset)):
-            if header.producer_id:
-                next_sequence = header.first_sequence + header.count
-                self.note(
-                    header.producer_id, header.producer_epoch, next_sequence, header.timestamp_ns
-                )
+        self._fold(self._end, _known(file), max(committed_end, self._end))
         if self._end < file.end and log.stopped is None:
             # what the file knew is gone from the log; it must not hide what comes in its place
             self._replace(log.synced_end)
+
+    def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
+        """What the log says from `end` on, with `table` as of there."""
+        self._line = ProducerLine(end, table)
+        self._read_end = max(end, self._log.start_offset)
+        self.learn(committed_end)
 
     def _replace(self, end: int) -> None:
         try:
@@ -195,11 +220,71 @@ class ProducerTable:
         """Retention must keep what is at or above it; None: there is no bound."""
         return self._end if self._kept and self._begun else None
 
+    # --- one replica of several ---
+
+    def appended(self, headers: Iterable[BatchHeader]) -> None:
+        """Of a follower: these batches were written to the log, behind those before."""
+        for header in headers:
+            if header.producer_id:
+                self._line.wrote(stamped_of(header))
+            self._read_end = header.base_offset + header.count
+
+    def learn(self, committed_end: int) -> None:
+        """Of a follower: the log is committed so far. What was appended and not reported is read
+        from it."""
+        if self._read_end < self._log.written_end:
+            self.appended(_headers(self._log, self._read_end))
+            self._read_end = self._log.written_end  # though its end may not be readable
+        self._line.committed(min(committed_end, self._read_end))
+
+    def take_tail(self) -> list[Stamped]:
+        """Of a new leader: what lies above the committed end is pending there from now on."""
+        return self._line.take_tail()
+
+    def cut(self, end: int) -> bool:
+        """The log was cut. False: below what this table knows to be committed, as only an operator
+        can have it; it was folded from what is left, and a leader's has to be installed."""
+        self._read_end = min(self._read_end, end)
+        if self._line.cut(end):
+            return True
+        self._fold(self._log.start_offset, {}, end)
+        if self._begun and self._kept:
+            self._replace(end)
+        return False
+
+    def snapshot(self) -> bytes:
+        """Of a leader or a follower, for a learner."""
+        return self._encode(self._line.end)
+
+    def install(self, snapshot: bytes) -> None:
+        """Of a learner: another replica's table in the place of this one. Its end must lie in the
+        log here, so that nothing is left out behind it. Raises StorageError, and then the table is
+        as before."""
+        log = self._log
+        try:
+            file = decode_table(snapshot)
+        except ValueError as error:
+            raise StorageError(self._path, f"a table that was sent is corrupt: {error}") from error
+        if not log.start_offset <= file.end <= log.synced_end:
+            rule = f"the log here goes from {log.start_offset} to {log.synced_end}, synced"
+            raise StorageError(self._path, f"a table that ends at {file.end} was sent: {rule}")
+        before, committed_end = self._line, max(self._line.end, file.end)
+        self._line = ProducerLine(file.end, _known(file))
+        try:
+            self._replace(file.end)
+        except StorageError:
+            self._line = before
+            raise
+        self._begun = True
+        self._fold(file.end, _known(file), committed_end)
+
     # --- housekeeping and the end ---
 
     def settle(self, committed_end: int, count: int, size: int) -> bool:
         """Write the file again when the log has grown enough since, by `count` messages and `size`
         bytes since the start, or when writing it failed. True when nothing is left of that."""
+        self._line.committed(committed_end)
+        self._read_end = max(self._read_end, committed_end)
         if not self._kept or self._log.stopped is not None:
             return True
         if self._begun and not self._writing:
@@ -238,27 +323,37 @@ class ProducerTable:
     def _forget(self) -> None:
         """Producers that were not heard of for long."""
         oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
-        for producer_id, entry in list(self._entries.items()):
-            if entry.used_ns < oldest_ns and producer_id not in self.pending:
-                del self._entries[producer_id]
+        table = self._line.table
+        for producer_id, known in list(table.items()):
+            if known.used_ns < oldest_ns and producer_id not in self.pending:
+                del table[producer_id]
 
     def wait(self) -> None:
         """Until no thread holds the file; before the topic's files are removed."""
         self._context.syncs.wait_for(lambda: self._writing)
 
-    def close(self) -> None:
+    def close(self, committed_end: int) -> None:
         """After all was written and synced, as far as that could be done: the next start need not
         read it."""
         self.wait()
-        log = self._log
-        end = log.written_end
-        if not self._kept or not self._begun or end != log.synced_end:
+        if not self._kept or not self._begun or committed_end > self._log.synced_end:
             return
         self._forget()
         try:
-            self._replace(end)
+            self._replace(committed_end)
         except StorageError as error:
             self._context.health.report(self._topic_name, Trouble.PRODUCERS, str(error))
+
+
+def stamped_of(header: BatchHeader) -> Stamped:
+    """Of a batch of an idempotent producer."""
+    return Stamped(
+        header.base_offset + header.count,
+        header.producer_id,
+        header.producer_epoch,
+        header.first_sequence + header.count,
+        header.timestamp_ns,
+    )
 
 
 def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:

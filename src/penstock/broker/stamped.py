@@ -2,8 +2,9 @@
 
 A publish that follows on what is stored (or is being stored) becomes a batch of its own, whose
 header carries producer, epoch and first sequence. `producers.ProducerTable` knows what is stored;
-what lies above that is pending here, and a repeat of it is answered when it is committed. A batch
-that fails takes along all later ones of its producer: they would leave a gap.
+what lies above that is pending here, and a repeat of it is answered when it is committed: so it is
+with what a new leader finds above the committed end, too. A batch that fails takes along all later
+ones of its producer: they would leave a gap.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.rows import Sections
 from penstock.broker.traced import Stored
-from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.errors import PenstockError, Refused
 from penstock.kernel import Section, encode_batch
+from penstock.replica.producerline import Known, Newest, Stamped, Verdict, judge
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.groupcommit import GroupCommit
-    from penstock.broker.producers import Entry, ProducerTable
+    from penstock.broker.producers import ProducerTable
 
 SEQUENCE_END_MAX = (1 << 32) - 1
 # The error; else where the first message lies, or None: it was stored before, at an unknown place.
@@ -64,6 +66,7 @@ class StampedPublishes:
         self._group = group
         self._table = table
         self._pending: dict[int, deque[_Pending]] = {}
+        self._inherited: deque[tuple[int, _Pending]] = deque()  # with the offsets behind them
         table.pending = self._pending.keys()
 
     def publish(
@@ -121,29 +124,20 @@ class StampedPublishes:
         """Was it stored, or is it on its way? Raises SequenceGap and ProducerFenced."""
         return self._find(stamp, count) is not None
 
-    def _find(self, stamp: Stamp, count: int) -> Entry | _Pending | None:
+    def _find(self, stamp: Stamp, count: int) -> Known | _Pending | None:
         """Where this very publish is known from; None when it is new and in its place."""
         if stamp.sequence + count > SEQUENCE_END_MAX:
             raise Refused("the sequences of this epoch are used up: begin another one")
-        entry = self._table.find(stamp.producer_id)
+        known = self._table.find(stamp.producer_id)
         pending = self._pending.get(stamp.producer_id)
-        newest = (pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
-        if newest is None:
-            newest = (entry.epoch, entry.next_sequence) if entry else (stamp.epoch, 0)
-        epoch, expected = newest
-        if stamp.epoch < epoch:
-            raise ProducerFenced(epoch)
-        if stamp.epoch > epoch:
-            expected = 0
-        if stamp.sequence == expected:
-            self._check_room(entry is None and not pending)
+        newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
+        verdict = judge(known, newest, stamp.epoch, stamp.sequence, count)
+        if verdict is Verdict.NEW:
+            self._check_room(known is None and not pending)
             return None
-        end = stamp.sequence + count
-        if end > expected:
-            raise SequenceGap(expected)
-        if entry is not None and entry.epoch == stamp.epoch and end <= entry.next_sequence:
-            return entry
-        return self._covering(pending, stamp.epoch, end)
+        if verdict is Verdict.STORED:
+            return known
+        return self._covering(pending, stamp.epoch, stamp.sequence + count)
 
     def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
         """The one whose safety makes all below `end` safe."""
@@ -151,6 +145,22 @@ class StampedPublishes:
             if one.stamp.epoch == epoch and end <= one.next_sequence:
                 return one
         raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
+
+    # --- what a new leader finds ---
+
+    def inherit(self, tail: Sequence[Stamped]) -> None:
+        """Batches above the committed end, in the order of the log: whether they stay is decided by
+        the set. Nobody here waits for them, but who sends them again will."""
+        for batch in tail:
+            stamp = Stamp(batch.producer_id, batch.epoch, 0)
+            pending = _Pending(stamp, batch.next_sequence, _to_nobody)
+            self._pending.setdefault(batch.producer_id, deque()).append(pending)
+            self._inherited.append((batch.end, pending))
+
+    def committed_to(self, end: int) -> None:
+        """All below `end` is committed."""
+        while self._inherited and self._inherited[0][0] <= end:
+            self._ended(self._inherited.popleft()[1], None)
 
     def _check_room(self, new: bool) -> None:
         if new and not self._table.has_room():
@@ -172,6 +182,10 @@ class StampedPublishes:
         pending.done(error, None if error else pending.where)
         for done in pending.repeats:
             done(error, None)
+
+
+def _to_nobody(error: PenstockError | None, where: Stored | None) -> None:
+    """Its publisher has lost its leader, and heard from that one, or of nothing."""
 
 
 def _columns(

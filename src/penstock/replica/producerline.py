@@ -1,0 +1,152 @@
+"""What idempotent producers have stored in one partition of several replicas.
+
+A producer numbers its messages; the header of each of its batches says which they are. The table is
+a fold over the headers of *committed* batches, and nothing else: what lies above the committed end
+may be cut by the next leader, and must not hide what comes in its place.
+
+| a publish | is |
+|---|---|
+| follows on what is committed, or on what is above it | new: it becomes a batch |
+| is above the committed end already | pending: answered when that batch is committed |
+| is committed | stored: answered at once |
+| leaves a gap, or has an older epoch | refused |
+
+So a new leader answers a retry of what it has inherited neither at once, since the set may not have
+it, nor as new, since it may.
+
+The file of the table is a short cut, with an `end`: all batches below it are in the table. That end
+is never above the committed end, so no cut of a follower reaches below it. A cut that does, after
+an election that an operator forced, has the table folded again. A learner cannot fold what
+retention has removed: it is given a leader's table, and folds on from its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.errors import ProducerFenced, SequenceGap
+
+
+class ProducerGuards(NamedTuple):
+    """The rules of this module, each with a switch that only tests turn."""
+
+    committed_only: bool = True  # else what is written counts as stored
+    saved_below_committed: bool = True  # else the file's end is that of the log
+    shipped_to_learners: bool = True  # else a learner folds what it finds in the log
+
+
+ALL = ProducerGuards()
+
+
+class Known(NamedTuple):
+    """What is committed of one producer."""
+
+    epoch: int
+    next_sequence: int
+    used_ns: int  # when it was last heard of
+
+
+class Stamped(NamedTuple):
+    """A batch of an idempotent producer, as its header tells it."""
+
+    end: int  # the offset behind it
+    producer_id: int
+    epoch: int
+    next_sequence: int
+    used_ns: int
+
+
+class Verdict(IntEnum):
+    NEW = 1
+    PENDING = 2
+    STORED = 3
+
+
+class Newest(NamedTuple):
+    """The newest batch of a producer that is not committed."""
+
+    epoch: int
+    next_sequence: int
+
+
+def judge(
+    known: Known | None, newest: Newest | None, epoch: int, sequence: int, count: int
+) -> Verdict:
+    """What a publish of `count` messages from `sequence` on is. Raises SequenceGap and
+    ProducerFenced."""
+    last_epoch, expected = _last(known, newest, epoch)
+    if epoch < last_epoch:
+        raise ProducerFenced(last_epoch)
+    if epoch > last_epoch:
+        expected = 0
+    end = sequence + count
+    if sequence == expected:
+        return Verdict.NEW
+    if end > expected:
+        raise SequenceGap(expected)
+    if known is not None and known.epoch == epoch and end <= known.next_sequence:
+        return Verdict.STORED
+    return Verdict.PENDING
+
+
+def _last(known: Known | None, newest: Newest | None, epoch: int) -> tuple[int, int]:
+    if newest is not None:
+        return newest
+    return (known.epoch, known.next_sequence) if known is not None else (epoch, 0)
+
+
+class ProducerLine:
+    """The table of one replica as of `end`, and the batches above it. `table` is as of `end`."""
+
+    __slots__ = ("_guards", "_tail", "end", "table")
+
+    def __init__(self, end: int, table: Mapping[int, Known], guards: ProducerGuards = ALL) -> None:
+        self.end = end
+        self.table = dict(table)
+        self._tail: deque[Stamped] = deque()
+        self._guards = guards
+
+    # --- what the log gets, and loses ---
+
+    def wrote(self, batch: Stamped) -> None:
+        """It stands in the log here."""
+        self._tail.append(batch)
+        if not self._guards.committed_only:
+            self._store(batch)
+
+    def committed(self, end: int) -> None:
+        """All below `end` is committed, and was reported by `wrote`."""
+        while self._tail and self._tail[0].end <= end:
+            self._store(self._tail.popleft())
+        self.end = max(self.end, end)
+
+    def cut(self, end: int) -> bool:
+        """The log ends at `end` now. False: what was committed is gone, and the table has to be
+        folded again."""
+        while self._tail and self._tail[-1].end > end:
+            self._tail.pop()
+        return end >= self.end
+
+    def take_tail(self) -> list[Stamped]:
+        """What lies above the committed end, for a leader that keeps its own row of those."""
+        tail = list(self._tail)
+        self._tail.clear()
+        return tail
+
+    def _store(self, batch: Stamped) -> None:
+        self.table[batch.producer_id] = Known(batch.epoch, batch.next_sequence, batch.used_ns)
+
+    # --- what is asked ---
+
+    def newest(self, producer_id: int) -> Newest | None:
+        for batch in reversed(self._tail):
+            if batch.producer_id == producer_id:
+                return Newest(batch.epoch, batch.next_sequence)
+        return None
+
+    def end_to_save(self, written_end: int) -> int:
+        """Of a file of the table, to be written once the log is synced so far."""
+        return self.end if self._guards.saved_below_committed else written_end

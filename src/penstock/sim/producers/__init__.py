@@ -1,0 +1,1 @@
+"""A world for idempotent producers: their tables on several nodes, with retries and failovers."""
