@@ -10,12 +10,16 @@ Retention removes nothing that the journal on the disk still calls unfinished (`
 after any stop the log holds all that the journal speaks of, and a log that begins above that has
 lost a segment. While the journal cannot be stored that rule is suspended: on a full disk it would
 keep the very segments whose removal makes room.
+
+Where there are other replicas, each record goes to them as it was written (`on_record`), and who
+must not be answered before they have it waits for its place, `written` (`replica.journalline`): a
+channel's start, a seek, an empty, and the start of the log, which is a record there.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
@@ -23,13 +27,16 @@ from penstock.broker.journal import Journal
 from penstock.errors import StorageError
 from penstock.kernel import Tail, Window
 from penstock.log.fold import (
+    PARTITION,
     ChannelState,
     Entry,
     Folded,
     Group,
+    Position,
     clamped,
     cursor_entry,
     searched_entry,
+    start_entry,
 )
 from penstock.log.journalfile import JournalSync
 from penstock.log.partition import PartitionLog
@@ -53,8 +60,10 @@ class Cursors:
         self._floor_synced = 0
         self._floor_syncing = 0
         self._job: JournalSync | None = None
+        self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
         self._journal = journal
         self._folded = folded
+        self._start_offset = folded.start_offset if folded is not None else 0
         self._must_replace = False
         self._refresh_corrupt()
 
@@ -70,9 +79,15 @@ class Cursors:
         self._must_replace |= folded.handed_end > log.written_end
         return max(min(folded.handed_end, log.written_end), log.start_offset)
 
-    def state(self, number: int, name: str, log: PartitionLog) -> ChannelState:
-        """What the journal knows about a channel."""
+    def state(
+        self, number: int, name: str, log: PartitionLog, unknown_start: int | None = None
+    ) -> ChannelState:
+        """What the journal knows about a channel. `unknown_start`: where one begins that a sound
+        journal does not know; None: on a node by itself, where that is a loss."""
         known = self._folded.channels.get(number) if self._folded is not None else None
+        is_whole = self._folded is not None and not self._journal.corrupt
+        if known is None and is_whole and unknown_start is not None:
+            return ChannelState(unknown_start, unknown_start, (), ())
         if known is None:
             if log.written_end:  # else it is a partition that came after the channel
                 _log.warning(
@@ -101,12 +116,13 @@ class Cursors:
         if not self._must_replace:
             return
         try:
-            self._journal.begin(self._snapshot)
+            record = self._journal.begin(self._snapshot)
             self._journal.sync()
         except OSError as error:
             raise StorageError(
                 self._topic_name, f"the channel journal cannot be replaced: {error}"
             ) from error
+        self._replicate(record)
 
     # --- keeping ---
 
@@ -129,12 +145,43 @@ class Cursors:
         """One record: what one turn changed."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
         try:
-            self._journal.append(handed_end, groups, self._snapshot)
+            record = self._journal.append(handed_end, groups, self._snapshot)
         except OSError as error:
             self._report(error)
             return
         self._handed_end = handed_end
         self._lost = False
+        self._replicate(record)
+
+    def begin_generation(self) -> None:
+        """A replica needs a snapshot: it follows none of what was written, or not all."""
+        try:
+            record = self._journal.begin(self._snapshot)
+        except OSError as error:
+            self._report(error)
+            return
+        self._lost = False
+        self._replicate(record)
+
+    def _replicate(self, record: bytes) -> None:
+        if self.on_record is not None:
+            self.on_record(record)
+
+    @property
+    def written(self) -> Position:
+        """The place of the last record."""
+        return self._journal.written
+
+    @property
+    def start_offset(self) -> int:
+        """Of the log, as it was decided for all replicas; 0: it never was."""
+        return self._start_offset
+
+    def decide_start(self, offset: int) -> None:
+        """Of a leader with other replicas: all below `offset` may go, once this is held."""
+        if offset > self._start_offset:
+            self._start_offset = offset
+            self.append([Group(PARTITION, start_entry(offset))])
 
     def append_changes(self, searched: bool = False) -> None:
         """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
@@ -162,6 +209,8 @@ class Cursors:
 
     def _snapshot(self) -> tuple[int, list[Group]]:
         groups: list[Group] = []
+        if self._start_offset:
+            groups.append(Group(PARTITION, start_entry(self._start_offset)))
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
             entries = window.snapshot() + self._note_searched(number, window)
