@@ -42,6 +42,14 @@ SLOW = (
     "tests/nsqadmin/test_several.py",
 )
 CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "broker", "takeover"))
+# Histories in masses: what the first of them takes of the branches the next ones take again, and
+# the tracer doubles their time.
+HISTORIES = (
+    "tests/log/test_power_loss.py",
+    "tests/log/test_replica_power_loss.py",
+    "tests/broker/commits/test_commits_crashes.py",
+    "tests/kernel/test_keyorder_stories.py",
+)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -53,19 +61,36 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 
 def arrange(items: list[pytest.Item], root: Path) -> None:
-    """Mark the quick tests, and bring the cores' and those that take long to the front. Coverage is
-    measured in the cores' own tests only: it slows what it measures."""
+    """Mark the quick tests, and bring the cores' and those that take long to the front."""
     ranks = {}
+    begun: set[str] = set()
     for item in items:
         path = item.path.relative_to(root).as_posix()
         rank = _rank(path, SLOW)
         if rank == len(SLOW) and not item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.quick)
-        measured = path.startswith(CORES)
-        if not measured:
+        if not is_measured(item, path, begun):
             item.add_marker(pytest.mark.no_cover)
-        ranks[item] = (not measured, rank)
+        ranks[item] = (not path.startswith(CORES), rank)
     items.sort(key=ranks.__getitem__)
+
+
+def is_measured(item: pytest.Item, path: str, begun: set[str]) -> bool:
+    """Coverage slows what it measures, so it is measured where it says something: in the cores' own
+    tests, over the plain form of the kernel, of which the compiled one is the twin, and in the
+    first of many histories. `begun` are the tests of histories that have had theirs."""
+    if not path.startswith(CORES):
+        return False
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return True
+    if "compiled" in callspec.id.split("-"):
+        return False
+    name = item.nodeid.partition("[")[0]
+    is_first = name not in begun
+    if path.startswith(HISTORIES):
+        begun.add(name)
+    return is_first
 
 
 def _rank(path: str, slow: Iterable[str]) -> int:

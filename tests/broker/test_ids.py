@@ -22,7 +22,7 @@ def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> Non
     world = start()
     published = 0
     for _ in range(3):
-        for _ in range(20):
+        for _ in range(5):
             for topic in dice.sample(TOPICS, len(TOPICS)):
                 bodies = [b"x"] * dice.choice([1, 2, 300, 5_000])
                 world.publish(topic, *bodies)

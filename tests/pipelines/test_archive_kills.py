@@ -30,9 +30,9 @@ from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-ROUNDS = int(os.environ.get("PENSTOCK_TEST_ROUNDS", "20"))
-VICTIMS = ("worker",) * 11 + ("broker",) * 6 + ("driver",) * 3
-VICTIMS_OF_TWO = ("worker",) * 4 + ("broker",) * 5 + ("driver",)
+ROUNDS = int(os.environ.get("PENSTOCK_TEST_ROUNDS", "10"))
+VICTIMS = ("worker",) * 5 + ("broker",) * 3 + ("driver",) * 2
+VICTIMS_OF_TWO = ("worker",) * 2 + ("broker",) * 2 + ("driver",)
 PAUSE_S_MAX = 0.8  # several batches
 AWAY_S_MAX = 1.0
 BODIES = 30  # of one publish
