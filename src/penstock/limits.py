@@ -453,6 +453,12 @@ PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 pa
 PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minutes moves nothing
 COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one another
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need
+CONTROLLER_SETTLE_NS = 7 * SECOND  # a lease of 5 s and 2 s: until then absence may be an outage
+ELECT_AFTER_NS = 2 * SECOND  # that members have to elect one of themselves, and it to take office
+NODE_STEADY_NS = 30 * SECOND  # that a node has been there before it gets replicas or offices back
+NODE_REPLACE_NS = 15 * 60 * SECOND  # a node that is missing so long does not come back by itself
+NODES_MISSING_SHARE = 5  # more than one in so many missing is an outage of something else
+PLAN_EVERY_NS = 60 * SECOND  # loads move slower than that
 CHANNEL_CONFIRM_NS = 5 * SECOND  # that SUB waits for the leaders: clients wait about as long
 
 # --- commits of stages over several leaders ---

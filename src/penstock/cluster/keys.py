@@ -11,6 +11,7 @@
 | `numbers/<topic>` | ChannelNumbers (of `starts`) | after deletion of the topic, too |
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
+| `moves/<topic>/<n>` | Move (of `moves`) | until it is done |
 | `prepares/<id>` | a commit of stages that may be decided | until it is, or is abandoned |
 | `commits/<hash>` | the newest commit of an app that was decided | |
 | `settings/<name>` | Setting | |
@@ -32,6 +33,7 @@ CHANNELS = "channels/"
 NUMBERS = "numbers/"
 EPOCHS = "epochs/"
 PARTITIONS = "partitions/"
+MOVES = "moves/"
 PREPARES = "prepares/"
 COMMITS = "commits/"
 SETTINGS = "settings/"
@@ -89,6 +91,10 @@ def partitions_of(topic_name: str) -> str:
 
 def setting(name: str) -> str:
     return SETTINGS + name
+
+
+def move(topic_name: str, number: int) -> str:
+    return f"{MOVES}{topic_name}/{number}"
 
 
 def prepare(transaction: int) -> str:

@@ -28,6 +28,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock import limits
+from penstock.cluster.jsonform import Form, integer, list_of, parts, text
 from penstock.cluster.keys import PartitionName
 from penstock.replica.record import Record, arranged
 
@@ -43,6 +44,26 @@ class Move(NamedTuple):
     def wide(self) -> tuple[int, ...]:
         """All of both. The targets come first: one of them is to lead."""
         return self.target + tuple(node for node in self.origin if node not in self.target)
+
+
+_NODES = list_of(integer(0, limits.NODE_ID_MAX), limits.MEMBERS_MAX)
+_MIN = integer(1, limits.MEMBERS_MAX)
+_PARTITION = parts(
+    PartitionName,
+    ("topic", text(limits.NAME_BYTES_MAX)),
+    ("number", integer(0, limits.PARTITIONS_MAX - 1)),
+)
+MOVE = Form(
+    Move,
+    1,
+    (
+        ("partition", _PARTITION),
+        ("origin", _NODES),
+        ("target", _NODES),
+        ("members_min", _MIN),
+        ("origin_members_min", _MIN),
+    ),
+)
 
 
 def cancelled(move: Move) -> Move:

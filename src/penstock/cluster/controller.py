@@ -1,0 +1,385 @@
+"""The controller: the one party that looks at all partitions. The cluster serves without it.
+
+It stands beside a daemon of discovery. Whoever holds the leased key `controller` is it, and each of
+its transactions compares when that key was made: one that was paused for a minute changes nothing.
+
+| state | on | to |
+|---|---|---|
+| IDLE | nobody has the key: Campaign | IDLE |
+| IDLE | the key is ours | SETTLING |
+| SETTLING | a lease and 2 s later | ACTING |
+| SETTLING, ACTING | the watch was broken | SETTLING, from the beginning |
+| SETTLING, ACTING | the key is another's, or gone | IDLE |
+
+What it does while ACTING, in this order:
+
+1. **Elections that the members have left undone** for 2 s: no leader, or one whose node is missing
+   or has another life, or that has not said that it is in office. The first in the order of
+   preference that may lead. Dead members are left out as far as the minimum allows.
+2. **Moves** go on, as their records say (see `moves`); copies begin as few as may.
+3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
+   again, what is drained moves away, the rest is balanced. Their changes become moves, which stand
+   in the coordinator, so that the next controller goes on with them.
+
+It keeps nothing that has to survive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.cluster import keys
+from penstock.cluster.coordinator import (
+    Compare,
+    CreatedIs,
+    Delete,
+    Operation,
+    Put,
+    RevisionIs,
+    Transaction,
+)
+from penstock.cluster.documents import RECORD
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.moves import (
+    MOVE,
+    Copy,
+    Move,
+    State,
+    lacking,
+    may_begin,
+    next_record,
+    state_of,
+)
+from penstock.cluster.placement import Change as PlannedChange
+from penstock.cluster.placement import Held, Place, Plan, Standing, plan
+from penstock.cluster.presence import Presence
+from penstock.replica.choice import Candidate, election, hindrance
+from penstock.replica.record import Record, Seat
+
+# --- what it sees ---
+
+
+class NodeSeen(NamedTuple):
+    """A node that belongs to the cluster. `standing`: as its operator wants it."""
+
+    zone: str
+    standing: Standing
+    generation: int  # that its last start has written
+    memory_lost_generation: int
+    life: int | None  # of the process whose key is there; None: there is none
+    is_full: bool = False
+
+
+class PartitionSeen(NamedTuple):
+    record: Record
+    revision: int
+    replicas: int  # as its topic asks for
+    waits: bool  # its topic waits for the disk
+    members_min: int = 0  # as its topic asks for; 0: half of the replicas
+    move: Move | None = None
+    move_revision: int = 0  # of its key
+    bytes_kept: float = 0.0
+    led_bytes_per_s: float = 0.0
+    in_office: bool = True  # its leader has said so, in this epoch
+    unable: frozenset[int] = frozenset()  # nodes whose replica says that it is stopped
+
+
+class Situation(NamedTuple):
+    """A view of the metadata, and what nodes report."""
+
+    controller: int | None  # the life that stands in the key
+    controller_created: int
+    nodes: Mapping[int, NodeSeen]
+    partitions: Mapping[PartitionName, PartitionSeen]
+    reachable: Collection[int] = ()  # nodes that answer, whether their key is there or not
+
+
+# --- effects ---
+
+
+class Campaign(NamedTuple):
+    """Put the key `controller` under a lease of our own, if there is none."""
+
+
+class Change(NamedTuple):
+    """Of a partition that is as `seen`. None: that stays as it is."""
+
+    partition: PartitionName
+    seen: PartitionSeen
+    record: Record | None = None
+    move: Move | None = None
+    is_move_done: bool = False
+
+
+class Propose(NamedTuple):
+    """One transaction; `transaction_of` makes it."""
+
+    controller_created: int
+    changes: tuple[Change, ...]
+
+
+def transaction_of(propose: Propose) -> Transaction:
+    """Compares when the key `controller` was made, and all that is changed."""
+    compares: list[Compare] = [CreatedIs(keys.CONTROLLER, propose.controller_created)]
+    operations: list[Operation] = []
+    for change in propose.changes:
+        record_key, move_key = keys.partition(*change.partition), keys.move(*change.partition)
+        compares.append(RevisionIs(record_key, change.seen.revision))
+        if change.record is not None:
+            operations.append(Put(record_key, RECORD.encode(change.record)))
+        if change.move is not None or change.is_move_done:
+            compares.append(RevisionIs(move_key, change.seen.move_revision))
+        if change.move is not None:
+            operations.append(Put(move_key, MOVE.encode(change.move)))
+        elif change.is_move_done:
+            operations.append(Delete(move_key))
+    return Transaction(tuple(compares), tuple(operations))
+
+
+class Duty(IntEnum):
+    IDLE = 1
+    SETTLING = 2
+    ACTING = 3
+
+
+def members_min_of(seen: PartitionSeen, replicas: int) -> int:
+    """With so many replicas."""
+    return min(seen.members_min or (replicas + 1) // 2, replicas)
+
+
+class Controller:
+    __slots__ = (
+        "_leaderless",
+        "_life",
+        "_planned_for",
+        "_planned_ns",
+        "_settled_ns",
+        "duty",
+        "last_plan",
+        "out",
+        "presence",
+    )
+
+    def __init__(self, life: int) -> None:
+        self.duty = Duty.IDLE
+        self.presence = Presence()
+        self.last_plan = Plan(())
+        self.out: list[Any] = []
+        self._life = life  # of this process: it stands in the key
+        self._settled_ns = 0
+        self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
+        self._planned_ns = 0
+        self._planned_for: Any = None
+
+    # --- office ---
+
+    def watch_broken(self, now_ns: int) -> None:
+        """What happened meanwhile is not known: absence has to be seen again."""
+        if self.duty is not Duty.IDLE:
+            self._settle(now_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        self.duty = Duty.SETTLING
+        self._settled_ns = now_ns + limits.CONTROLLER_SETTLE_NS
+        self._leaderless.clear()
+        self._planned_for = None
+        self.presence.forget()
+
+    def tick(self, situation: Situation, now_ns: int) -> None:
+        """A few times a second."""
+        if situation.controller != self._life:
+            self.duty = Duty.IDLE
+            if situation.controller is None:
+                self.out.append(Campaign())
+            return
+        if self.duty is Duty.IDLE:
+            self._settle(now_ns)
+        registered = [n for n, seen in situation.nodes.items() if seen.life is not None]
+        self.presence.look(situation.nodes, registered, situation.reachable, now_ns)
+        if now_ns < self._settled_ns:
+            return
+        self.duty = Duty.ACTING
+        changes = self._elections(situation, now_ns)
+        changes |= self._moves(situation, changes)
+        changes |= self._planned(situation, now_ns, changes)
+        self._propose(situation, list(changes.values()))
+
+    def _propose(self, situation: Situation, changes: list[Change]) -> None:
+        size = limits.TRANSACTION_KEYS_MAX // 2 - 1  # each compares and puts two keys at most
+        for first in range(0, len(changes), size):
+            chunk = tuple(changes[first : first + size])
+            self.out.append(Propose(situation.controller_created, chunk))
+
+    # --- elections ---
+
+    def _elections(self, situation: Situation, now_ns: int) -> dict[PartitionName, Change]:
+        changes = {}
+        for name, seen in situation.partitions.items():
+            if self._is_served(situation, seen):
+                self._leaderless.pop(name, None)
+                continue
+            epoch, since_ns = self._leaderless.get(name, (-1, now_ns))
+            if epoch != seen.record.epoch:
+                since_ns = now_ns
+            self._leaderless[name] = seen.record.epoch, since_ns
+            if now_ns - since_ns >= limits.ELECT_AFTER_NS:
+                record = self._elect(situation, seen)
+                if record is not None:
+                    changes[name] = Change(name, seen, record)
+        return changes
+
+    def _is_served(self, situation: Situation, seen: PartitionSeen) -> bool:
+        leader = seen.record.leader
+        if leader is None or not seen.in_office:
+            return False
+        node = situation.nodes.get(leader.node)
+        if node is None or leader.node in seen.unable or leader.node in self.presence.missing:
+            return False
+        return node.life in (
+            leader.life,
+            None,
+        )  # reachable without a key: the coordinator's trouble
+
+    def _elect(self, situation: Situation, seen: PartitionSeen) -> Record | None:
+        record = seen.record
+        failed = record.leader.node if record.leader is not None else None
+        able = [
+            seat
+            for member in record.members
+            if (seat := _able_seat(situation, seen, member.node)) is not None
+        ]
+        if not able:
+            return None
+        order = {node: place for place, node in enumerate(record.wanted)}
+        chosen = min(able, key=lambda s: (s.node == failed, order.get(s.node, len(order)), s.node))
+        return election(record, chosen, self.presence.missing)
+
+    # --- moves ---
+
+    def _moves(
+        self, situation: Situation, taken: Mapping[PartitionName, Change]
+    ) -> dict[PartitionName, Change]:
+        moving = [
+            (name, seen, seen.move)
+            for name, seen in situation.partitions.items()
+            if seen.move is not None and name not in taken
+        ]
+        begin = self._that_begin(situation)
+        changes = {}
+        for name, seen, move in moving:
+            if state_of(move, seen.record) is State.DONE:
+                changes[name] = Change(name, seen, is_move_done=True)
+                continue
+            record = next_record(move, seen.record, name in begin)
+            if record is not None:
+                changes[name] = Change(name, seen, record)
+        return changes
+
+    def _that_begin(self, situation: Situation) -> set[PartitionName]:
+        """Moves all of whose copies may begin."""
+        waiting: list[Copy] = []
+        running: list[Copy] = []
+        for name, seen in situation.partitions.items():
+            copies = _copies(name, seen)
+            is_waiting = seen.move is not None and state_of(seen.move, seen.record) is State.WAITING
+            (waiting if is_waiting else running).extend(copies)
+        begun = set(may_begin(waiting, running))
+        held_back = {copy.partition for copy in waiting if copy not in begun}
+        return {copy.partition for copy in begun} - held_back
+
+    # --- plans ---
+
+    def places(self, situation: Situation, now_ns: int) -> list[Place]:
+        lost = self.presence.lost(now_ns)
+        places = []
+        for number, seen in sorted(situation.nodes.items()):
+            standing = Standing.LOST if number in lost else seen.standing
+            is_there = number not in self.presence.missing and seen.life is not None
+            is_steady = is_there and self.presence.is_steady(number, now_ns)
+            places.append(Place(number, seen.zone, standing, seen.is_full or not is_steady))
+        return places
+
+    def draw(self, situation: Situation, now_ns: int) -> Plan:
+        """What `--dry-run` shows."""
+        helds = [_held(name, seen) for name, seen in situation.partitions.items()]
+        return plan(self.places(situation, now_ns), helds)
+
+    def _planned(
+        self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, Change]
+    ) -> dict[PartitionName, Change]:
+        wishes = {
+            name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
+        }
+        now = (self.places(situation, now_ns), wishes)
+        is_due = now_ns - self._planned_ns >= limits.PLAN_EVERY_NS or now != self._planned_for
+        if not is_due or self.presence.too_many_missing:
+            return {}
+        self._planned_ns, self._planned_for = now_ns, now
+        self.last_plan = self.draw(situation, now_ns)
+        planned = {
+            change.partition: _begun(situation.partitions[change.partition], change)
+            for change in self.last_plan.changes
+        }
+        for name, seen in situation.partitions.items():
+            change = _another_minimum(name, seen)
+            if change is not None and name not in planned:
+                planned[name] = change
+        return {name: change for name, change in planned.items() if name not in taken}
+
+
+def _begun(seen: PartitionSeen, change: PlannedChange) -> Change:
+    """Where a move is under way, the new one begins with what there is."""
+    members = tuple(member.node for member in seen.record.members)
+    origin = members if seen.move is not None else seen.record.wanted
+    least = members_min_of(seen, len(change.after))
+    move = Move(change.partition, origin, change.after, least, seen.record.members_min)
+    return Change(change.partition, seen, move=move)
+
+
+def _another_minimum(name: PartitionName, seen: PartitionSeen) -> Change | None:
+    record = seen.record
+    least = members_min_of(seen, len(record.wanted))
+    if seen.move is not None or record.members_min == least:
+        return None
+    move = Move(name, record.wanted, record.wanted, least, record.members_min)
+    return Change(name, seen, move=move)
+
+
+def _held(name: PartitionName, seen: PartitionSeen) -> Held:
+    wanted = seen.move.target if seen.move is not None else seen.record.wanted
+    members = tuple(member.node for member in seen.record.members)
+    return Held(name, seen.replicas, wanted, members, seen.bytes_kept, seen.led_bytes_per_s)
+
+
+def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
+    """Replicas that are fed, or are to be."""
+    record, leader = seen.record, seen.record.leader
+    if leader is None:
+        return []
+    targets = [node for node in record.wanted if record.member_on(node) is None]
+    if seen.move is not None:
+        targets = list(lacking(seen.move, record))
+    spare = len(record.members) - record.members_min
+    is_move = seen.move is not None
+    behind = round(seen.bytes_kept)
+    return [Copy(name, leader.node, node, spare, is_move, behind) for node in targets]
+
+
+def _able_seat(situation: Situation, seen: PartitionSeen, number: int) -> Seat | None:
+    """Of the member on a node, where that may lead."""
+    node, member = situation.nodes.get(number), seen.record.member_on(number)
+    if node is None or node.life is None or member is None:
+        return None
+    seat = Seat(number, node.life, member.replica)
+    candidate = Candidate(
+        seat,
+        node.generation,
+        node.generation,
+        node.memory_lost_generation,
+        seen.waits,
+        number in seen.unable,
+    )
+    return seat if hindrance(seen.record, candidate) is None else None
