@@ -493,7 +493,6 @@ def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
 
 # Finished and tested before what will use them, each with its user. Who is used leaves the list.
 AHEAD = {
-    "penstock.replica.channelstart": "a leader in a new office asks it",
     "penstock.cluster.commits.committer": "a node of a cluster that is asked for a commit",
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.controller": "it stands beside a nsqlookupd",

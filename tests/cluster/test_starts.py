@@ -35,7 +35,7 @@ from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replica.leading import Outcome
 
 NAME = keys.ChannelName("t", "c")
-ENDS = Ends(start=10, visible=90, written=100, committed=95)
+ENDS = Ends(start=10, handed=20, visible=90, committed=95, written=100)
 
 
 def taken(machine: ChannelStarts | ChannelMaking) -> list[Any]:
@@ -59,10 +59,15 @@ class TestStarts:
         starts.asked(2)
         assert taken(starts) == [Confirm(2)]
 
-    def test_the_first_channel_gets_all_there_is(self) -> None:
+    def test_the_first_channel_gets_what_the_topic_has_kept(self) -> None:
         starts = ChannelStarts({}, 1, 95)
         starts.seen([ChannelMade(FIRST, 5)], ENDS)
-        assert taken(starts) == [KeepStart(FIRST, 10)]
+        assert taken(starts) == [KeepStart(FIRST, 20)]
+
+    def test_a_channel_made_while_the_topic_is_paused(self) -> None:
+        starts = ChannelStarts({}, 1, 95)
+        starts.seen([ChannelMade(2, 5)], ENDS._replace(gathers=True))
+        assert taken(starts) == [KeepStart(2, 20)]
 
     def test_a_partition_younger_than_the_channel(self) -> None:
         starts = ChannelStarts({}, 6, 95)
@@ -253,7 +258,7 @@ class Partition:
 
     def seen_ends(self) -> Ends:
         known = self.known[self.leader]
-        return Ends(0, known, self.ends[self.leader], known)
+        return Ends(0, 0, known, known, self.ends[self.leader])
 
     def carry_out(self) -> None:
         for effect in taken(self.starts):

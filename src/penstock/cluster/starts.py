@@ -4,11 +4,8 @@ A channel is made by one transaction. Then the leader of each partition decides 
 there, as a record of its journal, and confirms when the set has synced that. From then on the
 channel gets every message that the partition acknowledges, whoever leads it.
 
-| the partition | the channel starts |
-|---|---|
-| is younger than the channel | at the start of the log: all its messages came after the channel |
-| any other; the channel is the first of its topic | at the start of the log, as NSQ has it |
-| any other | at the visible end: what is acknowledged from now on, nothing older |
+Where that is, `replica.channelstart` says: at the start of the log where the partition is younger
+than the channel, at the topic's own queue where that was kept for it, else at the end.
 
 It is the *visible* end, not the written one: a row in flight may be acknowledged after the
 confirmation. And a leader decides when everything of its log at the start of its epoch is
@@ -45,6 +42,7 @@ from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, Channel
 from penstock.cluster.jsonform import Form, hexadecimal, integer
 from penstock.limits import CHANNEL_CONFIRM_NS
+from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 from penstock.replica.leading import Outcome
 
 
@@ -98,9 +96,11 @@ class Ends(NamedTuple):
     """Of the log, as the leader knows them."""
 
     start: int
+    handed: int  # the topic's own queue begins there
     visible: int
-    written: int
     committed: int
+    written: int
+    gathers: bool = False  # the topic is paused: it keeps what comes to itself
 
 
 class ChannelStarts:
@@ -145,9 +145,9 @@ class ChannelStarts:
 
     def _start_of(self, channel: ChannelMade, ends: Ends) -> int:
         is_young = self._partition_made > channel.revision and self.guards.young_from_start
-        if is_young or channel.number == FIRST:
-            return ends.start
-        return ends.visible if self.guards.visible_end else ends.written
+        end = ends.visible if self.guards.visible_end else ends.written
+        known = PartitionEnds(ends.start, ends.handed, end)
+        return start_of_unknown(known, is_young, ends.gathers or channel.number == FIRST)
 
     def kept(self, number: int) -> None:
         """The set has synced its start: as a record, or with the snapshot of a new leader."""
