@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
+from penstock.log.fold import Position
 from penstock.replica.effects import (
     Acknowledge,
     BeginAt,
@@ -20,6 +21,15 @@ from penstock.replica.effects import (
     Tell,
 )
 from penstock.replica.frames import Frame, FrameBroken, Frames, Row, Target, encode
+from penstock.replica.journalframes import JOURNAL_KINDS
+from penstock.replica.journalline import (
+    AcknowledgePlace,
+    AskSnapshot,
+    HelloJournal,
+    SendHeld,
+    SendRecord,
+    TellPlace,
+)
 from penstock.replica.matching import Chain, Extent
 
 NODE = 3
@@ -27,6 +37,7 @@ TARGET = Target(0x1122334455667788, 7)
 
 u32 = st.integers(0, (1 << 32) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
+places = st.builds(Position, u64, u64)
 chains = st.builds(Chain, u32, u64, u32)
 
 
@@ -50,6 +61,12 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Row, u64, u32, chains, u64, st.binary(max_size=300), u64),
     st.builds(Acknowledge, u64, u32, u64, u64, u64),
     st.builds(Refuse, u64, u32),
+    st.builds(HelloJournal, st.just(NODE), u64, u32),
+    st.builds(TellPlace, u64, u32, u64, places),
+    st.builds(AskSnapshot, u64, u32),
+    st.builds(AcknowledgePlace, u64, u32, u64, places, places),
+    st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
+    st.builds(SendHeld, st.just(NODE), u64, u32, places),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))
 
@@ -110,6 +127,21 @@ HEAD = bytes(18)
 def test_what_is_wrong_is_named(data: bytes, reason: str) -> None:
     with pytest.raises(FrameBroken, match=reason):
         list(Frames(NODE).feed(data))
+
+
+@pytest.mark.parametrize("kind", JOURNAL_KINDS)
+def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
+    lengths = (0, 3) if kind == 13 else (0, 3, 5, 60)  # a record may follow the fields of a 13
+    for length in lengths:
+        data = sealed(bytes((1, kind)) + HEAD + bytes(length))
+        with pytest.raises(FrameBroken, match=f"of kind {kind} of {length} bytes, it has"):
+            list(Frames(NODE).feed(data))
+
+
+def test_the_bytes_of_a_journal_are_those_of_the_table() -> None:
+    frame = encode(TARGET, SendHeld(NODE, 5, 9, Position(0x900000002, 3)))
+    fields = bytes.fromhex("00000009 0000000900000002 0000000000000003")
+    assert frame[8:] == bytes.fromhex("01 0e 0007 1122334455667788 0000000000000005") + fields
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from penstock.replica.journalline import (
     Answer,
     AskSnapshot,
     DropBelow,
+    HelloJournal,
     JournalFollower,
     JournalLeader,
     SendHeld,
@@ -221,6 +222,7 @@ def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
     line = leader(begun=False)
     assert line.must_begin
     line.linked(1, 11)
+    assert taken(line) == [HelloJournal(1, 11, 6)]
     line.told(1, 11, 71, at(5, 2, 9))
     line.wrote(at(6, 0, 0), "snapshot", 0)
     assert taken(line) == [SendRecord(1, 11, 6, at(6, 0, 0), "snapshot", NOTHING)]
@@ -231,6 +233,7 @@ def test_who_stands_elsewhere_is_sent_a_new_generation() -> None:
     line = leader()
     line.linked(1, 21)
     line.told(1, 21, 71, at(5, 2, 9))
+    taken(line)
     assert line.must_begin
     line.wrote(at(6, 1, 0), "snapshot", 0)
     places = {(effect.node, effect.place) for effect in taken(line)}  # type: ignore[attr-defined]

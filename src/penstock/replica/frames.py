@@ -26,6 +26,7 @@ Numbers are big endian. Fields, in this order:
 | 6 | Row | epoch u32; epoch u32, offset u64, crc u32; start u64, committed u64 | batches |
 | 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
 | 8 | Refuse | epoch u32 | |
+| 9 to 14 | of the channel journal: [journalframes.py](journalframes.py) | | |
 
 `epoch, offset, crc` after each other are the `Chain` of the batch before. Batches are as in the
 log; a lane cuts rows that are larger than a frame. A version or a kind that is not known here ends
@@ -50,6 +51,12 @@ from penstock.replica.effects import (
     Matched,
     Refuse,
     Tell,
+)
+from penstock.replica.journalframes import (
+    JOURNAL_KINDS,
+    JournalFrame,
+    journal_body,
+    journal_frame,
 )
 from penstock.replica.matching import Chain, Extent
 
@@ -92,7 +99,7 @@ class Row(NamedTuple):
     committed: int
 
 
-Frame = Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse
+Frame = Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse | JournalFrame
 
 
 # --- to bytes ---
@@ -126,6 +133,8 @@ def _body(frame: Frame) -> tuple[int, bytes]:
             return _MATCHED_KIND, _OFFSET.pack(end)
         case Refuse(_, epoch):
             return _REFUSE_KIND, _REFUSE.pack(epoch)
+        case _:
+            return journal_body(frame)
 
 
 def _tell_body(frame: Tell) -> bytes:
@@ -175,6 +184,8 @@ class Frames:
         return Target(identity, partition), self._frame(kind, session, body)
 
     def _frame(self, kind: int, session: int, body: bytes) -> Frame:
+        if kind in JOURNAL_KINDS:
+            return _journal(kind, self._node, session, body)
         decoder = _DECODERS.get(kind)
         if decoder is None:
             raise FrameBroken(f"kind {kind} of frames is not known here")
@@ -246,6 +257,13 @@ def _acknowledge(node: int, session: int, body: bytes) -> Acknowledge:
 
 def _refuse(node: int, session: int, body: bytes) -> Refuse:
     return Refuse(session, *_fields(_REFUSE, body, "a refusal"))
+
+
+def _journal(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
+    try:
+        return journal_frame(kind, node, session, body)
+    except ValueError as error:
+        raise FrameBroken(str(error)) from error
 
 
 _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {

@@ -62,6 +62,14 @@ ALL = JournalGuards()
 # --- effects ---
 
 
+class HelloJournal(NamedTuple):
+    """To a replica whose log is level: where does your journal stand?"""
+
+    node: int
+    session: int
+    epoch: int
+
+
 class TellPlace(NamedTuple):
     """To the leader, in answer to its hello."""
 
@@ -381,9 +389,10 @@ class JournalLeader:
     # --- the others ---
 
     def linked(self, node: int, session: int) -> None:
-        """A link to a replica whose log is level: a hello goes out. What it acknowledged in an
-        earlier session is forgotten."""
+        """The log of the replica on this node is level: its journal's turn has come. What it
+        acknowledged in an earlier session is forgotten."""
         self._peers[node] = _Peer(session)
+        self.out.append(HelloJournal(node, session, self._epoch))
 
     def told(self, node: int, session: int, replica: int, place: Position) -> None:
         peer = self._peer(node, session)

@@ -24,6 +24,7 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
+    HelloJournal,
     JournalGuards,
     SendHeld,
     SendRecord,
@@ -34,11 +35,6 @@ from penstock.sim.journals.node import Broken, Node, Office, Said
 NODES = 3
 STEPS = 200
 CALM_STEPS_MAX = 400
-
-
-class Hello(NamedTuple):
-    session: int
-    epoch: int
 
 
 class Frame(NamedTuple):
@@ -190,8 +186,6 @@ class World:
         self.sessions += 1
         link = Link(node.number, office.epoch, other.number, self.sessions, [], [])
         office.line.linked(other.number, link.session)
-        hello = Hello(link.session, office.epoch)
-        link.to_node.append(Frame(node.number, other.number, hello, office.said))
         self.links.append(link)
 
     def cut(self) -> None:
@@ -226,13 +220,13 @@ class World:
         content = frame.content
         if isinstance(content, TellPlace | AskSnapshot | AcknowledgePlace):
             self.tell_leader(node, frame)
-        elif isinstance(content, Hello):
+        elif isinstance(content, HelloJournal):
             self.greet(node, content)
         elif node.office is None:
             follow(node, content)
         self.settle()
 
-    def greet(self, node: Node, hello: Hello) -> None:
+    def greet(self, node: Node, hello: HelloJournal) -> None:
         if hello.epoch < node.promised or not self.is_up(hello.session):
             return
         if node.office is not None:
@@ -292,7 +286,7 @@ class World:
             case Answer(token):
                 self.answered = max(self.answered, int(str(token)))
                 self.seen["answered"] += 1
-            case SendRecord() | SendHeld():
+            case HelloJournal() | SendRecord() | SendHeld():
                 self.post(node, effect, effect.session, to_node=True)
             case TellPlace() | AskSnapshot() | AcknowledgePlace():
                 self.post(node, effect, effect.session, to_node=False)
