@@ -384,3 +384,41 @@ def test_rows_are_spread_evenly_whatever_is_sealed_when(side: Side, seed: int) -
         side.flush()
     assert sum(tail.message_count for tail in tails) == 60 * number
     assert max(rows) <= 2 * min(rows)
+
+
+@pytest.mark.parametrize("command", [pub(b"t", b"x"), mpub(b"t", [b"x", b"y"])])
+def test_a_publish_that_was_held_is_asked_for_its_place_again(side: Side, command: bytes) -> None:
+    """The topic came to ask for one meanwhile."""
+    tail, conn = side.tail(), side.connect()
+    conn.feed(pub(b"t", b"x"))
+    assert side.poll() == []
+    tail.refusing = True
+    conn.feed(command)
+    assert side.poll() == []  # its answer would overtake that of the first
+    tail.refusing = False
+    side.engine.set_placed(b"t", True)
+    side.commit()
+    verb = Verb.PUB if command.startswith(b"PUB") else Verb.MPUB
+    assert side.settle() == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"", 0, 0)]
+    assert frames(conn.take_output()) == [OK]
+    assert tail.written_end == 1
+
+
+def test_who_waits_for_several_batches_goes_on_after_the_last_of_them(side: Side) -> None:
+    """Those who wait for fewer come first, though they came later."""
+    tails = [side.tail(partition=number) for number in range(2)]
+    one, two = side.connect(), side.connect()
+    for number in range(2):
+        one.feed(pub(b"t %d" % number, b"one"))
+    assert side.poll() == []
+    two.feed(pub(b"t 0", b"two"))
+    assert side.poll() == []
+    tails[0].refusing = True
+    for conn, body in ((one, b"1"), (two, b"2")):
+        conn.feed(pub(b"t 0", body))
+    assert side.poll() == []
+    tails[0].refusing = False
+    side.commit()
+    side.flush()
+    assert side.poll() == []
+    assert side.kernel.decode_bodies(side.seal(tails[0]), 0) == [b"2", b"1"]

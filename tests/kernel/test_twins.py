@@ -51,8 +51,11 @@ FILTERS = (
     Filter((Rule(b"n", b"2"), Rule(b"n", b"", re.compile("[03]").search)), inverse=True),
 )
 
-# The last one: rounds of one flush decide which of a consumer's windows has its room.
-FIXED_SEEDS = (*range(12), 200948788430469)
+# Rounds of one flush decide which of a consumer's windows has its room; publishers that wait for
+# several batches go on in the order of the last ones (two); a publish is held while its topic
+# comes to ask for a partition or a key.
+ODD_SEEDS = (200948788430469, 275843599143232, 91694769505729, 24415098149415)
+FIXED_SEEDS = (*range(12), *ODD_SEEDS)
 STEPS = 250
 FRESH_SECONDS = 4.0
 

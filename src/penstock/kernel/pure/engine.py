@@ -71,7 +71,7 @@ class Engine:
         self._detached: dict[Conn, None] = {}  # without a socket, and with something to do
         self._opened: dict[Tail, None] = {}  # the open batch is not empty
         self._handed: dict[Tail, None] = {}  # there is more to deliver
-        self._settled: list[Promise] = []
+        self._settled: list[tuple[Promise, int]] = []
         self._conns: dict[int, Conn] = {}  # by descriptor
         self._last_serial = 0
         self._receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -190,8 +190,8 @@ class Engine:
     def note_handed(self, tail: Tail) -> None:
         self._handed[tail] = None
 
-    def note_settled(self, promise: Promise) -> None:
-        self._settled.append(promise)
+    def note_settled(self, promise: Promise, outcome: int) -> None:
+        self._settled.append((promise, outcome))
 
     def unstall(self, conns: Iterable[Conn]) -> None:
         for conn in conns:
@@ -263,7 +263,9 @@ class Engine:
         self.mono_ns, self.wall_ns = mono_ns, wall_ns
         self.wall_ahead_ns = wall_ns - mono_ns
         settled, self._settled = self._settled, []
-        for promise in settled:
+        for promise, outcome in settled:
+            # One after the other: who waits for several goes on when the last of them is through.
+            promise.outcome = outcome
             for conn in promise.conns:
                 conn.settle()
         self._work_pumps()

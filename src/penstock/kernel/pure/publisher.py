@@ -177,6 +177,9 @@ class Publisher(Reader):
         if route is None:
             self._emit(Event.TOPIC, self, verb, self._topic)
             return None
+        if self._lacks_place(verb, route):  # since it was held, or its body was under way
+            self._emit(Event.BAD_PUB, self, verb, BadPub.PARTITION, b"", 0, 0)
+            return None
         tail = route.pick(count) if self._partition < 0 else route.find(self._partition)
         if tail is None:
             self._bad_partition(verb)

@@ -292,8 +292,7 @@ class Tail:
         self.fail_from(self.committed_end)
 
     def _settle(self, promise: Promise, outcome: int) -> None:
-        promise.outcome = outcome
-        self._engine.note_settled(promise)
+        self._engine.note_settled(promise, outcome)
 
     def hand(self) -> None:
         if self._handed_end < self.committed_end:
