@@ -351,6 +351,71 @@ def heard_with_needs(side: Side, conn: Any) -> str:
     return b" ".join(bodies(conn.take_output())).decode()
 
 
+@pytest.mark.parametrize("turns", [0, 3])
+def test_what_was_sent_before_an_order_began_overtakes_nothing(
+    side: Side, window: Any, turns: int
+) -> None:
+    """`b1` was sent once and `a2` never, which stands before it."""
+    one = side.consumer(window, rdy=10)
+    a1, a2, b1 = say(side, window, "a1 a2 b1")
+    assert heard(side, one) == "a1 b1"
+    one.rdy = 0
+    window.order = Order.STRICT
+    for _ in range(turns):
+        side.turn()
+    window.requeue(one.serial, b1, 0, side.wall_ns)
+    two = side.consumer(window, rdy=10)
+    side.said(one, fin(a1))
+    assert heard(side, two) == "a2"
+    assert done(side, two, a2) == "b1"
+
+
+def spent(side: Side, order: Order, taken: bool) -> tuple[Any, ...]:
+    """A window whose order begins while `a1` is in flight and `a2` has used its attempts."""
+    window = side.window(side.tail())
+    window.attempts_max = 2
+    one = side.consumer(window, rdy=10)
+    a1, a2 = say(side, window, "a1 a2")
+    assert heard(side, one) == "a1 a2"
+    window.requeue(one.serial, a2, 0, side.wall_ns)
+    assert heard(side, one) == "a2"
+    window.requeue(one.serial, a2, 0, side.wall_ns)
+    assert window.exhausted == 1
+    assert not taken or [record.id for record in window.take_exhausted(9)] == [a2]
+    one.rdy = 0
+    window.order = order
+    return window, one, side.consumer(window, rdy=10), a1, a2
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+def test_what_has_used_its_attempts_holds_up_nothing_before_it(side: Side, order: Order) -> None:
+    window, one, two, a1, a2 = spent(side, order, taken=False)
+    side.settle()
+    assert (window.exhausted, window.behind) == (0, 1)
+    window.requeue(one.serial, a1, 0, side.wall_ns)
+    assert heard(side, two) == "a1"
+    say(side, window, "a3")
+    assert done(side, two, a1) == ""
+    assert [record.id for record in window.take_exhausted(9)] == [a2]
+    assert window.settle_exhausted(a2, True)
+    assert heard(side, two) == "a3"
+
+
+@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_was_taken_before_it_went_behind_can_be_settled(
+    side: Side, order: Order, settled: bool
+) -> None:
+    window, one, _, a1, a2 = spent(side, order, taken=True)
+    side.settle()
+    assert window.behind == 1
+    assert window.settle_exhausted(a2, settled)
+    side.said(one, fin(a1))
+    assert [record.id for record in window.take_exhausted(9)] == ([] if settled else [a2])
+    assert window.settle_exhausted(a2, True) == (not settled)
+    assert (window.depth, window.exhausted) == (0, 0)
+
+
 @pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
 @pytest.mark.parametrize("turns", [0, 3])
 @pytest.mark.parametrize("first", [0, 1, 2])

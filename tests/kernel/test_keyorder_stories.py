@@ -2,10 +2,11 @@
 
 A history has publishes, several consumers with a little room each, FIN, REQ with and without delay,
 TOUCH, timeouts, disconnections, restarts from the journal, seeks, pauses, changes of the bound for
-what is aside, and messages that outlive the memory. After each step the model looks at all that
-came: when a message comes, everything of its key that stands before it in the log is done, and
-nothing else of its key is in flight. So it is, too, of what was sent while the window had no order
-or another, once it comes again. At the end everything is done, once.
+what is aside and of that for attempts, and messages that outlive the memory. After each step the
+model looks at all that came: when a message comes, everything of its key that stands before it in
+the log is done, and nothing else of its key is in flight. So it is, too, of what was sent while the
+window had no order or another, once it comes again. And nothing waits behind what has used its
+attempts and stands after it. At the end everything is done, once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Held, Order, Section
+from penstock.kernel import Held, Order, Section, Stray
 
 from .recovery import Recovery
 from .turns import MS, SECOND, Message, Side, entries, fin, messages
@@ -60,6 +61,14 @@ class Model:
         missing = [other for other in sorted(before) if self.key(other) == key]
         if missing and offset not in self.scheduled:
             raise Disorder(f"offset {offset} comes before {missing} of its key")
+
+    def stuck(self, behind: list[int], exhausted: list[int]) -> None:
+        """`behind` are offsets that wait for others of their keys."""
+        for offset in behind:
+            before = [other for other in exhausted if other > offset]
+            held_up = [other for other in before if self.key(other) == self.key(offset)]
+            if held_up and self.key(offset) is not None and offset not in self.scheduled:
+                raise Disorder(f"offset {offset} waits behind {held_up}, which are exhausted")
 
     def finish(self, offset: int) -> None:
         self.done.add(offset)
@@ -155,6 +164,10 @@ class Story:
     def bound(self) -> None:
         self.window.aside_max = self.dice.choice([0, 1, 5, 1 << 16])
 
+    def limit(self) -> None:
+        """What has used its attempts stays, until it may have more."""
+        self.window.attempts_max = self.dice.choice([0, 0, 2, 3])
+
     def seek(self) -> None:
         offset = self.dice.randint(0, self.tail.handed_end)
         self.window.seek(offset)
@@ -187,6 +200,7 @@ class Story:
         self.window = self.side.engine.window(self.tail, self.recovery.low)
         self.side.windows[:] = [self.window]
         self.window.order, self.window.aside_max = old.order, old.aside_max
+        self.window.attempts_max = old.attempts_max
         self.window.restore(self.recovery.low, self.recovery.next, *self.recovery.records())
         self.window.searched = old.searched
         self.recovery = Recovery(0)
@@ -211,7 +225,15 @@ class Story:
                 self.held.setdefault(conn, []).append(message.id)
                 self.model.sent(offset, in_flight)
         self.side.validate()
+        self.model.stuck(self.waiting(Stray.BEHIND), self.waiting(Stray.EXHAUSTED))
         self.recovery.apply(entries(self.window.take_journal()))
+
+    def waiting(self, state: Stray) -> list[int]:
+        """Offsets of strays in this state; none while keys may still have to be looked up."""
+        has_room = any(conn.rdy > conn.in_flight for conn in self.conns)
+        if self.window.paused or not has_room:
+            return []
+        return [record.offset for record in self.window.stray_records(state, 10_000)]
 
     def come(self, conn: Any) -> list[Message]:
         return messages(conn.take_output())
@@ -231,6 +253,7 @@ class Story:
         ("seek", 1),
         ("switch", 1),
         ("loosen", 3),
+        ("limit", 2),
         ("restart", 2),
     )
 
@@ -247,6 +270,7 @@ class Story:
     def drain(self) -> None:
         """Everything is finished at last."""
         self.window.paused = False
+        self.window.attempts_max = 0
         for _ in range(4 * len(self.model.keys) + 100):
             for conn in self.conns:
                 conn.rdy = 50

@@ -71,8 +71,8 @@ cdef class Cursor(Ordered):
                 self.trace_stray(SKIPPED, stray)
             self.remove_stray(stray)
             return self.mark_pump()
-        if is_exhausted:
-            self.await_known(stray)
+        if is_exhausted and self.is_unknown(stray):
+            self.exhaust_unknown(stray)
             self.wait_in_turn(stray)
         elif not self.must_wait_behind(stray):
             self.wait_in_turn(stray)

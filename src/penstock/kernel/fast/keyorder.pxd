@@ -65,7 +65,9 @@ cdef class Ordered(Ring):
     cdef int delay(self, stray_t* stray) except -1
     cdef int forget_keys(self) except -1
     cdef int begin_order(self, int order) except -1
-    cdef int await_known(self, stray_t* stray) except -1
+    cdef int await_known(self, stray_t* stray, int rank) except -1
+    cdef bint is_unknown(self, stray_t* stray) noexcept
+    cdef int exhaust_unknown(self, stray_t* stray) except -1
     cdef bint knows_all(self) except -1
     cdef bint is_awaited(self, stray_t* stray, int rank, i64 offset) noexcept
     cdef bint learn(self, stray_t* stray) except -1

@@ -22,8 +22,8 @@ cdef enum:
 cdef u64 ALL = 1  # the key of every message where the order is strict
 cdef enum:  # in which order keys are looked up
     RANK_IN_FLIGHT = 0
-    RANK_SENT = 1
-    RANK_NEW = 2
+    RANK_DELAYED = 1
+    RANK_TO_SEND = 2
 
 
 cdef bint stands_before(stray_t* one, stray_t* other) noexcept:
@@ -119,7 +119,7 @@ cdef class Ordered(Ring):
 
     cdef int put_stray_aside(self, stray_t* stray) except -1:
         """One whose key is not known yet: in no row."""
-        self.await_known(stray)
+        self.await_known(stray, RANK_TO_SEND)
         self.strays.set_state(stray, BEHIND)
         return 0
 
@@ -157,7 +157,7 @@ cdef class Ordered(Ring):
         """It holds its key: do others, too, or did one of them go behind that stands before it?"""
         cdef link_t* link = self.strays.link(stray)
         cdef busy_t* busy = self.busy.find(link.key)
-        if not busy.is_crowded:
+        if not (busy.is_crowded or 0 < self._attempts_max <= stray.attempts):
             return False
         if busy.holders == 1:
             if busy.first == 0 or stands_before(stray, self.strays.find(busy.first)):
@@ -225,7 +225,7 @@ cdef class Ordered(Ring):
         """What was not sent yet has no order until it is due."""
         if stray.attempts == 0 or stray.state == BEHIND:
             return self.let_go(stray)
-        return self.await_known(stray)
+        return self.await_known(stray, RANK_DELAYED)
 
     cdef int forget_keys(self) except -1:
         """All messages are forgotten."""
@@ -265,13 +265,21 @@ cdef class Ordered(Ring):
                     self.wait_in_turn(stray)
             elif order != ORDER_NONE and stray.state == IN_FLIGHT:
                 heappush(self.unknown, (RANK_IN_FLIGHT, stray.offset, stray.id))
-            elif order != ORDER_NONE and (stray.state != DELAYED or stray.attempts):
-                self.await_known(stray)
+            elif stray.state == EXHAUSTED:
+                self.exhaust_unknown(stray)
+            elif stray.attempts:
+                self.await_known(stray, RANK_DELAYED)
         return self.mark_pump()
 
-    cdef int await_known(self, stray_t* stray) except -1:
-        """It is not in flight. What was sent comes first, and nothing is to be sent beside it."""
-        cdef int rank = RANK_SENT if stray.attempts else RANK_NEW
+    cdef bint is_unknown(self, stray_t* stray) noexcept:
+        return self._order != ORDER_NONE and self.strays.link(stray).unknown
+
+    cdef int exhaust_unknown(self, stray_t* stray) except -1:
+        """It has used its attempts before its key is known."""
+        return self.await_known(stray, RANK_TO_SEND)
+
+    cdef int await_known(self, stray_t* stray, int rank) except -1:
+        """It is not in flight. What holds its key comes first: nothing is to be sent beside it."""
         if self._order != ORDER_NONE and self.strays.link(stray).unknown:
             heappush(self.unknown, (rank, stray.offset, stray.id))
         return 0
@@ -286,7 +294,7 @@ cdef class Ordered(Ring):
             rank, offset, id = self.unknown[0]
             stray = self.strays.find(id)
             if stray != NULL and self.is_awaited(stray, rank, offset):
-                if rank == RANK_NEW and offset >= self.next:
+                if rank == RANK_TO_SEND and offset >= self.next:
                     return True
                 if not self.learn(stray):
                     return False
@@ -294,8 +302,11 @@ cdef class Ordered(Ring):
         return True
 
     cdef bint is_awaited(self, stray_t* stray, int rank, i64 offset) noexcept:
-        """What is not in flight any more stands in the heap once more, after what is."""
+        """What is not in flight or not delayed any more stands in the heap once more, after what
+        is."""
         if rank == RANK_IN_FLIGHT and stray.state != IN_FLIGHT:
+            return False
+        if rank == RANK_DELAYED and stray.state != DELAYED:
             return False
         return stray.offset == offset and self.strays.link(stray).unknown
 
@@ -330,7 +341,7 @@ cdef class Ordered(Ring):
     cdef int take_place(self, stray_t* stray, u64 key) except -1:
         cdef link_t* link = self.strays.link(stray)
         cdef bint is_busy = key != 0 and self.is_busy(key)
-        if stray.state == IN_FLIGHT or stray.state == EXHAUSTED:
+        if stray.state == IN_FLIGHT or (stray.state == EXHAUSTED and not is_busy):
             return self.hold(stray, key)
         if stray.state == DELAYED:
             link.key = key

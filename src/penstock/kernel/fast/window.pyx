@@ -317,13 +317,14 @@ cdef class Window(Survey):
 
     def settle_exhausted(self, u64 id, bint done):
         cdef stray_t* stray = self.strays.find(id)
-        if stray == NULL or stray.state != EXHAUSTED:
+        if stray == NULL or not (stray.state == EXHAUSTED or (
+                stray.state == BEHIND and 0 < self._attempts_max <= stray.attempts)):
             return False
         if done:
             if self.tracing:
                 self.trace_stray(DEAD_LETTERED, stray)
             self.remove_stray(stray)
-        else:
+        elif stray.state == EXHAUSTED:
             self.stray_waits(stray)
         return True
 

@@ -345,15 +345,15 @@ class Cursor:
 
     def _wait(self, flight: Flight) -> None:
         """It is to be sent, as soon as its order and its attempts allow."""
-        is_exhausted = 0 < self._attempts_max <= flight.attempts
+        is_exhausted = self.is_spent(flight)
         if flight.offset < self._outdated_end and not is_exhausted:
             self.expired_count += 1
             self.trace(TraceKind.SKIPPED, flight)
             self.drop_stray(flight)
             self.mark()
             return
-        if is_exhausted:
-            self.keys.await_known(flight)
+        if is_exhausted and flight.unknown:
+            self.keys.exhaust(flight)
             self.wait_in_turn(flight)
         elif not self.keys.must_wait_behind(flight):
             self.wait_in_turn(flight)
@@ -362,11 +362,15 @@ class Cursor:
 
     def wait_in_turn(self, flight: Flight) -> None:
         """Nothing stands before it. For the journal this is no change of what waits already."""
-        if 0 < self._attempts_max <= flight.attempts:
+        if self.is_spent(flight):
             self.strays.exhaust(flight)
         else:
             self.strays.wait(flight)
         self.mark()  # where it is exhausted, its consumer has room for another
+
+    def is_spent(self, flight: Flight) -> bool:
+        """Has it used its attempts?"""
+        return 0 < self._attempts_max <= flight.attempts
 
     def sleep(self, flight: Flight, due_ns: int) -> None:
         self.trace(TraceKind.DELAYED, flight)

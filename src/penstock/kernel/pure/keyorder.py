@@ -14,9 +14,15 @@ order. With `Order.STRICT` all messages have one key, and the cursor waits where
 aside. So it does with `Order.KEY` when too many are aside.
 
 What a window has when it is restored, or told to keep an order, has keys that are **unknown** here:
-they stand in the log. They are read before anything else is sent: first those of messages that were
-sent, which hold them; then the others, in the order of the log, as far as the cursor has come. What
-is delayed and was never sent has no order until it is due.
+they stand in the log. They are read before anything else is sent: first those of messages that hold
+them, being in flight or delayed after they were sent; then the others, sent before or not, in the
+order of the log, as far as the cursor has come. What is delayed and was never sent has no order
+until it is due.
+
+A message that has used its attempts holds its key like any other, and waits for its turn like any
+other: where one that stands before it is not done, as after a change of the order, it goes behind,
+and is exhausted again when its turn comes. Else one that is held for ever would hold up what comes
+before it.
 """
 
 from __future__ import annotations
@@ -35,7 +41,8 @@ if TYPE_CHECKING:
     from penstock.kernel.pure.window import Window
 
 _ALL = b""  # the key of every message where the order is strict
-_IN_FLIGHT, _SENT, _NEW = 0, 1, 2  # in which order keys are looked up
+_IN_FLIGHT, _DELAYED, _TO_SEND = 0, 1, 2  # in which order keys are looked up
+_STATES = {_IN_FLIGHT: FLYING, _DELAYED: DELAYED}  # in which a message has the rank
 
 
 def _place(flight: Flight) -> tuple[int, int]:
@@ -124,7 +131,7 @@ class KeyOrder:
         return False
 
     def _put_aside_unknown(self, flight: Flight) -> None:
-        self.await_known(flight)
+        self._await_known(flight, _TO_SEND)
         self._cursor.strays.stand_behind(flight)
 
     def _look_up_later(self, flight: Flight) -> None:
@@ -137,9 +144,11 @@ class KeyOrder:
     def _has_to_give_way(self, flight: Flight) -> bool:
         """It holds its key: do others, too, or did one of them go behind that stands before it?"""
         key = flight.key
-        if key is None or not self._busy[key].is_crowded:
+        if key is None:
             return False
         busy = self._busy[key]
+        if not (busy.is_crowded or self._cursor.is_spent(flight)):
+            return False
         if busy.holders == 1 and not (busy.behind and _place(busy.behind[0]) < _place(flight)):
             return False
         self.put_behind(flight, key)
@@ -178,7 +187,7 @@ class KeyOrder:
         if flight.attempts == 0 or flight.state == BEHIND:
             self.let_go(flight)
         else:
-            self.await_known(flight)
+            self._await_known(flight, _DELAYED)
 
     def clear(self) -> None:
         """All messages are forgotten."""
@@ -200,13 +209,18 @@ class KeyOrder:
                     cursor.wait_in_turn(flight)
             elif flight.state == FLYING:
                 heappush(self._unknown, (_IN_FLIGHT, flight.offset, flight.id))
-            elif flight.state != DELAYED or flight.attempts:
-                self.await_known(flight)
+            elif flight.state == EXHAUSTED:
+                self.exhaust(flight)
+            elif flight.attempts:
+                self._await_known(flight, _DELAYED)
 
-    def await_known(self, flight: Flight) -> None:
-        """It is not in flight. What was sent comes first, and nothing is to be sent beside it."""
+    def exhaust(self, flight: Flight) -> None:
+        """It has used its attempts before its key is known."""
+        self._await_known(flight, _TO_SEND)
+
+    def _await_known(self, flight: Flight, rank: int) -> None:
+        """It is not in flight. What holds its key comes first: nothing is to be sent beside it."""
         if flight.unknown:
-            rank = _SENT if flight.attempts else _NEW
             heappush(self._unknown, (rank, flight.offset, flight.id))
 
     def knows_all(self, window: Window) -> bool:
@@ -215,7 +229,7 @@ class KeyOrder:
             rank, offset, id = self._unknown[0]
             flight = window.strays.get(id)
             if flight is not None and self._is_awaited(flight, rank, offset):
-                if rank == _NEW and offset >= window.next:
+                if rank == _TO_SEND and offset >= window.next:
                     return True
                 batch = None if self.order == Order.STRICT else window.find(Source.STRAY, offset)
                 if batch is None and self.order != Order.STRICT:
@@ -230,12 +244,14 @@ class KeyOrder:
 
     @staticmethod
     def _is_awaited(flight: Flight, rank: int, offset: int) -> bool:
-        """What is not in flight any more stands in the heap once more, after what is."""
-        is_outlived = rank == _IN_FLIGHT and flight.state != FLYING
+        """What is not in flight or not delayed any more stands in the heap once more, after what
+        is."""
+        is_outlived = flight.state != _STATES.get(rank, flight.state)
         return flight.unknown and flight.offset == offset and not is_outlived
 
     def _learn(self, flight: Flight, key: bytes | None) -> None:
-        if flight.state in (FLYING, EXHAUSTED):
+        is_free = key is None or key not in self._busy
+        if flight.state == FLYING or (flight.state == EXHAUSTED and is_free):
             self.hold(flight, key)
         elif flight.state == DELAYED:
             flight.key = key

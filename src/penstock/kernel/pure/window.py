@@ -368,14 +368,19 @@ class Window(Cursor):
 
     def settle_exhausted(self, id: int, done: bool) -> bool:
         flight = self.strays.get(id)
-        if flight is None or flight.state != EXHAUSTED:
+        if flight is None or not self._has_used_attempts(flight):
             return False
         if done:
             self.trace(TraceKind.DEAD_LETTERED, flight)
             self.drop_stray(flight)
-        else:
+        elif flight.state == EXHAUSTED:
             self._wait(flight)
         return True
+
+    def _has_used_attempts(self, flight: Flight) -> bool:
+        """Also one that was taken, and went behind another since."""
+        is_behind = flight.state == BEHIND and self.is_spent(flight)
+        return flight.state == EXHAUSTED or is_behind
 
     # --- reading ---
 
