@@ -497,9 +497,7 @@ AHEAD = {
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.controller": "it stands beside a nsqlookupd",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
-    "penstock.cluster.memory": "the coordinator of a single node",
     "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
-    "penstock.cluster.watching": "a node of a cluster follows the metadata with it",
     "penstock.broker.followed": "a replica that the record does not let lead",
 }
 

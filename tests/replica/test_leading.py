@@ -372,19 +372,33 @@ def test_an_office_is_handed_over_to_a_member_that_has_everything() -> None:
     office = Office()
     session = office.match(B, 2)
     office.sync()
-    office.effects()
     office.write()
-    assert not office.line.hand_over(2, 22), "a row is in flight"
-    office.acknowledge(B, session, 3)
-    office.sync()
     office.effects()
     assert not office.line.hand_over(3, 33), "it is no member"
     assert office.line.hand_over(2, 22)
+    assert office.effects() == [], "a row is in flight"
+    office.acknowledge(B, session, 3)
+    office.sync()
     assert not office.line.ready, "no row is begun that would have an unknown outcome"
     proposal = office.proposal()
     assert proposal.record == elected(RECORD, Seat(2, 22, 102))
+    office.line.keep_office()
+    assert not office.line.ready, "it may be in force already"
     office.line.outcome(proposal.number, Outcome.DONE, REVISION + 1)
     assert office.effects() == [Leave("the office was handed over")]
+
+
+def test_an_office_whose_heir_falls_silent_goes_on() -> None:
+    office = Office()
+    session = office.match(B, 2)
+    office.sync()
+    office.write()
+    office.line.hand_over(2, 22)
+    office.line.keep_office()
+    office.acknowledge(B, session, 3)
+    office.sync()
+    assert not any(isinstance(one, Propose) for one in office.effects())
+    assert office.line.ready
 
 
 def test_an_office_that_could_not_be_handed_over_goes_on() -> None:

@@ -69,6 +69,19 @@ class ValueIs(NamedTuple):
 Compare = RevisionIs | CreatedIs | Exists | ValueIs
 
 
+def holds(compare: Compare, entry: Entry | None) -> bool:
+    """`entry`: what stands under the compared key."""
+    match compare:
+        case RevisionIs(_, revision):
+            return (entry.revision if entry is not None else 0) == revision
+        case CreatedIs(_, created):
+            return (entry.created if entry is not None else 0) == created
+        case Exists():
+            return entry is not None
+        case ValueIs(_, value):
+            return entry is not None and entry.value == value
+
+
 # --- what it does ---
 
 

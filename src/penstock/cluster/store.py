@@ -14,18 +14,14 @@ from typing import NamedTuple
 from penstock.cluster.coordinator import (
     NO_LEASE,
     Compacted,
-    Compare,
-    CreatedIs,
     Delete,
     Entry,
     Event,
-    Exists,
     Operation,
     Put,
-    RevisionIs,
     Settled,
     Transaction,
-    ValueIs,
+    holds,
 )
 from penstock.replica.leading import Outcome
 
@@ -59,20 +55,8 @@ class Store:
 
     # --- transactions ---
 
-    def holds(self, compare: Compare) -> bool:
-        entry = self.entries.get(compare.key)
-        match compare:
-            case RevisionIs(_, revision):
-                return (entry.revision if entry is not None else 0) == revision
-            case CreatedIs(_, created):
-                return (entry.created if entry is not None else 0) == created
-            case Exists():
-                return entry is not None
-            case ValueIs(_, value):
-                return entry is not None and entry.value == value
-
     def may_apply(self, transaction: Transaction) -> bool:
-        return all(self.holds(compare) for compare in transaction.compares)
+        return all(holds(one, self.entries.get(one.key)) for one in transaction.compares)
 
     def transact(self, transaction: Transaction) -> Settled:
         """Raises TransactionTooLarge."""

@@ -91,7 +91,7 @@ class LeaderLine:
     __slots__ = (
         "_demanded",
         "_demanded_end",
-        "_is_leaving",
+        "_heir",
         "_needed",
         "_number",
         "_own_entry",
@@ -149,7 +149,7 @@ class LeaderLine:
         self.committed = committed
         self.peers: dict[int, Peer] = {}
         self.over = False
-        self._is_leaving = False  # another leader is proposed: no row is begun
+        self._heir: Seat | None = None  # who is to lead next
         self.out: list[Any] = []
         self._sets: list[tuple[Member, ...]] = [record.members]
         self._demanded: Member | None = None
@@ -166,7 +166,7 @@ class LeaderLine:
     @property
     def ready(self) -> bool:
         """May the next row be written?"""
-        if self.over or self.end != self.committed or self._is_leaving:
+        if self.over or self.end != self.committed or self._heir is not None:
             return False
         return self.permits.publishes
 
@@ -201,6 +201,7 @@ class LeaderLine:
             self.committed = end
             self.out.append(CommitTo(end))
             self._renew_own_entry()
+            self._propose_heir()
 
     def _end_of_any(self, end: int) -> int:
         """As many acknowledgements as there are members, whoever they come from."""
@@ -429,6 +430,16 @@ class LeaderLine:
             return
         self._propose(regrouped(self.record, added=(newcomer,)), self._generation_of(newcomer))
 
+    @property
+    def is_changing(self) -> bool:
+        """A change of the set, or its settlement, is under way."""
+        return self._proposed is not None
+
+    def late_members(self) -> tuple[int, ...]:
+        """The nodes for which the commit of the row in flight waits."""
+        late = [m.node for m in self._needed if self._counted(m) < self.end]
+        return tuple(dict.fromkeys(late))
+
     def drop(self, nodes: tuple[int, ...]) -> bool:
         """Leave these out of the set, if it does not become too small. True: it was proposed."""
         gone = tuple(member for member in self.record.members if member.node in nodes)
@@ -449,16 +460,28 @@ class LeaderLine:
             self.leave(reason)
 
     def hand_over(self, node: int, life: int) -> bool:
-        """Make the member on this node the leader, as it has everything. True: it was proposed."""
+        """Make the member on this node the leader, once what is in flight is committed and it has
+        everything. No row is begun from now on, until `keep_office`. False: it is no member."""
         member = self.record.member_on(node)
-        is_free = self._proposed is None and self._demanded is None and not self.over
-        if member is None or not is_free or node == self.seat.node:
+        if member is None or self.over or self._heir is not None or node == self.seat.node:
             return False
-        if self.end != self.committed or self._counted(member) < self.end:
-            return False
-        self._is_leaving = True
-        self._propose(elected(self.record, Seat(node, life, member.replica)))
+        self._heir = Seat(node, life, member.replica)
+        self._propose_heir()
         return True
+
+    def keep_office(self) -> None:
+        """It took too long, if it is not proposed yet."""
+        if self._proposed is None or self._proposed.record.epoch == self.record.epoch:
+            self._heir = None
+
+    def _propose_heir(self) -> None:
+        heir = self._heir
+        if heir is None or self._proposed is not None or self._demanded is not None or self.over:
+            return
+        peer = self.peers.get(heir.node)
+        has_all = peer is not None and peer.replica == heir.replica and peer.counted >= self.end
+        if has_all and self.end == self.committed and self.record.has(heir.node, heir.replica):
+            self._propose(elected(self.record, heir))
 
     def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
         self._number += 1
@@ -480,7 +503,7 @@ class LeaderLine:
         if self.over or proposed is None or proposed.number != number:
             return
         if outcome is Outcome.DONE:
-            if self._is_leaving:
+            if proposed.record.epoch != self.record.epoch:
                 self.leave("the office was handed over")
             else:
                 self._adopt(proposed.record, revision)
@@ -515,7 +538,7 @@ class LeaderLine:
         """It is in force, and nothing that was proposed before can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None
-        self._is_leaving = False
+        self._heir = None
         self._sets = [record.members]
         self._need()
         for node, peer in self.peers.items():

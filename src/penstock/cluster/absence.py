@@ -1,0 +1,128 @@
+"""Who is gone: what a node may conclude from silence, and what it may not.
+
+A life of a node's process is over, as far as this node may act on it, when
+
+| sign | and |
+|---|---|
+| its key in `nodes/` has another life | |
+| it has no link to this node | its key is gone, and absence may be acted on |
+| it has no link to this node | its address refused a connection, to this node and to another one |
+
+**Absence may be acted on** when this node has followed the coordinator, without a gap, for the time
+of a lease and ABSENCE_GRACE_NS. After an outage of the coordinator all keys are gone at first: who
+acted then would take every office for the first node that came back.
+
+**A refused connection** is quick and may lie: a firewall, a proxy, an address that belongs to
+another machine now. So it counts from the address of an authenticated link of that life, seen by
+two nodes within REFUSAL_NS, and once in REFUSAL_PAUSE_NS for a node. Who acts on it removes the
+node's key in the same transaction, and a node that lives after all registers again.
+
+Nothing here guards commits: a wrong conclusion costs an election.
+"""
+
+from __future__ import annotations
+
+from penstock.cluster.documents import REMOVED, Membership
+from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.view import View
+from penstock.limits import (
+    ABSENCE_GRACE_NS,
+    NODE_LEASE_NS,
+    REFUSAL_NS,
+    REFUSAL_PAUSE_NS,
+    REPLACE_SHARE,
+)
+
+NEVER_NS = -(1 << 62)
+
+
+class Absence:
+    def __init__(
+        self, own: int, view: View, lease_ns: int = NODE_LEASE_NS, rules: Rules = ALL
+    ) -> None:
+        self.rules = rules
+        self.own = own
+        self.view = view
+        self.wait_ns = lease_ns + ABSENCE_GRACE_NS
+        self.links: dict[int, int] = {}  # to the life of the process on the other side
+        self._followed_since_ns: int | None = None
+        self._witnesses: dict[tuple[int, int], dict[int, int]] = {}  # (node, life): witness, when
+        self._refused: dict[int, int] = {}  # node: the life that two found refusing
+        self._refusal_ns: dict[int, int] = {}  # when that was concluded last
+
+    # --- what is seen ---
+
+    def linked(self, node: int, life: int) -> None:
+        self.links[node] = life
+        self._refused.pop(node, None)
+        for key in [key for key in self._witnesses if key[0] == node]:
+            del self._witnesses[key]
+
+    def unlinked(self, node: int) -> None:
+        self.links.pop(node, None)
+
+    def followed(self, mono_ns: int) -> None:
+        """The view is current, and the own key is there."""
+        if self._followed_since_ns is None:
+            self._followed_since_ns = mono_ns
+
+    def away(self) -> None:
+        """The coordinator is not followed, or the own lease was lost."""
+        self._followed_since_ns = None
+
+    def refused(self, witness: int, node: int, life: int, mono_ns: int) -> None:
+        """The node's address, known from a link to that life, refused a connection."""
+        seen = self._witnesses.setdefault((node, life), {})
+        seen[witness] = mono_ns
+        fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
+        if self.own not in fresh or len(fresh) < self._witnesses_min or node in self._refused:
+            return
+        if mono_ns - self._refusal_ns.get(node, NEVER_NS) >= REFUSAL_PAUSE_NS:
+            self._refusal_ns[node] = mono_ns
+            self._refused[node] = life
+
+    @property
+    def _witnesses_min(self) -> int:
+        return 2 if self.rules.refusals_witnessed else 1
+
+    # --- what follows from it ---
+
+    def may_act(self, mono_ns: int) -> bool:
+        since_ns = self._followed_since_ns
+        if since_ns is None:
+            return False
+        return mono_ns - since_ns >= self.wait_ns or not self.rules.absence_waits
+
+    def why_gone(self, node: int, life: int, mono_ns: int) -> str:
+        """Why this life is over; empty: it is not known to be."""
+        held = self.view.nodes.get(node)
+        is_other = held is not None and held.document.life != life
+        if is_other and self.rules.lives_compared:
+            return f"node {node} has started again"
+        if node == self.own or self.links.get(node) == life:
+            return ""
+        if held is None and self.may_act(mono_ns):
+            return f"node {node} has no link, and its key is gone"
+        if self.is_refused(node, life):
+            return f"node {node} refuses connections"
+        return ""
+
+    def is_refused(self, node: int, life: int) -> bool:
+        return self._refused.get(node) == life
+
+    def is_missing(self, node: int, mono_ns: int) -> bool:
+        """No life of this node is known."""
+        if node == self.own or node in self.links:
+            return False
+        return node not in self.view.nodes and self.may_act(mono_ns)
+
+    def may_replace_nodes(self, mono_ns: int) -> bool:
+        """May what stood on missing nodes be made again on others? Not where so many are missing
+        that it is rather this side that is cut off."""
+        known = [node for node, held in self.view.memberships.items() if _counts(held.document)]
+        missing = sum(self.is_missing(node, mono_ns) for node in known)
+        return self.may_act(mono_ns) and missing <= max(1, len(known) // REPLACE_SHARE)
+
+
+def _counts(membership: Membership) -> bool:
+    return membership.state != REMOVED

@@ -1,0 +1,329 @@
+"""The members elect themselves: when an office is vacant, who asks for it, and when.
+
+An office is **vacant** when
+
+- the record names nobody (its leader resigned);
+- the process that it names is over (`absence`), or was this one before it was started again;
+- its leader says that it has left;
+- its leader is linked, and has not said within OFFICE_TAKEN_NS that it is in office.
+
+A member asks for a vacant office when its turn has come: members follow one another in the order of
+preference, ELECTION_STEP_NS apart, those left out that are missing. Who reaches fewer members than
+a commit needs waits OFFICE_TAKEN_NS longer, and so does who has just given this office up: somebody
+else may do better. The coordinator's comparison decides between two that ask at once.
+
+**When all members may have lost something** (`penstock.replica.choice`), each sends the others what
+it has, until all have reported; the one with the most asks for the office.
+
+No message puts a node into an office: that does the record alone, when the view has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.absence import Absence
+from penstock.cluster.batches import Batches, Proposal
+from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
+from penstock.cluster.documents import RECORD
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.view import Held, View
+from penstock.limits import (
+    ELECTION_RETRY_NS,
+    ELECTION_STEP_NS,
+    OFFICE_TAKEN_NS,
+    REPORT_PAUSE_NS,
+)
+from penstock.replica.choice import (
+    Candidate,
+    Report,
+    election,
+    hindrance,
+    is_suspect,
+    last_resort,
+)
+from penstock.replica.leading import Outcome
+from penstock.replica.matching import Extent
+from penstock.replica.record import Record, Seat
+
+
+class Local(NamedTuple):
+    """The replica of a partition on this node."""
+
+    replica: int
+    stopped: bool
+    waits: bool  # for the disk
+    extent: Extent
+    leads: bool  # it is in office
+
+
+class SendReport(NamedTuple):
+    """To another node: what this one's replica has, where no member is sound."""
+
+    node: int
+    name: PartitionName
+    epoch: int
+    report: Report
+
+
+class Vacancy:
+    __slots__ = ("asked", "due_ns", "epoch", "reason", "report_due_ns", "reports")
+
+    def __init__(self, epoch: int, reason: str, due_ns: int) -> None:
+        self.epoch = epoch
+        self.reason = reason
+        self.due_ns = due_ns
+        self.asked = False
+        self.reports: dict[int, Report] = {}
+        self.report_due_ns = 0
+
+
+class Elections:
+    def __init__(
+        self,
+        own: int,
+        life: int,
+        generation: int,
+        view: View,
+        absence: Absence,
+        batches: Batches,
+        local: Callable[[PartitionName], Local | None],
+        rules: Rules = ALL,
+    ) -> None:
+        self.rules = rules
+        self.own, self.life, self.generation = own, life, generation
+        self.view = view
+        self.absence = absence
+        self.batches = batches
+        self.local = local
+        self.now_ns = 0
+        self.vacancies: dict[PartitionName, Vacancy] = {}
+        self.out: list[Any] = []
+        self._of_node: dict[int, set[PartitionName]] = {}  # partitions by the node that leads
+        self._leads: dict[PartitionName, int] = {}
+        self._awaited: dict[PartitionName, tuple[int, int]] = {}  # epoch, until when
+        self._in_office: dict[PartitionName, int] = {}  # epoch of which its leader has spoken
+        self._left: dict[PartitionName, int] = {}  # epoch whose leader has left
+        self._given_up_ns: dict[PartitionName, int] = {}
+
+    # --- what happens ---
+
+    def record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+        record = held.document if held is not None else None
+        self._index(name, record)
+        if record is None:
+            self._in_office.pop(name, None)
+        if record is None or record.member_on(self.own) is None:
+            self._forget(name)
+            return
+        if record.leader is not None and self._in_office.get(name) != record.epoch:
+            self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
+        self.consider(name)
+
+    def _index(self, name: PartitionName, record: Record | None) -> None:
+        before = self._leads.pop(name, None)
+        if before is not None:
+            self._of_node[before].discard(name)
+        if record is not None and record.leader is not None:
+            self._leads[name] = record.leader.node
+            self._of_node.setdefault(record.leader.node, set()).add(name)
+
+    def _forget(self, name: PartitionName) -> None:
+        """This node is no member. What its leader has said is remembered: it may become one."""
+        for table in (self.vacancies, self._awaited, self._left, self._given_up_ns):
+            table.pop(name, None)
+
+    def in_office(self, name: PartitionName, epoch: int) -> None:
+        """Its leader has spoken, in this epoch."""
+        self._in_office[name] = epoch
+        if name in self._awaited and self._awaited[name][0] <= epoch:
+            del self._awaited[name]
+
+    def left_office(self, name: PartitionName, epoch: int) -> None:
+        """Its leader says that the office of this epoch is over."""
+        self._left[name] = max(epoch, self._left.get(name, 0))
+        self.consider(name)
+
+    def gave_up(self, name: PartitionName) -> None:
+        """This node has resigned."""
+        self._given_up_ns[name] = self.now_ns
+
+    def node_changed(self, node: int) -> None:
+        """Its link, its key or its life."""
+        for name in tuple(self._of_node.get(node, ())):
+            record = self.view.partitions[name].document
+            if node in self.absence.links and self._in_office.get(name) != record.epoch:
+                self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
+            self.consider(name)
+
+    def absence_counts(self) -> None:
+        """From now on what is missing may be acted upon."""
+        for node in tuple(self._of_node):
+            if node != self.own and node not in self.absence.links:
+                self.node_changed(node)
+
+    def reported(self, node: int, name: PartitionName, epoch: int, report: Report) -> None:
+        vacancy = self.vacancies.get(name)
+        if vacancy is not None and vacancy.epoch == epoch:
+            vacancy.reports[node] = report
+
+    # --- what follows ---
+
+    def consider(self, name: PartitionName) -> None:
+        """Is its office vacant, and this node a member?"""
+        record = self._member_record(name)
+        reason = self._vacancy(name, record) if record is not None else ""
+        if record is None or not reason:
+            self.vacancies.pop(name, None)
+            return
+        vacancy = self.vacancies.get(name)
+        if vacancy is None or vacancy.epoch != record.epoch:
+            self.vacancies[name] = Vacancy(record.epoch, reason, self._due_ns(name, record))
+
+    def _member_record(self, name: PartitionName) -> Record | None:
+        held = self.view.partitions.get(name)
+        if held is None or held.document.member_on(self.own) is None:
+            return None
+        return held.document
+
+    def _vacancy(self, name: PartitionName, record: Record) -> str:
+        leader = record.leader
+        if leader is None:
+            return "its leader resigned"
+        if leader.node == self.own:
+            if leader.life == self.life or not self.rules.lives_compared:
+                return ""
+            return "its leader was an earlier life of this node"
+        if self._left.get(name) == record.epoch:
+            return "its leader has left"
+        awaited = self._awaited.get(name)
+        if awaited is not None and self.now_ns >= awaited[1]:
+            if self.absence.links.get(leader.node) == leader.life:
+                return "its leader has not taken office"
+            del self._awaited[name]  # asked for again when there is a link
+        return self.absence.why_gone(leader.node, leader.life, self.now_ns)
+
+    def _due_ns(self, name: PartitionName, record: Record) -> int:
+        missing = {m.node for m in record.members if self.absence.is_missing(m.node, self.now_ns)}
+        if record.leader is not None and record.leader.node != self.own:
+            missing.add(record.leader.node)
+        order = [node for node in _by_preference(record) if node not in missing]
+        place = order.index(self.own) if self.own in order else len(order)
+        due_ns = self.now_ns + place * ELECTION_STEP_NS
+        gave_up_ns = self._given_up_ns.get(name)
+        if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
+            due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)
+        if self._reached(record) < record.members_min:
+            due_ns += OFFICE_TAKEN_NS
+        return due_ns
+
+    def _reached(self, record: Record) -> int:
+        """How many members a commit of this node could count on."""
+        links = self.absence.links
+        return sum(m.node == self.own or m.node in links for m in record.members)
+
+    def tick(self, mono_ns: int) -> None:
+        self.now_ns = mono_ns
+        for name, (_, deadline_ns) in tuple(self._awaited.items()):
+            if mono_ns >= deadline_ns:
+                self.consider(name)
+        for name, vacancy in tuple(self.vacancies.items()):
+            if vacancy.due_ns <= mono_ns and not vacancy.asked:
+                self._ask(name, vacancy)
+
+    def _ask(self, name: PartitionName, vacancy: Vacancy) -> None:
+        self.consider(name)  # things may have changed since
+        record, local = self._member_record(name), self.local(name)
+        if self.vacancies.get(name) is not vacancy or record is None or local is None:
+            return
+        if self.view.refusal(name) or local.leads:
+            return
+        seat = Seat(self.own, self.life, local.replica)
+        candidate = self._candidate(seat, local)
+        if hindrance(record, candidate) is None:
+            self._propose(name, vacancy, election(record, seat, self._unreachable(record)))
+        elif not local.stopped and self._may_have_lost(record, candidate):
+            self._report(name, vacancy, record, local)
+            chosen = last_resort(record, tuple(vacancy.reports.values()))
+            if chosen is not None and chosen.node == self.own:
+                self._propose(name, vacancy, election(record, seat, ()))
+
+    def _candidate(self, seat: Seat, local: Local) -> Candidate:
+        held = self.view.memberships.get(self.own)
+        written = held.document.generation if held is not None else -1
+        lost = held.document.memory_lost_generation if held is not None else 0
+        return Candidate(seat, self.generation, written, lost, local.waits, local.stopped)
+
+    def _unreachable(self, record: Record) -> set[int]:
+        links = self.absence.links
+        return {m.node for m in record.members if m.node != self.own and m.node not in links}
+
+    # --- where nobody is sound ---
+
+    def _may_have_lost(self, record: Record, candidate: Candidate) -> bool:
+        entry = record.member_on(self.own)
+        if entry is None or candidate.generation != candidate.written_generation:
+            return False
+        return entry.replica != candidate.seat.replica or is_suspect(entry, candidate)
+
+    def _report(self, name: PartitionName, vacancy: Vacancy, record: Record, local: Local) -> None:
+        entry = record.member_on(self.own)
+        if entry is None or self.now_ns < vacancy.report_due_ns:
+            return
+        vacancy.report_due_ns = self.now_ns + REPORT_PAUSE_NS
+        lost = self.view.memberships[self.own].document.memory_lost_generation
+        extent = local.extent if entry.replica == local.replica else None
+        report = Report(entry, lost, extent)
+        vacancy.reports[self.own] = report
+        for member in record.members:
+            if member.node in self.absence.links:
+                self.out.append(SendReport(member.node, name, record.epoch, report))
+
+    # --- transactions ---
+
+    def _propose(self, name: PartitionName, vacancy: Vacancy, record: Record) -> None:
+        held = self.view.partitions[name]
+        key = keys.partition(*name)
+        besides, created = self._refusing(held.document)
+        vacancy.asked = True
+        self.batches.add(
+            Proposal(
+                Put(key, RECORD.encode(record)),
+                (RevisionIs(key, held.revision), *created),
+                lambda settled: self._settled(name, vacancy, settled),
+                besides,
+            )
+        )
+
+    def _refusing(self, record: Record) -> tuple[tuple[Operation, ...], tuple[CreatedIs, ...]]:
+        """A node that is taken for dead by its refusals learns of it: its key goes."""
+        leader = record.leader
+        held = self.view.nodes.get(leader.node) if leader is not None else None
+        if leader is None or held is None or held.document.life != leader.life:
+            return (), ()
+        if not self.absence.is_refused(leader.node, leader.life):
+            return (), ()
+        key = keys.node(leader.node)
+        return (Delete(key),), (CreatedIs(key, held.created),)
+
+    def _settled(self, name: PartitionName, vacancy: Vacancy, settled: Settled) -> None:
+        """What was done comes through the view. What was not is looked at again."""
+        if settled.outcome is Outcome.DONE:
+            return
+        vacancy.asked = False
+        wait_ns = ELECTION_RETRY_NS if settled.outcome is Outcome.UNKNOWN else ELECTION_STEP_NS
+        vacancy.due_ns = self.now_ns + wait_ns
+        for entry in settled.found:
+            if entry.key == keys.partition(*name):
+                document = RECORD.decode(entry.key, entry.value)
+                self.view.suspect(name, Held(document, entry.revision, entry.created))
+
+
+def _by_preference(record: Record) -> list[int]:
+    """The nodes of the members: those that are wanted first, in their order."""
+    nodes = [member.node for member in record.members]
+    wanted = [node for node in record.wanted if node in nodes]
+    return wanted + [node for node in nodes if node not in wanted]

@@ -1,0 +1,133 @@
+"""Who is dropped from the sets that this node leads, and when it gives an office up.
+
+| a member | is dropped, if the set's minimum allows |
+|---|---|
+| has not acknowledged a row for `--replica-timeout` | from that partition |
+| has had no link for as long | from all |
+| is far slower than the others (`slowness`) | from all |
+| says that its replica has failed | at once |
+
+Where the minimum does not allow it, and nothing could be committed for twice the timeout, this node
+gives the office up: another member may reach those that it does not. If nobody does better, the
+office comes back, and the time before it is given up the next time is doubled; a commit ends that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.readmission import Readmission
+from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.slowness import Slowness
+from penstock.limits import REPLICA_TIMEOUT_NS, RESIGN_DOUBLINGS_MAX
+from penstock.replica.leading import LeaderLine
+
+
+class Members:
+    def __init__(
+        self,
+        resign: Callable[[PartitionName, str], None],
+        timeout_ns: int = REPLICA_TIMEOUT_NS,
+        rules: Rules = ALL,
+    ) -> None:
+        self.rules = rules
+        self.lines: dict[PartitionName, LeaderLine] = {}
+        self.timeout_ns = timeout_ns
+        self.readmission = Readmission(rules)
+        self.slowness = Slowness()
+        self._resign = resign
+        self._links: set[int] = set()
+        self._unlinked_ns: dict[int, int] = {}
+        self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
+        self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
+        self._slow_due_ns = 0
+
+    # --- what happens ---
+
+    def took_office(self, name: PartitionName, line: LeaderLine, mono_ns: int) -> None:
+        self.lines[name] = line
+        line.held_off = self.readmission.held_off
+        if line.end > line.committed:
+            self._busy_ns[name] = mono_ns
+
+    def left_office(self, name: PartitionName) -> None:
+        self.lines.pop(name, None)
+        self._busy_ns.pop(name, None)
+
+    def wrote(self, name: PartitionName, mono_ns: int) -> None:
+        """A row is in flight."""
+        self._busy_ns[name] = mono_ns
+
+    def committed(self, name: PartitionName) -> None:
+        """All of it."""
+        self._busy_ns.pop(name, None)
+        self._resigned.pop(name, None)
+
+    def linked(self, node: int, mono_ns: int) -> None:
+        self._links.add(node)
+        self._unlinked_ns.pop(node, None)
+        self.readmission.linked(node, mono_ns)
+        for name in tuple(self._busy_ns):
+            line = self.lines[name]
+            if line.end == line.committed:
+                del self._busy_ns[name]  # it waited for members, not for a row
+
+    def unlinked(self, node: int, mono_ns: int) -> None:
+        self._links.discard(node)
+        self._unlinked_ns[node] = mono_ns
+        self.readmission.unlinked(node)
+        self.slowness.forget(node)
+
+    def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
+        """The replica there says that it has failed: it is not to blame for being slow."""
+        self._drop(name, (node,), mono_ns)
+
+    # --- what follows ---
+
+    def tick(self, mono_ns: int) -> None:
+        for node, since_ns in tuple(self._unlinked_ns.items()):
+            if mono_ns - since_ns >= self.timeout_ns:
+                self._drop_from_all(node, mono_ns)
+        for name, since_ns in tuple(self._busy_ns.items()):
+            if mono_ns - since_ns >= self.timeout_ns:
+                self._drop_late(name, mono_ns - since_ns, mono_ns)
+        if mono_ns >= self._slow_due_ns:
+            self._slow_due_ns = mono_ns + self.timeout_ns
+            for node in self.slowness.slow_nodes(mono_ns):
+                self._drop_from_all(node, mono_ns)
+                self.slowness.forget(node)
+        for node in self.readmission.admitted(mono_ns):
+            for line in tuple(self.lines.values()):
+                line.admit(node)
+
+    def _drop_from_all(self, node: int, mono_ns: int) -> None:
+        for name, line in tuple(self.lines.items()):
+            if line.record.member_on(node) is None or line.is_changing:
+                continue
+            if not self._drop(name, (node,), mono_ns):
+                self._busy_ns.setdefault(name, mono_ns)
+
+    def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
+        line = self.lines[name]
+        late = line.late_members()
+        if late and self._drop(name, late, mono_ns):
+            return
+        if not self.rules.barren_office_given_up:
+            return
+        doublings = min(self._resigned.get(name, 0), RESIGN_DOUBLINGS_MAX)
+        if waited_ns >= 2 * self.timeout_ns << doublings and not line.is_changing:
+            self._resigned[name] = self._resigned.get(name, 0) + 1
+            self._resign(name, "nothing could be committed")
+
+    def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
+        """As many as the minimum allows. True: it was proposed."""
+        line = self.lines[name]
+        record = line.record
+        members = [node for node in nodes if record.member_on(node) is not None]
+        gone = tuple(members[: max(len(record.members) - record.members_min, 0)])
+        if not line.drop(gone):
+            return False
+        for node in gone:
+            self.readmission.dropped(node, node in self._links, mono_ns)
+        return True

@@ -1,0 +1,199 @@
+"""A node makes itself known: its start first, then its life.
+
+| phase | does | then |
+|---|---|---|
+| AWAY | nothing: the view is not current | ENTERING |
+| ENTERING | writes `members/<id>`: generation, loss of memory, life | GRANTING, once it is seen |
+| GRANTING | asks for a lease | REGISTERING |
+| REGISTERING | puts `nodes/<id>` with the lease, over whatever stands there | HELD |
+| HELD | keeps the lease, each third of its time | |
+
+`members/<id>` comes first: what the node had before a loss of memory is suspect before anybody
+takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the key of the life
+before it, whose lease then holds nothing.
+
+**Who is refused.** A second machine with this id has another uuid. A node that finds a higher
+generation of itself was set back, or cloned: it ends.
+
+The lease is kept from the loop's own turn, so that a process whose loop hangs is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import (
+    NO_LEASE,
+    Coordinator,
+    Failed,
+    Granted,
+    LeaseGone,
+    Put,
+    RevisionIs,
+    Settled,
+    Transaction,
+)
+from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, Node
+from penstock.cluster.view import View
+from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
+from penstock.replica.leading import Outcome
+
+KEEP_SHARE = 3  # of a lease's time: two attempts may fail
+NEVER_NS = -(1 << 62)
+
+
+class Registering(IntEnum):
+    AWAY = 1
+    ENTERING = 2
+    GRANTING = 3
+    REGISTERING = 4
+    HELD = 5
+    REFUSED = 6
+
+
+class Registration:
+    def __init__(
+        self,
+        own: int,
+        coordinator: Coordinator,
+        view: View,
+        membership: Membership,
+        describe: Callable[[], Node],
+        lease_ns: int = NODE_LEASE_NS,
+    ) -> None:
+        self.own = own
+        self.coordinator = coordinator
+        self.view = view
+        self.membership = membership  # as it is to stand there
+        self.lease_ns = lease_ns
+        self.phase = Registering.AWAY
+        self.reason = ""  # why it is refused
+        self._describe = describe
+        self._lease = NO_LEASE
+        self._kept_ns = NEVER_NS  # when the lease was asked to last that it lasts
+        self._due_ns = NEVER_NS  # the next attempt
+        self._is_asking = False
+        self._now_ns = 0
+
+    def is_held(self, mono_ns: int) -> bool:
+        """The lease lasts, as far as is known here."""
+        return self.phase is Registering.HELD and mono_ns - self._kept_ns < self.lease_ns
+
+    def tick(self, mono_ns: int, is_current: bool) -> None:
+        """`is_current`: the view is that of now, as far as a watch can say."""
+        self._now_ns = mono_ns
+        if self.phase is Registering.HELD:
+            self._keep()
+            return
+        if not is_current or self._is_asking or mono_ns < self._due_ns or self._is_refused():
+            return
+        if not self._is_entered():
+            self._enter()
+        elif self._lease == NO_LEASE:
+            self._grant()
+        else:
+            self._register()
+
+    # --- the start ---
+
+    def _is_refused(self) -> bool:
+        held = self.view.memberships.get(self.own)
+        if held is None:
+            return False
+        known = held.document
+        if known.uuid != self.membership.uuid:
+            self.reason = f"another machine has the id {self.own}: {known.uuid:032x}"
+        elif known.generation > self.membership.generation:
+            self.reason = (
+                f"this is generation {self.membership.generation} of node {self.own}, "
+                f"and generation {known.generation} was there"
+            )
+        else:
+            return False
+        self.phase = Registering.REFUSED
+        return True
+
+    def _is_entered(self) -> bool:
+        held = self.view.memberships.get(self.own)
+        return held is not None and held.document == self.membership
+
+    def _enter(self) -> None:
+        self.phase = Registering.ENTERING
+        held = self.view.memberships.get(self.own)
+        if held is not None:  # what others write there stays
+            self.membership = self.membership._replace(
+                state=held.document.state,
+                id_floor=max(held.document.id_floor, self.membership.id_floor),
+            )
+            if self.membership == held.document:
+                return
+        key = keys.member(self.own)
+        revision = held.revision if held is not None else 0
+        change = Put(key, MEMBERSHIP.encode(self.membership))
+        self._ask(Transaction((RevisionIs(key, revision),), (change,)), self._entered)
+
+    def _ask(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        self._is_asking = True
+        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
+        self.coordinator.transact(transaction, done)
+
+    def _entered(self, settled: Settled) -> None:
+        """The view shows it, when it was done."""
+        self._is_asking = False
+        if settled.outcome is Outcome.DONE:
+            self._due_ns = self._now_ns
+
+    # --- the life ---
+
+    def _grant(self) -> None:
+        self.phase = Registering.GRANTING
+        self._is_asking = True
+        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
+        asked_ns = self._now_ns
+        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(asked_ns, answer))
+
+    def _granted(self, asked_ns: int, answer: Granted | Failed) -> None:
+        self._is_asking = False
+        if isinstance(answer, Granted):
+            self._lease, self._kept_ns = answer.lease, asked_ns
+            self._due_ns = self._now_ns
+
+    def _register(self) -> None:
+        self.phase = Registering.REGISTERING
+        change = Put(keys.node(self.own), NODE.encode(self._describe()), self._lease)
+        self._ask(Transaction((), (change,)), self._registered)
+
+    def _registered(self, settled: Settled) -> None:
+        self._is_asking = False
+        if settled.outcome is Outcome.DONE:
+            self.phase = Registering.HELD
+            self._due_ns = self._kept_ns + self.lease_ns // KEEP_SHARE
+        elif settled.outcome is Outcome.REFUSED:  # the lease is gone
+            self._lease = NO_LEASE
+
+    def key_gone(self) -> None:
+        """Somebody has taken this node for dead."""
+        if self.phase is Registering.HELD:
+            self.phase = Registering.REGISTERING
+            self._due_ns = self._now_ns
+
+    def _keep(self) -> None:
+        if self._is_asking or self._now_ns < self._due_ns:
+            return
+        self._is_asking = True
+        self._due_ns = self._now_ns + self.lease_ns // KEEP_SHARE
+        asked_ns = self._now_ns
+        self.coordinator.keep(self._lease, lambda answer: self._kept(asked_ns, answer))
+
+    def _kept(self, asked_ns: int, answer: Granted | LeaseGone | Failed) -> None:
+        self._is_asking = False
+        if isinstance(answer, Granted):
+            self._kept_ns = asked_ns
+        elif isinstance(answer, LeaseGone):
+            self._lease = NO_LEASE
+            self.phase = Registering.AWAY
+            self._due_ns = self._now_ns
+        else:
+            self._due_ns = min(self._due_ns, self._now_ns + COORDINATOR_RETRY_NS)

@@ -1,0 +1,299 @@
+"""Who asks for a vacant office, when, and what the transaction says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.cluster import keys
+from penstock.cluster.absence import Absence
+from penstock.cluster.batches import Batches
+from penstock.cluster.coordinator import CreatedIs, Delete, Entry, RevisionIs, Settled
+from penstock.cluster.documents import ACTIVE, RECORD, Membership, Node
+from penstock.cluster.elections import Elections, Local, SendReport
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.view import Held, View
+from penstock.limits import (
+    ABSENCE_GRACE_NS,
+    ELECTION_RETRY_NS,
+    ELECTION_STEP_NS,
+    NODE_LEASE_NS,
+    OFFICE_TAKEN_NS,
+    REPORT_PAUSE_NS,
+)
+from penstock.replica.choice import Report
+from penstock.replica.leading import Outcome
+from penstock.replica.matching import Extent
+from penstock.replica.record import Member, Record, Seat, broken_rule
+
+NAME = PartitionName("orders", 0)
+KEY = keys.partition(*NAME)
+A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
+LED_BY_A = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
+VACANT = LED_BY_A._replace(leader=None)
+SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
+EXTENT = Extent(0, 9, ((5, 0),))
+
+
+class Desk:
+    """One node's elections; by default node 2 of three, all linked."""
+
+    def __init__(self, own: int = 2, record: Record = LED_BY_A, waits: bool = True) -> None:
+        self.own = own
+        self.view = View()
+        self.absence = Absence(own, self.view)
+        self.absence.followed(-SETTLED_NS)
+        self.local = Local(100 + own, False, waits, EXTENT, False)
+        self.batches = Batches(self)  # type: ignore[arg-type]
+        self.elections = Elections(
+            own, 10 * own + 1, 1, self.view, self.absence, self.batches, lambda name: self.local
+        )
+        for node in (1, 2, 3):
+            self.alive(node, 10 * node + 1)
+            self.known(node)
+            if node != own:
+                self.absence.linked(node, 10 * node + 1)
+        self.revision = 20
+        self.set_record(record)
+
+    def alive(self, node: int, life: int) -> None:
+        self.view.nodes[node] = Held(Node(life, "h", 1, 2, 3, "", "", 0, 0), 5, 4)
+
+    def known(self, node: int, lost: int = 0) -> None:
+        self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
+
+    def set_record(self, record: Record) -> None:
+        self.revision += 1
+        held = self.view.partitions[NAME] = Held(record, self.revision, 3)
+        self.elections.record_changed(NAME, held)
+
+    def lose(self, node: int) -> None:
+        del self.view.nodes[node]
+        self.absence.unlinked(node)
+        self.elections.node_changed(node)
+
+    def asked(self, mono_ns: int) -> Record | None:
+        """What this node asks for by then."""
+        self.elections.tick(mono_ns)
+        if not self.batches.waiting:
+            return None
+        ((change, compares, _, _),) = self.batches.waiting
+        assert RevisionIs(KEY, self.revision) in compares
+        assert change.key == KEY
+        assert not isinstance(change, Delete)
+        record = RECORD.decode(KEY, change.value)
+        held = self.view.partitions[NAME]
+        assert broken_rule(held.document, record) is None
+        return record
+
+    def settle(self, outcome: Outcome, *found: Entry) -> None:
+        (proposal,) = self.batches.waiting
+        self.batches.waiting.clear()
+        proposal.done(Settled(outcome, self.revision, found))
+
+    def sent(self) -> list[Any]:
+        effects, self.elections.out = self.elections.out, []
+        return effects
+
+
+def test_nobody_asks_for_an_office_that_is_held() -> None:
+    desk = Desk()
+    desk.elections.in_office(NAME, 5)
+    assert desk.asked(100 * SETTLED_NS) is None
+    assert desk.elections.vacancies == {}
+
+
+def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
+    desk = Desk()
+    desk.lose(1)
+    assert desk.asked(0) == Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3))
+
+
+def test_the_next_one_waits_for_it() -> None:
+    desk = Desk(own=3)
+    desk.lose(1)
+    assert desk.asked(ELECTION_STEP_NS - 1) is None
+    assert desk.asked(ELECTION_STEP_NS) is not None
+
+
+def test_the_wait_is_over_when_another_was_elected() -> None:
+    desk = Desk(own=3)
+    desk.lose(1)
+    desk.set_record(Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3)))
+    assert desk.asked(ELECTION_STEP_NS) is None
+
+
+def test_the_set_does_not_fall_below_its_minimum() -> None:
+    """And who reaches too few to commit lets others go first."""
+    desk = Desk()
+    desk.lose(1)
+    desk.absence.unlinked(3)
+    desk.set_record(LED_BY_A)
+    del desk.elections.vacancies[NAME]
+    desk.elections.consider(NAME)
+    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
+    record = desk.asked(OFFICE_TAKEN_NS)
+    assert record is not None
+    assert len(record.members) == 2
+    assert B in record.members
+
+
+def test_a_link_that_comes_back_ends_the_vacancy() -> None:
+    desk = Desk(own=3)
+    desk.lose(1)
+    desk.absence.linked(1, 11)
+    assert desk.asked(ELECTION_STEP_NS) is None
+    assert desk.elections.vacancies == {}
+
+
+def test_another_life_of_the_leaders_node_is_a_vacancy() -> None:
+    desk = Desk()
+    desk.alive(1, 12)
+    desk.elections.node_changed(1)
+    assert desk.asked(0) is not None
+
+
+def test_a_node_that_was_started_again_may_ask_for_its_own_office() -> None:
+    desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
+    record = desk.asked(0)
+    assert record is not None
+    assert record.leader == Seat(1, 11, 101)
+
+
+def test_who_has_resigned_lets_the_others_go_first() -> None:
+    desk = Desk(own=1)
+    desk.elections.gave_up(NAME)
+    desk.set_record(VACANT)
+    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
+    assert desk.asked(OFFICE_TAKEN_NS) is not None
+
+
+def test_a_leader_that_says_nothing_is_replaced() -> None:
+    desk = Desk()
+    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
+    assert desk.asked(OFFICE_TAKEN_NS) is not None
+
+
+def test_but_not_one_that_cannot_be_heard() -> None:
+    desk = Desk()
+    desk.absence.unlinked(1)
+    desk.elections.node_changed(1)
+    assert desk.asked(10 * OFFICE_TAKEN_NS) is None
+    desk.absence.linked(1, 11)
+    desk.elections.node_changed(1)
+    assert desk.asked(11 * OFFICE_TAKEN_NS - 1) is None
+    desk.elections.in_office(NAME, 5)
+    assert desk.asked(20 * OFFICE_TAKEN_NS) is None
+
+
+def test_a_leader_that_says_it_has_left_is_replaced() -> None:
+    desk = Desk()
+    desk.elections.left_office(NAME, 4)
+    assert desk.asked(0) is None
+    desk.elections.left_office(NAME, 5)
+    assert desk.asked(0) is not None
+
+
+def test_refusals_elect_and_take_the_key_of_the_refusing_node() -> None:
+    desk = Desk()
+    desk.absence.unlinked(1)
+    desk.absence.refused(3, 1, 11, 0)
+    desk.absence.refused(2, 1, 11, 0)
+    desk.elections.node_changed(1)
+    assert desk.asked(0) is not None
+    (proposal,) = desk.batches.waiting
+    assert proposal.besides == (Delete("nodes/1"),)
+    assert CreatedIs("nodes/1", 4) in proposal.compares
+
+
+def test_who_may_not_lead_does_not_ask() -> None:
+    for local in (
+        Local(102, True, True, EXTENT, False),  # it is stopped
+        Local(999, False, True, EXTENT, False),  # another replica than the member
+        Local(102, False, True, EXTENT, True),  # it leads already
+    ):
+        desk = Desk(record=VACANT)
+        desk.local = local
+        assert desk.asked(10 * SETTLED_NS) is None
+
+
+def test_nobody_asks_before_the_nodes_start_is_written() -> None:
+    desk = Desk(record=VACANT)
+    del desk.view.memberships[2]
+    assert desk.asked(SETTLED_NS) is None
+
+
+def test_what_is_frozen_has_no_elections() -> None:
+    desk = Desk(record=VACANT)
+    desk.view.frozen_partitions[NAME] = "its record is older"
+    assert desk.asked(SETTLED_NS) is None
+
+
+def test_who_is_no_member_has_no_vacancies() -> None:
+    desk = Desk(record=VACANT._replace(members=(A, C)))
+    assert desk.asked(SETTLED_NS) is None
+
+
+def test_after_an_answer_that_never_came_it_waits_and_asks_again() -> None:
+    desk = Desk(record=VACANT)
+    assert desk.asked(ELECTION_STEP_NS) is not None
+    desk.settle(Outcome.UNKNOWN)
+    assert desk.asked(ELECTION_STEP_NS + ELECTION_RETRY_NS - 1) is None
+    assert desk.asked(ELECTION_STEP_NS + ELECTION_RETRY_NS) is not None
+
+
+def test_a_refusal_that_shows_an_older_record_freezes() -> None:
+    desk = Desk(record=VACANT)
+    assert desk.asked(ELECTION_STEP_NS) is not None
+    older = RECORD.encode(VACANT._replace(epoch=4))
+    desk.settle(Outcome.REFUSED, Entry(KEY, older, 30, 3))
+    assert "epoch 5 is remembered" in desk.view.refusal(NAME)
+    assert desk.asked(SETTLED_NS) is None
+
+
+# --- where nobody is sound ---
+
+
+def suspects(own: int) -> Desk:
+    desk = Desk(own, VACANT, waits=False)
+    for node in (1, 2, 3):
+        desk.known(node, lost=2)
+    return desk
+
+
+def report(member: Member, end: int) -> Report:
+    return Report(member, 2, Extent(0, end, ((5, 0),)))
+
+
+def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
+    desk = suspects(2)
+    assert desk.asked(ELECTION_STEP_NS) is None
+    sent = [one for one in desk.sent() if isinstance(one, SendReport)]
+    assert [(one.node, one.epoch) for one in sent] == [(1, 5), (3, 5)]
+    assert sent[0].report == Report(B, 2, EXTENT)
+    desk.elections.reported(1, NAME, 5, report(A, 8))
+    assert desk.asked(ELECTION_STEP_NS) is None, "node 3 is silent"
+    desk.elections.reported(3, NAME, 4, report(C, 8))
+    assert desk.asked(ELECTION_STEP_NS) is None, "of an older epoch"
+    desk.elections.reported(3, NAME, 5, report(C, 8))
+    record = desk.asked(ELECTION_STEP_NS)
+    assert record is not None
+    assert record.leader == Seat(2, 21, 102)
+    assert record.members == (A, B, C), "nobody is left out"
+
+
+def test_who_has_less_does_not_ask() -> None:
+    desk = suspects(2)
+    desk.asked(ELECTION_STEP_NS)
+    desk.elections.reported(1, NAME, 5, report(A, 10))
+    desk.elections.reported(3, NAME, 5, report(C, 8))
+    assert desk.asked(ELECTION_STEP_NS) is None
+
+
+def test_reports_are_sent_again_after_a_while() -> None:
+    desk = suspects(2)
+    desk.asked(ELECTION_STEP_NS)
+    assert len(desk.sent()) == 2
+    desk.asked(ELECTION_STEP_NS + REPORT_PAUSE_NS - 1)
+    assert desk.sent() == []
+    desk.asked(ELECTION_STEP_NS + REPORT_PAUSE_NS)
+    assert len(desk.sent()) == 2
