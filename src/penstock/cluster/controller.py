@@ -20,6 +20,7 @@ What it does while ACTING, in this order:
 3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
    again, what is drained moves away, the rest is balanced. Their changes become moves, which stand
    in the coordinator, so that the next controller goes on with them.
+4. **Commits** of stages that were never decided are given up when they are a day old: `Abandon`.
 
 It keeps nothing that has to survive it.
 """
@@ -28,10 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.cluster import keys
+from penstock.cluster.commits.changes import abandoned
+from penstock.cluster.commits.values import Prepare
 from penstock.cluster.coordinator import (
     Compare,
     CreatedIs,
@@ -95,6 +99,8 @@ class Situation(NamedTuple):
     nodes: Mapping[int, NodeSeen]
     partitions: Mapping[PartitionName, PartitionSeen]
     reachable: Collection[int] = ()  # nodes that answer, whether their key is there or not
+    prepares: Mapping[int, Prepare] = MappingProxyType({})  # of commits, by transaction
+    wall_ns: int = 0  # the time of day, which their keys name
 
 
 # --- effects ---
@@ -152,6 +158,7 @@ def members_min_of(seen: PartitionSeen, replicas: int) -> int:
 
 class Controller:
     __slots__ = (
+        "_asked",
         "_leaderless",
         "_life",
         "_planned_for",
@@ -171,6 +178,7 @@ class Controller:
         self._life = life  # of this process: it stands in the key
         self._settled_ns = 0
         self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
+        self._asked: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
         self._planned_ns = 0
         self._planned_for: Any = None
 
@@ -185,6 +193,7 @@ class Controller:
         self.duty = Duty.SETTLING
         self._settled_ns = now_ns + limits.CONTROLLER_SETTLE_NS
         self._leaderless.clear()
+        self._asked.clear()
         self._planned_for = None
         self.presence.forget()
 
@@ -205,7 +214,19 @@ class Controller:
         changes = self._elections(situation, now_ns)
         changes |= self._moves(situation, changes)
         changes |= self._planned(situation, now_ns, changes)
-        self._propose(situation, list(changes.values()))
+        self._propose(situation, self._not_asked(changes, now_ns))
+        self.out += abandoned(situation.prepares, situation.wall_ns)
+
+    def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
+        """What was proposed a moment ago, on the same ground, is on its way."""
+        self._asked = {name: one for name, one in self._asked.items() if now_ns < one[2]}
+        new = []
+        for name, change in changes.items():
+            ground = change.seen.revision, change.seen.move_revision
+            if self._asked.get(name, (0, 0, 0))[:2] != ground:
+                self._asked[name] = *ground, now_ns + limits.ELECT_AFTER_NS
+                new.append(change)
+        return new
 
     def _propose(self, situation: Situation, changes: list[Change]) -> None:
         size = limits.TRANSACTION_KEYS_MAX // 2 - 1  # each compares and puts two keys at most

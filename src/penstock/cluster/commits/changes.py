@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock import limits
 from penstock.cluster import keys
 from penstock.cluster.commits.documents import DECISION, PREPARE
 from penstock.cluster.commits.values import Decision, Prepare
@@ -38,6 +40,17 @@ class Abandon(NamedTuple):
     """The prepare key goes, so that the transaction can't be decided any more."""
 
     transaction: int
+
+
+def abandoned(prepares: Mapping[int, Prepare], wall_ns: int) -> list[Abandon]:
+    """Commits whose committer has ended before the decision: as old as stages get. Their stages are
+    pinned until the key has gone. A clock that is wrong costs a commit that is tried again."""
+    oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
+    return [
+        Abandon(transaction)
+        for transaction, prepare in sorted(prepares.items())
+        if prepare.opened_ns < oldest_ns
+    ]
 
 
 def as_transaction(change: Open | Decide | Close | Abandon) -> Transaction:
