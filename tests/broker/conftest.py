@@ -10,6 +10,7 @@ import pytest
 
 from penstock.kernel import load
 from penstock.sim.disk import SimDisk
+from unsynced import unsynced as unsynced
 
 from .world import LIVE, World
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from unsynced import unsynced as unsynced
+
 from .process import Process
 from .world import Running
 
 
 @pytest.fixture(scope="module")
-def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def nsqd(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One daemon with default options for the tests of a module; each uses topics of its own."""
     with Running(tmp_path_factory.mktemp("nsqd")) as running:
         yield running
