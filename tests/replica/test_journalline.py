@@ -259,6 +259,14 @@ def test_a_failed_sync_ends_the_office() -> None:
     line = leader()
     line.sync_failed()
     assert taken(line) == [Leave("a sync of the channel journal failed")]
+    line.when_held(at(6, 0, 1), "seek")
+    line.asked(1, 11)
+    assert not line.must_begin
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.synced(at(6, 0, 1))
+    for node in (1, 2):
+        acknowledge(line, node, at(6, 0, 1))
+    assert (taken(line), line.leave()) == ([], ["seek"])
 
 
 def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None:

@@ -61,6 +61,7 @@ class Cursors:
         self._floor_syncing = 0
         self._job: JournalSync | None = None
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
+        self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
         self._journal = journal
         self._folded = folded
         self._start_offset = folded.start_offset if folded is not None else 0
@@ -171,6 +172,11 @@ class Cursors:
     def written(self) -> Position:
         """The place of the last record."""
         return self._journal.written
+
+    @property
+    def synced(self) -> Position:
+        """The place of the last record that is on the disk for certain."""
+        return self._journal.synced
 
     @property
     def start_offset(self) -> int:
@@ -299,6 +305,8 @@ class Cursors:
             self._report(error)
         elif not self._journal.broken:
             self._note_synced(self._floor_syncing)
+        if self.on_synced is not None:
+            self.on_synced(error)
 
     def close(self) -> None:
         """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""

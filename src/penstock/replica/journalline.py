@@ -35,7 +35,7 @@ it, and may promise what is gone. What was said of it and was not held goes with
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from penstock.log.fold import Position, epoch_of
@@ -135,7 +135,7 @@ class SendHeld(NamedTuple):
 class Answer(NamedTuple):
     """What waited under this token is with the set."""
 
-    token: Hashable
+    token: Any  # as the shell handed it in
 
 
 class _Starts:
@@ -329,6 +329,7 @@ class JournalLeader:
         "_guards",
         "_needed",
         "_node",
+        "_over",
         "_peers",
         "_starts",
         "_synced",
@@ -348,10 +349,11 @@ class JournalLeader:
         self._epoch = epoch
         self._guards = guards
         self._begun = not guards.begun_by_snapshot
+        self._over = False
         self._synced = NOTHING
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
-        self._waiting: deque[tuple[Position, Hashable]] = deque()
+        self._waiting: deque[tuple[Position, Any]] = deque()
         self._starts = _Starts(start, place, guards)
 
     # --- what is written here ---
@@ -359,9 +361,12 @@ class JournalLeader:
     @property
     def must_begin(self) -> bool:
         """The next record has to be a snapshot in a new generation, and should come soon."""
-        return not self._begun or any(peer.asks for peer in self._peers.values())
+        is_due = not self._begun or any(peer.asks for peer in self._peers.values())
+        return is_due and not self._over
 
     def wrote(self, place: Position, record: Any, start: int) -> None:
+        if self._over:
+            return
         is_snapshot = place.generation != self.place.generation
         self._begun = True
         self.place = place
@@ -384,6 +389,8 @@ class JournalLeader:
         self._look()
 
     def sync_failed(self) -> None:
+        """What the files hold is unknown: from now on this office sends and answers nothing."""
+        self._over = True
         self.out.append(Leave("a sync of the channel journal failed"))
 
     # --- the others ---
@@ -438,7 +445,7 @@ class JournalLeader:
         self._needed = frozenset(one for one in members if one[0] != self._node)
         self._look()
 
-    def when_held(self, place: Position, token: Hashable) -> None:
+    def when_held(self, place: Position, token: Any) -> None:
         """`Answer` comes when the set has the record of this place."""
         if place <= self.held or not self._guards.answered_when_held:
             self.out.append(Answer(token))
@@ -447,7 +454,7 @@ class JournalLeader:
 
     def _look(self) -> None:
         held = min([self._synced, *(self._counted(*one) for one in self._needed)])
-        if not self._is_mine(held) or held <= self.held:
+        if self._over or not self._is_mine(held) or held <= self.held:
             return
         self.held = held
         while self._waiting and self._waiting[0][0] <= held:
@@ -474,7 +481,7 @@ class JournalLeader:
             self._guards.generations_have_epochs and self._guards.begun_by_snapshot
         )
 
-    def leave(self) -> list[Hashable]:
+    def leave(self) -> list[Any]:
         """The office is over: what waited has an unknown outcome."""
         waiting, self._waiting = self._waiting, deque()
         return [token for _, token in waiting]

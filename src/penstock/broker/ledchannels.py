@@ -1,0 +1,134 @@
+"""A leader's shell for the channel journal: `replica/journalline.py` over its cursors.
+
+`Cursors` writes the records, in whose generations and when is its own business; each goes to the
+followers as it was written. Who must not be answered before the set has what was just said calls
+`when_held`. An office that ends answers nobody: what waits has an unknown outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.ports import Lane
+from penstock.broker.station import Station, target_of
+from penstock.replica.effects import Leave
+from penstock.replica.frames import encode
+from penstock.replica.journalframes import JournalFrame
+from penstock.replica.journalline import (
+    AcknowledgePlace,
+    Answer,
+    AskSnapshot,
+    DropBelow,
+    HelloJournal,
+    JournalLeader,
+    SendHeld,
+    SendRecord,
+    TellPlace,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.cursors import Cursors
+    from penstock.log.ledgerfile import ReplicaKey
+
+Held = Callable[[], None]
+
+
+class LedChannels:
+    """In one office. `drop_below`: whole segments below an offset may be removed, once or later.
+    `on_leave`: the office has to end, and why."""
+
+    def __init__(
+        self,
+        station: Station,
+        key: ReplicaKey,
+        epoch: int,
+        cursors: Cursors,
+        drop_below: Callable[[int], None],
+        on_leave: Callable[[str], None],
+    ) -> None:
+        self.epoch = epoch
+        self.line = JournalLeader(station.node, epoch, cursors.written, cursors.start_offset)
+        self._station = station
+        self._target = target_of(key)
+        self._cursors = cursors
+        self._drop_below = drop_below
+        self._on_leave = on_leave
+        cursors.on_record = self._wrote
+        cursors.on_synced = self._synced
+
+    # --- what is said here ---
+
+    def _wrote(self, record: bytes) -> None:
+        self.line.wrote(self._cursors.written, record, self._cursors.start_offset)
+        self._carry_out()
+
+    def _synced(self, error: OSError | None) -> None:
+        if error is None:
+            self.line.synced(self._cursors.synced)
+        else:
+            self.line.sync_failed()
+        self._carry_out()
+
+    def when_held(self, then: Held) -> None:
+        """When every needed member has, on its disk, all that the journal says by now."""
+        self.line.when_held(self._cursors.written, then)
+        self._carry_out()
+
+    def settle(self) -> None:
+        """A generation that is due is begun: at the beginning, for who needs it, and again after
+        the disk has refused one."""
+        if self.line.must_begin:
+            self._cursors.begin_generation()
+
+    # --- the others ---
+
+    def linked(self, node: int, session: int) -> None:
+        """The log of the replica there is level."""
+        self.line.linked(node, session)
+        self._carry_out()
+
+    def unlinked(self, node: int) -> None:
+        self.line.unlinked(node)
+
+    def needs(self, members: Collection[tuple[int, int]]) -> None:
+        """Node and replica of all whose acknowledgements count."""
+        self.line.needs(members)
+        self._carry_out()
+
+    def receive(self, node: int, frame: JournalFrame) -> None:
+        match frame:
+            case TellPlace(session, epoch, replica, place) if epoch == self.epoch:
+                self.line.told(node, session, replica, place)
+            case AskSnapshot(session, epoch) if epoch == self.epoch:
+                self.line.asked(node, session)
+            case AcknowledgePlace(session, epoch, replica, written, synced) if epoch == self.epoch:
+                self.line.acknowledged(node, session, replica, written, synced)
+            case _:
+                return  # of another office, or for a follower
+        self._carry_out()
+
+    # --- what is done ---
+
+    def _carry_out(self) -> None:
+        while self.line.out:
+            self._do(self.line.out.pop(0))
+
+    def _do(self, effect: Any) -> None:
+        match effect:
+            case HelloJournal() | SendRecord() | SendHeld():
+                data = encode(self._target, effect)
+                self._station.peers.send(effect.node, Lane.LIVE, (data,))
+            case Answer(then):
+                then()
+            case DropBelow(start):
+                self._drop_below(start)
+            case Leave(reason):
+                self._on_leave(reason)
+            case _:
+                raise RuntimeError(f"nothing is known of {effect}")
+
+    def leave(self) -> int:
+        """The office is over. Returns for how much the outcome is unknown."""
+        self._cursors.on_record = self._cursors.on_synced = None
+        return len(self.line.leave())
