@@ -388,6 +388,17 @@ def test_an_office_is_handed_over_to_a_member_that_has_everything() -> None:
     assert office.effects() == [Leave("the office was handed over")]
 
 
+def test_an_heir_that_is_matched_later_gets_an_office_that_has_nothing_in_flight() -> None:
+    office = Office()
+    office.match(B, 2)
+    office.sync()
+    office.line.unlinked(2)
+    office.line.hand_over(2, 22)
+    assert not any(isinstance(one, Propose) for one in office.effects())
+    office.match(B, 2)
+    assert office.proposal().record.epoch == RECORD.epoch + 1
+
+
 def test_an_office_whose_heir_falls_silent_goes_on() -> None:
     office = Office()
     session = office.match(B, 2)

@@ -9,6 +9,7 @@ turn. What the machines want done lies in their own `out`; `moved` names those t
 | who is gone | `absence` |
 | who takes a vacant office, and when | `elections` |
 | who is dropped, who may come back, when is an office given up | `members` |
+| who should lead or leave, by what is wanted | `wishes` |
 | how many transactions that takes | `batches` |
 | may this record be believed | `view` |
 
@@ -40,6 +41,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.members import Members
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, View
+from penstock.cluster.wishes import Wishes
 from penstock.errors import DocumentBroken
 from penstock.limits import (
     ELECTION_RETRY_NS,
@@ -85,6 +87,7 @@ class Offices:
             own, life, generation, view, self.absence, self.batches, local, rules
         )
         self.members = Members(self.resign, replica_timeout_ns, rules)
+        self.wishes = Wishes(view, self.members.lines, self.hand_over)
         self.heard = Heard()  # for the `LeaderLine`s of this node
         self.moved: set[PartitionName] = set()
         self.now_ns = self.elections.now_ns = mono_ns
@@ -116,6 +119,7 @@ class Offices:
         line = self.lines.get(name)
         if line is not None and held is not None:
             line.seen(held.revision, held.document)
+            self.wishes.record_changed(name, held.document)
             self.moved.add(name)
         if held is None or not self._is_own(held.document):
             self._leaving.pop(name, None)
@@ -136,11 +140,13 @@ class Offices:
     def linked(self, node: int, life: int) -> None:
         self.absence.linked(node, life)
         self.members.linked(node, self.now_ns)
+        self.wishes.linked(node, self.now_ns)
         self.elections.node_changed(node)
 
     def unlinked(self, node: int) -> None:
         self.absence.unlinked(node)
         self.members.unlinked(node, self.now_ns)
+        self.wishes.unlinked(node)
         self.heard.lost(node)
         self.elections.node_changed(node)
 
@@ -151,10 +157,12 @@ class Offices:
 
     def took_office(self, name: PartitionName, line: LeaderLine) -> None:
         self.members.took_office(name, line, self.now_ns)
+        self.wishes.record_changed(name, line.record)
 
     def left_office(self, name: PartitionName) -> None:
         """The machine has left. If the record still names this node, it is to be corrected."""
         self.members.left_office(name)
+        self.wishes.forget(name)
         held = self.view.partitions.get(name)
         if held is not None and self._is_own(held.document):
             self._leaving[name] = self.now_ns
@@ -242,6 +250,7 @@ class Offices:
             self.elections.absence_counts()
         self._leave_restored()
         self.members.tick(mono_ns)
+        self.wishes.tick(mono_ns)
         self.elections.tick(mono_ns)
         for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
             self._refused.remove(refused)

@@ -346,6 +346,8 @@ class LeaderLine:
             self._feed(node)
         self._consider(node, peer)
         self.advance()
+        if self._heir is not None:
+            self._propose_heir()
 
     def refused(self, node: int, session: int, epoch: int) -> None:
         """A follower has promised a higher epoch, or must be matched again."""

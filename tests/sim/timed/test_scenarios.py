@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, RevisionIs, Transaction
+from penstock.cluster.documents import RECORD
 from penstock.cluster.rules import ALL
 from penstock.limits import SECOND
-from penstock.replica.record import Member
+from penstock.replica.record import Member, arranged
 from penstock.sim.timed.scenarios import (
     SCENARIOS,
     SWITCHES,
@@ -112,3 +115,26 @@ def test_an_orderly_hand_over_takes_less_than_half_a_second() -> None:
     committed = len(world.truth[name])
     world.run(2)
     assert len(world.truth[name]) > committed + 10
+
+
+def test_what_the_controller_wants_is_done_by_the_leader() -> None:
+    """Another order of preference moves the office; who is not wanted leaves the set."""
+    world = World(5)
+    world.run(15)
+    name = world.names[0]
+    leader = world.leader(name)
+    assert leader is not None
+    others = tuple(number for number in range(3) if number != leader.number)
+    held = leader.view.partitions[name]
+    wanted = arranged(held.document, others, 2)
+    key = keys.partition(*name)
+    put = Put(key, RECORD.encode(wanted))
+    world.store.transact(Transaction((RevisionIs(key, held.revision),), (put,)))
+
+    def is_done(world: World) -> bool:
+        record = world.record(name)
+        heir = world.leader(name)
+        members = {member.node for member in record.members}
+        return heir is not None and heir.number == others[0] and members == set(others)
+
+    within(world, 20, is_done, "not moved")
