@@ -500,7 +500,6 @@ AHEAD = {
     "penstock.cluster.controller": "it stands beside a nsqlookupd",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
-    "penstock.broker.followed": "a replica that the record does not let lead",
 }
 
 

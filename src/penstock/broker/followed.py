@@ -135,16 +135,30 @@ class Followed:
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
+        receiver = _RECEIVERS.get(type(frame))
+        if receiver is None:  # for a leader, which this replica is no longer
+            return
         if self._awaited is Awaited.ROOM:
             if not isinstance(frame, Hello):
                 return
             self._events.clear()
             self._effects.clear()
             self._awaited = Awaited.NOTHING
-        self._take(lambda: _RECEIVERS[type(frame)](self, node, frame))
+        self._take(lambda: receiver(self, node, frame))
 
     def unlinked(self, node: int) -> None:
         self._take(lambda: self._unlink(node))
+
+    def abandon(self, epoch: int) -> None:
+        """This replica was elected: nothing of a lower epoch is followed any more, and what its
+        leader wanted and is not done yet is dropped."""
+        self._events.clear()
+        self._effects.clear()
+        if self._awaited is Awaited.ROOM:
+            self._awaited = Awaited.NOTHING
+        self.leader = NO_NODE
+        self.line.unlinked()
+        self.line.epoch = max(self.line.epoch, epoch)
 
     def record_seen(self, listed: bool, unclean_epoch: int) -> None:
         """What the newest record says of this replica."""
@@ -338,10 +352,6 @@ class Followed:
             reason = f"{reason}; {error.reason}"
         self._health.report(self.files.label, Trouble.STOPPED, reason)
         self._on_stop(reason)
-
-    def wait(self) -> None:
-        """Until no thread has the files."""
-        self._syncs.wait_for(lambda: self.busy)
 
     def validate(self) -> None:
         self.log.validate()

@@ -21,6 +21,7 @@ from penstock.errors import StorageError
 from penstock.kernel import decode_header
 from penstock.replica.effects import (
     Acknowledge,
+    Authority,
     BeginAt,
     CommitTo,
     Feed,
@@ -262,6 +263,10 @@ class Office:
     def _commit_to(self, post: Post, effect: CommitTo) -> None:
         self._has_news = True
 
+    def _permit(self, post: Post, effect: Authority) -> None:
+        """`LeaderLine.permits` says it to whoever asks; rows that gathered may go now."""
+        self.on_change()
+
     def _propose(self, post: Post, effect: Propose) -> None:
         post.records.propose(post.target, effect)
 
@@ -293,6 +298,7 @@ _EFFECTS: dict[type, Any] = {
     BeginAt: Office._say,
     Feed: Office._feed,
     CommitTo: Office._commit_to,
+    Authority: Office._permit,
     Propose: Office._propose,
     Read: Office._read,
     Leave: Office._leave,

@@ -13,10 +13,13 @@ from penstock.replica.safeguards import ALL
 from penstock.sim.protocol.histories import Found, Tally, play_many
 from penstock.sim.protocol.switches import SWITCHES, Switch
 from penstock.sim.protocol.timeline import as_html, as_text, timeline
+from penstock.sim.whole.histories import play_some
+from penstock.sim.whole.timeline import Timeline
 
 EPILOG = """examples:
   penstock sim --histories 100000
   penstock sim --seed 4711
+  penstock sim --world whole --histories 300
   penstock sim --seed 12 --without crc_compared --html history.html
 
 A history is a walk at random through publishes, faults of disks, links and the coordinator, with
@@ -24,6 +27,7 @@ every promise checked after each event. The same seed is the same history everyw
 takes a rule away, so that one can see what it is for. Exit code 1: a promise was broken."""
 FOUND_SHOWN_MAX = 20  # of a block
 HISTORIES = 20_000
+WHOLE_HISTORIES = 500
 
 
 def positive(text: str) -> int:
@@ -40,10 +44,11 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("--world", choices=("protocol",), default="protocol",
-                   help="protocol: the machines of replication over model logs")  # fmt: skip
-    p.add_argument("--histories", type=positive, default=HISTORIES, metavar="N",
-                   help=f"how many to play ({HISTORIES})")  # fmt: skip
+    p.add_argument("--world", choices=("protocol", "whole"), default="protocol",
+                   help="protocol: the machines of replication over model logs; whole: real logs,"
+                   " roles and kernel on simulated disks")  # fmt: skip
+    p.add_argument("--histories", type=positive, metavar="N",
+                   help=f"how many to play ({HISTORIES}; whole: {WHOLE_HISTORIES})")  # fmt: skip
     p.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
     p.add_argument("--processes", type=positive, metavar="N", help="one for each core")
     p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
@@ -56,11 +61,34 @@ def parser() -> argparse.ArgumentParser:
 
 def sim_main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
+    if arguments.world == "whole":
+        return _whole(arguments)
     if arguments.seed is not None:
         return _show(arguments)
     if arguments.without or arguments.html:
         parser().error("--without and --html need --seed")
     return _play(arguments)
+
+
+def _whole(arguments: argparse.Namespace) -> int:
+    if arguments.without or arguments.html or arguments.json or arguments.processes:
+        parser().error("--without, --html, --json and --processes are of the protocol world")
+    if arguments.seed is not None:
+        one = Timeline(arguments.seed)
+        print(one.text)
+        return 1 if one.breach else 0
+    begun = time.process_time()
+    tally, found = play_some(arguments.first, arguments.histories or WHOLE_HISTORIES)
+    for broken in found:
+        print(f"seed {broken.seed}: {broken.text}")
+    seconds = time.process_time() - begun
+    print(f"{tally.histories + len(found):,} histories in {seconds:.0f} s of CPU")
+    print(
+        f"{tally.answered:,} messages answered OK, {tally.offices:,} offices begun, "
+        f"{tally.growths:,} sets grown, {tally.cuts:,} logs cut"
+    )
+    print(f"broken promises: {len(found):,}")
+    return 1 if found else 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -81,9 +109,10 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _play(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
+    histories = arguments.histories or HISTORIES
     tally, cpu_seconds = Tally(), 0.0
     found: list[Found] = []
-    blocks = play_many(arguments.first, arguments.histories, arguments.processes or 0)
+    blocks = play_many(arguments.first, histories, arguments.processes or 0)
     for block in blocks:
         tally = tally.plus(block.tally)
         cpu_seconds += block.cpu_seconds
@@ -92,7 +121,7 @@ def _play(arguments: argparse.Namespace) -> int:
             print(f"seed {one.seed}: {one.text}")
         done = tally.histories + len(found)
         if sys.stderr.isatty():
-            print(f"\r{done:,} of {arguments.histories:,}", end="", file=sys.stderr, flush=True)
+            print(f"\r{done:,} of {histories:,}", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if arguments.json:

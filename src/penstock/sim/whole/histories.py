@@ -1,0 +1,91 @@
+"""Histories of the whole world: one by its seed, and what happened in it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from penstock.sim.protocol.histories import Found
+from penstock.sim.protocol.observer import Breach
+from penstock.sim.whole.world import KERNELS, WholeWorld, calm
+
+
+class WholeTally(NamedTuple):
+    """So that a run in which nothing happens is seen to be void."""
+
+    histories: int = 0
+    answered: int = 0  # messages that were answered OK
+    offices: int = 0
+    growths: int = 0
+    cuts: int = 0
+
+    def plus(self, other: WholeTally) -> WholeTally:
+        return WholeTally(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+class Played(NamedTuple):
+    tally: WholeTally
+    digest: str  # of all logs at the end: the same seed gives the same bytes
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Injected faults are no news."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def play(
+    seed: int,
+    kernel: str = "",
+    canary: bool = False,
+    happened: Callable[[WholeWorld, int, str], None] | None = None,
+) -> Played:
+    """One history. Raises `Breach`. Without a kernel, odd seeds have the plain one."""
+    with quiet():
+        world = WholeWorld(seed, kernel or KERNELS[(seed + 1) % 2], canary)
+        try:
+            for number, event in enumerate(world.draw(), 1):
+                world.step(event)
+                if happened is not None:
+                    happened(world, number, event.__name__)
+            leader = calm(world)
+            world.observer.check_kept(leader)
+            return Played(_tally(world), _digest(world))
+        finally:
+            world.close()
+
+
+def _tally(world: WholeWorld) -> WholeTally:
+    seen = world.observer
+    return WholeTally(1, len(seen.ok), seen.offices, seen.growths, seen.cuts)
+
+
+def _digest(world: WholeWorld) -> str:
+    made = hashlib.blake2b(digest_size=16)
+    for machine in world.machines:
+        log = machine.log
+        made.update(b"%d %d" % (log.start_offset, log.written_end))
+        for _, data in log.batches(log.start_offset):
+            made.update(data)
+    return made.hexdigest()
+
+
+def play_some(first: int, count: int, canary: bool = False) -> tuple[WholeTally, list[Found]]:
+    tally, found = WholeTally(), []
+    for seed in range(first, first + count):
+        try:
+            tally = tally.plus(play(seed, canary=canary).tally)
+        except Breach as breach:
+            found.append(Found(seed, breach.invariant, str(breach)))
+        if seed % 50 == 0:
+            gc.collect()
+    return tally, found
