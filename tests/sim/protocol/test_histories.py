@@ -1,7 +1,4 @@
-"""Replication in the protocol world: 50,000 histories, and none that breaks a promise.
-
-A rule that is missing is found within 4,000 (`test_switches.py`); `make sim` plays as many more as
-one likes."""
+"""Replication in the protocol world: 200,000 histories, and none that breaks a promise."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ import pytest
 from penstock.sim.protocol.histories import Tally, find, play_block
 from penstock.sim.protocol.world import World
 
-HISTORIES = 50_000
-BLOCKS = 10
+HISTORIES = 200_000
+BLOCKS = 40
 BLOCK_HISTORIES = HISTORIES // BLOCKS
 
 
