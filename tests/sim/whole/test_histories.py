@@ -12,7 +12,7 @@ BLOCK = 50
 CANARY_SEEDS = 60  # one message in a thousand is lost
 
 
-@pytest.mark.parametrize("first", range(0, 300, BLOCK))
+@pytest.mark.parametrize("first", range(0, 1500, BLOCK))
 def test_no_history_breaks_a_promise(first: int) -> None:
     tally, found = play_some(first, BLOCK)
     assert found == []
