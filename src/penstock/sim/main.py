@@ -6,15 +6,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from penstock.replica.safeguards import ALL
-from penstock.sim.protocol.histories import Found, Tally, play_many
+from penstock.sim.protocol.histories import Found, Tally
+from penstock.sim.protocol.histories import play_many as protocol_many
 from penstock.sim.protocol.switches import SWITCHES, Switch
 from penstock.sim.protocol.timeline import as_html, as_text, timeline
-from penstock.sim.whole.histories import play_some
-from penstock.sim.whole.timeline import Timeline
+from penstock.sim.whole.histories import WholeTally
+from penstock.sim.whole.histories import play_many as whole_many
+from penstock.sim.whole.timeline import Timeline as WholeTimeline
 
 EPILOG = """examples:
   penstock sim --histories 100000
@@ -61,34 +64,18 @@ def parser() -> argparse.ArgumentParser:
 
 def sim_main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
-    if arguments.world == "whole":
-        return _whole(arguments)
-    if arguments.seed is not None:
+    is_whole = arguments.world == "whole"
+    if arguments.seed is None:
+        if arguments.without or arguments.html:
+            parser().error("--without and --html need --seed")
+        return _play(arguments, WHOLE if is_whole else PROTOCOL)
+    if not is_whole:
         return _show(arguments)
-    if arguments.without or arguments.html:
-        parser().error("--without and --html need --seed")
-    return _play(arguments)
-
-
-def _whole(arguments: argparse.Namespace) -> int:
-    if arguments.without or arguments.html or arguments.json or arguments.processes:
-        parser().error("--without, --html, --json and --processes are of the protocol world")
-    if arguments.seed is not None:
-        one = Timeline(arguments.seed)
-        print(one.text)
-        return 1 if one.breach else 0
-    begun = time.process_time()
-    tally, found = play_some(arguments.first, arguments.histories or WHOLE_HISTORIES)
-    for broken in found:
-        print(f"seed {broken.seed}: {broken.text}")
-    seconds = time.process_time() - begun
-    print(f"{tally.histories + len(found):,} histories in {seconds:.0f} s of CPU")
-    print(
-        f"{tally.answered:,} messages answered OK, {tally.offices:,} offices begun, "
-        f"{tally.growths:,} sets grown, {tally.cuts:,} logs cut"
-    )
-    print(f"broken promises: {len(found):,}")
-    return 1 if found else 0
+    if arguments.without or arguments.html or arguments.json:
+        parser().error("--without, --html and --json show a seed of the protocol world only")
+    one = WholeTimeline(arguments.seed)
+    print(one.text)
+    return 1 if one.breach else 0
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -107,13 +94,37 @@ def _show(arguments: argparse.Namespace) -> int:
     return 1 if one.breach else 0
 
 
-def _play(arguments: argparse.Namespace) -> int:
+class _World(NamedTuple):
+    """Whose histories are played."""
+
+    histories: int  # unless it is said how many
+    play_many: Callable[[int, int, int], Iterator[Any]]  # blocks: tally, found, cpu_seconds
+    nothing: Any  # the tally before the first
+    happened: str  # a sentence over a tally's figures
+
+
+PROTOCOL = _World(
+    HISTORIES,
+    protocol_many,
+    Tally(),
+    "{committed:,} publishes answered OK, {offices:,} offices begun, {growths:,} sets grown, "
+    "{shrinks:,} shrunk, {cuts:,} logs cut",
+)
+WHOLE = _World(
+    WHOLE_HISTORIES,
+    whole_many,
+    WholeTally(),
+    "{answered:,} messages answered OK, {offices:,} offices begun, {growths:,} sets grown, "
+    "{cuts:,} logs cut",
+)
+
+
+def _play(arguments: argparse.Namespace, world: _World) -> int:
     begun = time.monotonic()
-    histories = arguments.histories or HISTORIES
-    tally, cpu_seconds = Tally(), 0.0
+    histories = arguments.histories or world.histories
+    tally, cpu_seconds = world.nothing, 0.0
     found: list[Found] = []
-    blocks = play_many(arguments.first, histories, arguments.processes or 0)
-    for block in blocks:
+    for block in world.play_many(arguments.first, histories, arguments.processes or 0):
         tally = tally.plus(block.tally)
         cpu_seconds += block.cpu_seconds
         found += block.found
@@ -124,19 +135,14 @@ def _play(arguments: argparse.Namespace) -> int:
             print(f"\r{done:,} of {histories:,}", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    figures = tally._asdict()
     if arguments.json:
         broken = [one._asdict() for one in found]
-        print(json.dumps({**tally._asdict(), "cpu_seconds": cpu_seconds, "broken": broken}))
+        print(json.dumps({**figures, "cpu_seconds": cpu_seconds, "broken": broken}))
     else:
-        _report(tally, len(found), cpu_seconds, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        pace = done / cpu_seconds
+        print(f"{done:,} histories in {seconds:.0f} s, {pace:,.0f} a second and core")
+        print(world.happened.format_map(figures))
+        print(f"broken promises: {len(found):,}")
     return 1 if found else 0
-
-
-def _report(tally: Tally, found: int, cpu_seconds: float, seconds: float) -> None:
-    count = tally.histories + found
-    print(f"{count:,} histories in {seconds:.0f} s, {count / cpu_seconds:,.0f} a second and core")
-    print(
-        f"{tally.committed:,} publishes answered OK, {tally.offices:,} offices begun, "
-        f"{tally.growths:,} sets grown, {tally.shrinks:,} shrunk, {tally.cuts:,} logs cut"
-    )
-    print(f"broken promises: {found:,}")

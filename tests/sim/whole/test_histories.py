@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from penstock.log.sync import SyncJob
@@ -59,6 +61,19 @@ def test_the_command_plays_and_shows_histories(capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     assert "everything held" in text
     assert "Leading" in text
+
+
+def test_figures_of_many_processes_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sim_main(["--world", "whole", "--histories", "60", "--processes", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["histories"], figures["broken"]) == (60, [])
+    assert figures["answered"] == play_some(0, 60)[0].answered
+
+
+def test_what_it_does_not_show_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sim_main(["--world", "whole", "--seed", "1", "--json"])
+    assert "of the protocol world only" in capsys.readouterr().err
 
 
 def test_tallies_add_up() -> None:

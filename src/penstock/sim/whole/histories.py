@@ -5,13 +5,18 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import os
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.sim.protocol.histories import Found
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.whole.world import KERNELS, WholeWorld, calm
+
+BLOCK = 50  # histories that one process plays before it reports
 
 
 class WholeTally(NamedTuple):
@@ -89,3 +94,23 @@ def play_some(first: int, count: int, canary: bool = False) -> tuple[WholeTally,
         if seed % 50 == 0:
             gc.collect()
     return tally, found
+
+
+class WholeBlock(NamedTuple):
+    tally: WholeTally
+    found: tuple[Found, ...]
+    cpu_seconds: float
+
+
+def play_block(first: int, count: int) -> WholeBlock:
+    begun = time.process_time()
+    tally, found = play_some(first, count)
+    return WholeBlock(tally, tuple(found), time.process_time() - begun)
+
+
+def play_many(first: int, count: int, processes: int = 0) -> Iterator[WholeBlock]:
+    """On all cores, a block at a time."""
+    starts = range(first, first + count, BLOCK)
+    sizes = [min(BLOCK, first + count - start) for start in starts]
+    with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
+        yield from pool.map(play_block, starts, sizes)
