@@ -14,10 +14,11 @@ from penstock.replica.safeguards import ALL
 from penstock.sim.protocol.histories import Found, Tally
 from penstock.sim.protocol.histories import play_many as protocol_many
 from penstock.sim.protocol.switches import SWITCHES, Switch
-from penstock.sim.protocol.timeline import as_html, as_text, timeline
+from penstock.sim.protocol.timeline import timeline as protocol_timeline
+from penstock.sim.timeline import Timeline, as_html, as_text
 from penstock.sim.whole.histories import WholeTally
 from penstock.sim.whole.histories import play_many as whole_many
-from penstock.sim.whole.timeline import Timeline as WholeTimeline
+from penstock.sim.whole.timeline import timeline as whole_timeline
 
 EPILOG = """examples:
   penstock sim --histories 100000
@@ -69,20 +70,18 @@ def sim_main(argv: Sequence[str]) -> int:
         if arguments.without or arguments.html:
             parser().error("--without and --html need --seed")
         return _play(arguments, WHOLE if is_whole else PROTOCOL)
-    if not is_whole:
-        return _show(arguments)
-    if arguments.without or arguments.html or arguments.json:
-        parser().error("--without, --html and --json show a seed of the protocol world only")
-    one = WholeTimeline(arguments.seed)
-    print(one.text)
-    return 1 if one.breach else 0
-
-
-def _show(arguments: argparse.Namespace) -> int:
+    if is_whole and arguments.without:
+        parser().error("--without is for the protocol world: only there a rule can be taken away")
+    if is_whole:
+        return _show(arguments, whole_timeline(arguments.seed))
     off = arguments.without
     switch = next((one for one in SWITCHES if one.off == off), Switch(off or "", 1))
     guards = switch.guards() if off else ALL
-    one = timeline(arguments.seed, guards, switch.reckless, switch.focus)
+    one = protocol_timeline(arguments.seed, guards, switch.reckless, switch.focus)
+    return _show(arguments, one)
+
+
+def _show(arguments: argparse.Namespace, one: Timeline) -> int:
     if arguments.html is not None:
         arguments.html.write_text(as_html(one))
         print(f"{arguments.html}: seed {one.seed}, {one.breach or 'everything held'}")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.sim.main import sim_main
-from penstock.sim.protocol.timeline import as_html, as_text, timeline
+from penstock.sim.protocol.timeline import timeline
+from penstock.sim.timeline import as_html, as_text
 
 
 def test_it_says_what_happened_to_whom() -> None:

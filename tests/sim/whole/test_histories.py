@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from penstock.log.sync import SyncJob
 from penstock.sim.main import sim_main
+from penstock.sim.timeline import as_text
 from penstock.sim.whole.histories import WholeTally, play, play_some
+from penstock.sim.whole.timeline import timeline
 
 BLOCK = 50
 CANARY_SEEDS = 60  # one message in a thousand is lost
@@ -70,10 +73,25 @@ def test_figures_of_many_processes_as_one_document(capsys: pytest.CaptureFixture
     assert figures["answered"] == play_some(0, 60)[0].answered
 
 
-def test_what_it_does_not_show_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_history_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "history.html"
+    assert sim_main(["--world", "whole", "--seed", "1", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert text.count("<th>node ") == 3
+    assert "Acknowledge(" in text
+    assert capsys.readouterr().out == f"{page}: seed 1, everything held\n"
+
+
+def test_a_broken_promise_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SyncJob, "run", lambda _: None)
+    seed = play_some(0, 20)[1][0].seed
+    assert as_text(timeline(seed)).splitlines()[-1].startswith("BROKEN ")
+
+
+def test_no_rule_is_taken_away_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        sim_main(["--world", "whole", "--seed", "1", "--json"])
-    assert "of the protocol world only" in capsys.readouterr().err
+        sim_main(["--world", "whole", "--seed", "1", "--without", "crc_compared"])
+    assert "--without is for the protocol world" in capsys.readouterr().err
 
 
 def test_tallies_add_up() -> None:

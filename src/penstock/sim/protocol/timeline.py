@@ -1,60 +1,31 @@
-"""One history as a person can read it: what happened, who said what, and what each node had then.
-
-A line of the text is an event that changed something; below it stand the frames that it sent, and
-the nodes that are different now. The HTML has a column for each node.
-"""
+"""A history of the protocol world, moment by moment."""
 
 from __future__ import annotations
 
-import html
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.replica.leading import LeaderLine
-from penstock.replica.matching import Chain, Extent
 from penstock.replica.safeguards import ALL, Safeguards
 from penstock.sim.protocol.calm import calms_down
 from penstock.sim.protocol.node import Node
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.protocol.world import Focus, World
-
-
-class Moment(NamedTuple):
-    step: int
-    event: str
-    record: str  # as the coordinator has it; empty: as before
-    nodes: tuple[str, ...]  # empty: as before
-    frames: tuple[tuple[int, int, str], ...]  # from, to, what
-
-
-class Timeline(NamedTuple):
-    seed: int
-    summary: str
-    moments: tuple[Moment, ...]
-    breach: str  # empty: everything held
+from penstock.sim.timeline import Moments, Timeline, record_text
 
 
 class _Recorded(World):
     """A world that remembers what was sent and what has changed."""
 
     def __init__(self, seed: int, guards: Safeguards, reckless: bool, focus: Focus) -> None:
-        self.sent: list[tuple[int, int, str]] = []
-        self.moments: list[Moment] = []
-        self._before: list[str] = []
+        self.moments = Moments()
         super().__init__(seed, guards, reckless, focus)
 
     def send(self, source: int, target: int, frame: Any) -> None:
-        self.sent.append((source, target, _named(frame)))
+        self.moments.sent(source, target, frame)
         super().send(source, target, frame)
 
     def happened(self, step: int, event: str) -> None:
-        now = [_record(self), *map(_state, self.nodes)]
-        before = self._before or [""] * len(now)
-        changed = [new if new != old else "" for new, old in zip(now, before, strict=True)]
-        if any(changed) or self.sent:
-            frames = tuple(self.sent)
-            self.moments.append(Moment(step, event, changed[0], tuple(changed[1:]), frames))
-        self._before = now
-        self.sent.clear()
+        self.moments.happened(step, event, _record(self), [_state(node) for node in self.nodes])
 
 
 def timeline(
@@ -72,35 +43,15 @@ def timeline(
         calms_down(world, seed)
     except Breach as error:
         breach = str(error)
-    world.happened(len(world.moments) + 1, "the end" if not breach else name)
+    moments = world.moments.found
+    world.happened(len(moments) + 1, "the end" if not breach else name)
     waits = "disk" if world.waits else "os"
     summary = f"{len(world.nodes)} nodes, durability {waits}, {world.observer.answered} answered OK"
-    return Timeline(seed, summary, tuple(world.moments), breach)
-
-
-def _named(frame: Any) -> str:
-    fields = [f"{name}={_short(value)}" for name, value in zip(frame._fields, frame, strict=True)]
-    return f"{type(frame).__name__}({', '.join(fields)})"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Extent):
-        return f"{value.start}..{value.end} {value.epochs}"
-    if isinstance(value, tuple) and value and hasattr(value[0], "content"):
-        return "[" + " ".join(f"{batch.content}@e{batch.epoch}" for batch in value) + "]"
-    if isinstance(value, Chain):
-        return f"{value.crc}@e{value.epoch}"
-    return str(value)
+    return Timeline(seed, summary, tuple(moments), breach)
 
 
 def _record(world: World) -> str:
-    record = world.coordinator.record
-    leader = "no node" if record.leader is None else f"node {record.leader.node}"
-    members = " ".join(f"{m.node}(r{m.replica} g{m.generation})" for m in record.members)
-    return (
-        f"epoch {record.epoch}, {leader} leads, members {members}, at least "
-        f"{record.members_min}; committed {len(world.observer.truth)}"
-    )
+    return f"{record_text(world.coordinator.record)}; committed {len(world.observer.truth)}"
 
 
 def _state(node: Node) -> str:
@@ -122,41 +73,3 @@ def _role(node: Node) -> str:
 def _office(line: LeaderLine) -> str:
     peers = " ".join(f"{n}:{p.counted}" for n, p in sorted(line.peers.items()))
     return f"LEADS committed {line.committed} [{peers}] sets {len(line.possible_sets)}"
-
-
-def as_text(one: Timeline) -> str:
-    lines = [f"seed {one.seed}: {one.summary}"]
-    for moment in one.moments:
-        lines.append(f"{moment.step:4} {moment.event}")
-        if moment.record:
-            lines.append(f"     record  {moment.record}")
-        lines += [f"     node {n}  {state}" for n, state in enumerate(moment.nodes) if state]
-        lines += [f"       {a} > {b}  {frame}" for a, b, frame in moment.frames]
-    lines.append(f"BROKEN {one.breach}" if one.breach else "everything held")
-    return "\n".join(lines)
-
-
-_STYLE = (
-    "body{font:13px system-ui}table{border-collapse:collapse}td,th{border:1px solid #ccc;"
-    "padding:2px 6px;vertical-align:top}code{font-size:11px;color:#666}.b{background:#fcc}"
-)
-
-
-def as_html(one: Timeline) -> str:
-    count = len(one.moments[0].nodes)
-    heads = "".join(f"<th>node {n}</th>" for n in range(count))
-    rows = "".join(_html_row(moment) for moment in one.moments)
-    end = html.escape(one.breach or "everything held")
-    return (
-        f"<!doctype html><meta charset=utf-8><title>seed {one.seed}</title><style>{_STYLE}</style>"
-        f"<h1>Seed {one.seed}</h1><p>{html.escape(one.summary)}</p>"
-        f"<table><tr><th>step<th>event<th>record{heads}<th>frames</tr>{rows}</table>"
-        f"<p class={'b' if one.breach else 'a'}>{end}</p>"
-    )
-
-
-def _html_row(moment: Moment) -> str:
-    frames = "<br>".join(html.escape(f"{a} > {b} {frame}") for a, b, frame in moment.frames)
-    nodes = "".join(f"<td>{html.escape(state)}" for state in moment.nodes)
-    event, record = html.escape(moment.event), html.escape(moment.record)
-    return f"<tr><td>{moment.step}<td>{event}<td>{record}{nodes}<td><code>{frames}</code></tr>"

@@ -52,17 +52,18 @@ def play(
     seed: int,
     kernel: str = "",
     canary: bool = False,
-    happened: Callable[[WholeWorld, int, str], None] | None = None,
+    make: Callable[[int, str, bool], WholeWorld] = WholeWorld,
 ) -> Played:
     """One history. Raises `Breach`. Without a kernel, odd seeds have the plain one."""
     with quiet():
-        world = WholeWorld(seed, kernel or KERNELS[(seed + 1) % 2], canary)
+        world = make(seed, kernel or KERNELS[(seed + 1) % 2], canary)
         try:
+            world.happened(0, "the beginning")
             for number, event in enumerate(world.draw(), 1):
                 world.step(event)
-                if happened is not None:
-                    happened(world, number, event.__name__)
+                world.happened(number, event.__name__.replace("_", " "))
             leader = calm(world)
+            world.happened(number + 1, "the end")
             world.observer.check_kept(leader)
             return Played(_tally(world), _digest(world))
         finally:

@@ -1,39 +1,38 @@
-"""One history of the whole world as a person can read it: each event that changed a node."""
+"""A history of the whole world, moment by moment: what its links carry is read from the bytes."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from penstock.broker.ports import Lane
+from penstock.replica.frames import Frames
 from penstock.sim.protocol.observer import Breach
+from penstock.sim.timeline import Moments, Timeline, record_text
 from penstock.sim.whole.histories import play
 from penstock.sim.whole.world import WholeWorld
 
 
-class Timeline:
-    def __init__(self, seed: int) -> None:
-        self.lines = [f"seed {seed}"]
-        self.breach = ""
-        self._before: list[str] = []
-        try:
-            tally = play(seed, happened=self._happened).tally
-        except Breach as breach:
-            self.breach = str(breach)
-            self.lines.append(f"BROKEN {breach}")
-        else:
-            self.lines.append(f"everything held: {tally.answered} messages answered OK")
+class _Recorded(WholeWorld):
+    def __init__(self, moments: Moments, seed: int, kernel: str, canary: bool) -> None:
+        self._moments = moments
+        super().__init__(seed, kernel, canary)
 
-    def _happened(self, world: WholeWorld, step: int, event: str) -> None:
-        record = world.coordinator.record
-        leader = "no node" if record.leader is None else f"node {record.leader.node}"
-        members = " ".join(f"{m.node}(r{m.replica} g{m.generation})" for m in record.members)
-        now = [
-            f"record  epoch {record.epoch}, {leader} leads, members {members}",
-            *(f"node {machine.number}  {machine.state()}" for machine in world.machines),
-        ]
-        changed = [line for line in now if line not in self._before]
-        if changed:
-            self.lines.append(f"{step:4} {event.replace('_', ' ')}")
-            self.lines += [f"     {line}" for line in changed]
-        self._before = now
+    def send(self, source: int, target: int, lane: Lane, frame: bytes) -> None:
+        for _, one in Frames(source).feed(frame):
+            self._moments.sent(source, target, one)
+        super().send(source, target, lane, frame)
 
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+    def happened(self, step: int, event: str) -> None:
+        states = [machine.state() for machine in self.machines]
+        self._moments.happened(step, event, record_text(self.coordinator.record), states)
+
+
+def timeline(seed: int) -> Timeline:
+    moments, breach, summary = Moments(), "", "3 nodes"
+    try:
+        tally = play(seed, make=partial(_Recorded, moments)).tally
+    except Breach as error:
+        breach = str(error)
+    else:
+        summary = f"3 nodes, {tally.answered} messages answered OK"
+    return Timeline(seed, summary, tuple(moments.found), breach)

@@ -185,6 +185,9 @@ class WholeWorld:
         weights = [weight * self.dice.choice(scales) for weight, scales in WEIGHTS.values()]
         yield from self.dice.choices(list(WEIGHTS), weights, k=STEPS)
 
+    def happened(self, step: int, event: str) -> None:
+        """It is over. Whoever wants to see how things stand then overrides this."""
+
     def step(self, event: Event) -> None:
         self.clock.pass_ns(self.dice.randrange(1_000_000))
         event(self)
