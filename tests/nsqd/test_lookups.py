@@ -7,6 +7,7 @@ import json
 import logging
 import struct
 from collections.abc import Callable, Coroutine, Iterable
+from random import Random
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ class World:
         self.lookupd = FakeLookupd()
         self.topics = {"t": Named("t", ["c", "d"]), "u": Named("u")}
         topics: Any = self.topics.values  # stand-ins
-        self.lookups = Lookups(topics, timing)
+        self.lookups = Lookups(topics, Random(1), timing)
 
     def changed(self, change: Change, topic: str, channel: str = "") -> None:
         self.lookups.on_topic_changed(

@@ -55,8 +55,8 @@ class Ports(NamedTuple):
     clock: Clock
     disk: Disk
     new_engine: type[Engine]  # of one form of the kernel
-    # of 64 bits, for the node throws no dice of its own: what sampled consumers get, and which auth
-    # server is asked first
+    # of 64 bits, for the node throws no dice of its own: what sampled consumers get, which auth
+    # server is asked first, and when a lost nsqlookupd is tried again
     seed: int
     new_pool: Callable[[Callable[[], None]], Pool]  # it is given what wakes the loop, from a thread
     fetcher: Fetcher  # for lookups and authentication
@@ -128,13 +128,13 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     chosen = for_broker or broker_options(options)
     broker = Broker(engine, ports.disk, data_path(options), chosen, clock, pool)
     broker.trace.client_name = _label
-    lookups = Lookups(broker.topics.values)
+    dice = random.Random(ports.seed)
+    lookups = Lookups(broker.topics.values, dice)
     fetcher, on_fault = ports.fetcher, ports.on_fault
     topics = TopicMaker(broker, fetcher, lookups.http_addresses, soon.ask, on_fault, loop)
     links = Links(loop, engine, soon.ask)
     upgrades = Upgrades(links)
     method = options.auth_http_request_method
-    dice = random.Random(ports.seed)
     auth = Auth(options.auth_http_address, method, fetcher, soon.ask, loop, dice)
     offer = make_offer(options)
     protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -41,11 +41,13 @@ class Timing(NamedTuple):
 
 
 class Lookups:
-    """All peers. `start` tells who we are; the addresses may be set before and after it."""
+    """All peers. `start` says who we are; the addresses may be set before and after it. The dice
+    spread their next attempts."""
 
-    def __init__(self, topics: Topics, timing: Timing | None = None) -> None:
+    def __init__(self, topics: Topics, dice: Random, timing: Timing | None = None) -> None:
         self.peers: dict[str, Peer] = {}
         self._topics = topics
+        self._dice = dice
         self._timing = timing or Timing()
         self._identity: Mapping[str, Any] | None = None
 
@@ -65,7 +67,7 @@ class Lookups:
         for address in addresses:
             if address not in self.peers:
                 log.info("LOOKUPD(%s): adding peer", address)
-                peer = self.peers[address] = Peer(address, self._topics, self._timing)
+                peer = self.peers[address] = Peer(address, self._topics, self._timing, self._dice)
                 if self._identity is not None:
                     peer.start(self._identity)
 
@@ -106,10 +108,11 @@ class Lookups:
 class Peer:
     """One nsqlookupd: connects, and connects again."""
 
-    def __init__(self, address: str, topics: Topics, timing: Timing) -> None:
+    def __init__(self, address: str, topics: Topics, timing: Timing, dice: Random) -> None:
         self.address = address
         self.topics = topics
         self.timing = timing
+        self._dice = dice
         self.settled = asyncio.Event()  # it knows us, or something has failed
         self._identity: Mapping[str, Any] = {}
         self._loop: asyncio.AbstractEventLoop
@@ -206,7 +209,7 @@ class Peer:
     def _pause_s(self) -> float:
         timing = self.timing
         doubled = timing.retry_min << min(self._failures, 16)
-        return min(doubled, timing.retry_max) / limits.SECOND * random.uniform(0.5, 1.0)
+        return min(doubled, timing.retry_max) / limits.SECOND * self._dice.uniform(0.5, 1.0)
 
 
 class Link(asyncio.Protocol):
