@@ -160,6 +160,24 @@ def test_an_empty_log_begins_where_the_leader_says() -> None:
     ]
 
 
+def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.line.hello(SESSION, 5, 0)
+    follower.effects()
+    follower.line.begin_at(SESSION, 2)
+    reason = "the leader's log has nothing of what is known to be committed"
+    assert follower.effects() == [Stop(reason)]
+    assert follower.line.committed == 3
+
+
+def test_it_begins_again_where_the_leaders_log_begins_behind_all_that_it_has() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.line.hello(SESSION, 5, 0)
+    follower.effects()
+    follower.line.begin_at(SESSION, 3)
+    assert follower.effects()[0] == Begin(3)
+
+
 def test_a_failed_sync_stops_it() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)

@@ -36,6 +36,12 @@ def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
     assert common_end(extent([3, 3], start=10), extent([], start=10)) == 10
 
 
+def test_where_a_log_begins_there_is_no_batch_to_compare() -> None:
+    assert common_end(extent([3, 3], start=10), extent([1] * 9 + [3])) is None
+    assert common_end(extent([3] * 4), extent([3, 3], start=4)) is None
+    assert common_end(extent([3, 3], start=10), extent([1] * 9 + [3, 3])) == 11
+
+
 @st.composite
 def two_replicas(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     """Logs as leaders make them: each epoch continues a prefix of what one of the two has."""

@@ -8,6 +8,7 @@
 | MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (what is beyond), Sync, Matched |
 | MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
 | MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
+| MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
 | FOLLOWING | `row` that follows the last batch | FOLLOWING | Append, Sync; Acknowledge |
 | any | `row` that does not | UNMATCHED | Refuse |
 | any but STOPPED | `unlinked`, `hello` again | UNMATCHED, MATCHING | |
@@ -145,6 +146,9 @@ class FollowerLine:
 
     def begin_at(self, session: int, start: int) -> None:
         if self.state is not Following.MATCHING or not self._is_of(session):
+            return
+        if self._is_below_committed(start):
+            self._stop("the leader's log has nothing of what is known to be committed")
             return
         self.committed = start
         self.out.append(Begin(start))

@@ -11,8 +11,10 @@ lies in the newest epoch that both have: where the first of them leaves it.
 
 It is not enough to ask for the follower's newest epoch only (3 here: the leader has none), nor to
 compare ends: equal ends prove nothing. The epochs come from the batches' own headers, never from a
-file beside the log. When the common end is found, both sides compare the crc of the batch before
-it: a difference there is a fault of a disk or of the program, and stops the replica.
+file beside the log. Where one of the logs begins at the common end, it has no batch before it, and
+nothing can be compared: if the other log has one, the two have nothing in common. When the common
+end is found, both sides compare the crc of the batch before it: a difference there is a fault of a
+disk or of the program, and stops the replica.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def common_end(leader: Extent, follower: Extent) -> int | None:
         mine, other = leader.epochs[here][0], follower.epochs[there][0]
         if mine == other:
             end = min(leader.end_of(here), follower.end_of(there))
-            return end if end >= leader.start else None
+            is_shared = end > max(leader.start, follower.start)
+            return end if is_shared or leader.start == follower.start == end else None
         here -= mine > other
         there -= other > mine
     return follower.start if follower.start == leader.start else None
