@@ -132,7 +132,7 @@ class PartitionStopped(StorageError):
 
 class PublishUnknown(StorageError):
     """Its row was sent to other replicas before this one failed, or lost the office. The next
-    leader commits it, or nobody ever sees it."""
+    leader commits it, or it is never seen."""
 
 
 class StageDamaged(StorageError):

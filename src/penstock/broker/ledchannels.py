@@ -2,7 +2,7 @@
 
 `Cursors` writes the records, in whose generations and when is its own business; each goes to the
 followers as it was written. Who must not be answered before the set has what was just said calls
-`when_held`. An office that ends answers nobody: what waits has an unknown outcome.
+`when_held`. An office that ends gives no answers: what waits has an unknown outcome.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class SyncPace:
 
     def look(self, unsynced_count: int, wall_ns: int) -> None:
         """After a row, `unsynced_count` messages of that partition are not on the disk yet. Below
-        `every_count` nobody need ask."""
+        `every_count` there is no need to ask."""
         if unsynced_count < self.every_count or wall_ns < self._due_ns:
             return
         self._due_ns = wall_ns + limits.SYNC_PAUSE_NS

@@ -5,7 +5,7 @@ its transactions compares when that key was made: one that was paused for a minu
 
 | state | on | to |
 |---|---|---|
-| IDLE | nobody has the key: Campaign | IDLE |
+| IDLE | the key is free: Campaign | IDLE |
 | IDLE | the key is ours | SETTLING |
 | SETTLING | a lease and 2 s later | ACTING |
 | SETTLING, ACTING | the watch was broken | SETTLING, from the beginning |
@@ -152,7 +152,7 @@ class Duty(IntEnum):
 
 
 def members_min_of(seen: PartitionSeen, replicas: int) -> int:
-    """With so many replicas."""
+    """With this many replicas."""
     return min(seen.members_min or (replicas + 1) // 2, replicas)
 
 

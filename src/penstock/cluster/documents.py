@@ -81,7 +81,7 @@ class Controller(NamedTuple):
 class Topic(NamedTuple):
     identity: int
     replicas: int  # of each partition
-    hash_partitions: int  # keys and producers are spread over so many
+    hash_partitions: int  # keys and producers are spread over this many
     paused: bool
     settings: Settings
     deleted: bool  # a tombstone

@@ -2,15 +2,15 @@
 
 An office is **vacant** when
 
-- the record names nobody (its leader resigned);
+- the record names no leader (it resigned);
 - the process that it names is over (`absence`), or was this one before it was started again;
 - its leader says that it has left;
 - its leader is linked, and has not said within OFFICE_TAKEN_NS that it is in office.
 
 A member asks for a vacant office when its turn has come: members follow one another in the order of
-preference, ELECTION_STEP_NS apart, those left out that are missing. Who reaches fewer members than
-a commit needs waits OFFICE_TAKEN_NS longer, and so does who has just given this office up: somebody
-else may do better. The coordinator's comparison decides between two that ask at once.
+preference, ELECTION_STEP_NS apart, those left out that are missing. A member that reaches fewer
+members than a commit needs waits OFFICE_TAKEN_NS longer, and so does one that has just given this
+office up: another may do better. The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replica.choice`), each sends the others what
 it has, until all have reported; the one with the most asks for the office.
@@ -261,7 +261,7 @@ class Elections:
         links = self.absence.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
-    # --- where nobody is sound ---
+    # --- where no member is sound ---
 
     def _may_have_lost(self, record: Record, candidate: Candidate) -> bool:
         entry = record.member_on(self.own)

@@ -11,7 +11,7 @@ It is the *visible* end, not the written one: a row in flight may be acknowledge
 confirmation. And a leader decides when everything of its log at the start of its epoch is
 committed: before, its committed end may be lower than what its predecessor had acknowledged.
 
-A start is confirmed by the channel's **number**, which nobody knows who has not seen the creation.
+A start is confirmed by the channel's **number**, which only a node knows that has seen it made.
 Numbers are not used again in a topic's life; the first channel has 1. A confirmation counts for
 later epochs, too: it is in the journal of every member that can be elected.
 

@@ -210,7 +210,7 @@ class View:
         self._pending.append(_End(changes.revision, None))
 
     def apply(self, count: int) -> list[Change]:
-        """Take in at most so many of what was fed in."""
+        """Take in what was fed in, at most this many entries."""
         taken: list[Change] = []
         for _ in range(min(count, len(self._pending))):
             step = self._pending.popleft()

@@ -65,7 +65,7 @@ class Stretch(NamedTuple):
 class _Place(NamedTuple):
     segment: Segment
     position: int
-    claimed: int = 0  # how long the batch there says it is; 0: nobody has looked
+    claimed: int = 0  # how long the batch there says it is; 0: not known yet
 
 
 class LogReader:

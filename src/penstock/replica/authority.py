@@ -8,7 +8,7 @@ was in force. There are two sources of it.
 | source | says |
 |---|---|
 | each needed member answered a heartbeat, in this epoch | they have promised no higher one |
-| the coordinator confirmed the record | nobody else was elected |
+| the coordinator confirmed the record | no other leader was elected |
 
 It counts from when the heartbeat, or the question, was *sent*. An answer that waited in a buffer
 while the process slept says nothing of the present: a process that wakes up has no authority until
