@@ -30,6 +30,8 @@ SLOW = (
     "tests/broker/commits/test_commits_crashes.py",
     "tests/log/test_power_loss.py",
     "tests/test_build.py",
+    "tests/sim/protocol/test_histories.py",
+    "tests/sim/whole/",
     "tests/bench/",
     "tests/tools/test_demo.py",
     "tests/tools/test_sql.py",
