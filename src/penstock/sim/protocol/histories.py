@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.replica.safeguards import ALL, Safeguards
@@ -69,20 +70,34 @@ def find(
     return None
 
 
+def _collect_young() -> None:
+    gc.collect(0)
+
+
+@contextmanager
+def own_garbage_only() -> Iterator[Callable[[], None]]:
+    """By itself the collector would look at the living world over and over again, and at what else
+    the process has. What is made in here is young until the call that is given out."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield _collect_young
+    finally:
+        if collects:
+            gc.enable()
+
+
 def play_block(first: int, count: int) -> Block:
     begun = time.process_time()
     tally, found = Tally(), []
-    collects = gc.isenabled()
-    gc.disable()  # it would look at the living world over and over again
-    for seed in range(first, first + count):
-        try:
-            tally = tally.plus(play(seed))
-        except Breach as breach:
-            found.append(Found(seed, breach.invariant, str(breach)))
-        if seed % WORLDS_KEPT_MAX == 0:
-            gc.collect(0)  # the worlds alone: what else the process has is older
-    if collects:
-        gc.enable()
+    with own_garbage_only() as collect:
+        for seed in range(first, first + count):
+            try:
+                tally = tally.plus(play(seed))
+            except Breach as breach:
+                found.append(Found(seed, breach.invariant, str(breach)))
+            if seed % WORLDS_KEPT_MAX == 0:
+                collect()
     return Block(tally, tuple(found), time.process_time() - begun)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import logging
 import os
@@ -12,11 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from penstock.sim.protocol.histories import Found
+from penstock.sim.protocol.histories import Found, own_garbage_only
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.whole.world import KERNELS, WholeWorld, calm
 
 BLOCK = 50  # histories that one process plays before it reports
+WORLDS_KEPT_MAX = 10  # before the garbage is collected: their disks are a few MiB
 
 
 class WholeTally(NamedTuple):
@@ -87,13 +87,14 @@ def _digest(world: WholeWorld) -> str:
 
 def play_some(first: int, count: int, canary: bool = False) -> tuple[WholeTally, list[Found]]:
     tally, found = WholeTally(), []
-    for seed in range(first, first + count):
-        try:
-            tally = tally.plus(play(seed, canary=canary).tally)
-        except Breach as breach:
-            found.append(Found(seed, breach.invariant, str(breach)))
-        if seed % 50 == 0:
-            gc.collect(1)  # not what else the process has
+    with own_garbage_only() as collect:
+        for seed in range(first, first + count):
+            try:
+                tally = tally.plus(play(seed, canary=canary).tally)
+            except Breach as breach:
+                found.append(Found(seed, breach.invariant, str(breach)))
+            if seed % WORLDS_KEPT_MAX == 0:
+                collect()
     return tally, found
 
 
