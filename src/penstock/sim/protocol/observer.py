@@ -184,6 +184,8 @@ class Observer:
     def stopped(self, node: Node, reason: str) -> None:
         if reason == "a sync failed" or node.kept.log.rotten:
             return
+        if node.leader >= 0 and self.world.nodes[node.leader].kept.log.rotten:
+            return  # the two differ, and neither can know whose disk it was
         if (node.number, node.kept.replica) not in self.broken:
             self._breach("I14", f"node {node.number} stops: {reason}")
 
