@@ -93,7 +93,7 @@ def test_messages_of_all_partitions_and_of_one(page: Page, installation: Install
     page.get_by_role("option", name="2", exact=True).click()
     expect(page.get_by_text("2 messages, offset 0 to 1")).to_be_visible()
     expect(page).to_have_url(re.compile("partition=2"))
-    page.get_by_role("gridcell", name="2:1").click()
+    page.get_by_role("gridcell", name="2:1", exact=True).click()
     expect(page.locator("pre.body")).to_have_text("2:1")
     expect(page.get_by_text("partition 2")).to_be_visible()
 
@@ -103,6 +103,6 @@ def test_a_message_is_found_by_id_wherever_it_is(page: Page, installation: Insta
     id = json.loads(installation.nsqd.http("GET", place)[1])["id"]
     page.goto(url(installation, f"messages/{TOPIC}?at={id}"))
     expect(page.get_by_text("6 messages, offset 30 to 35")).to_be_visible()
-    expect(page.get_by_role("gridcell", name="1:30")).to_be_visible()
+    expect(page.get_by_role("gridcell", name="1:30", exact=True)).to_be_visible()
     page.goto(url(installation, f"messages/{TOPIC}?at=7"))
     expect(page.get_by_text("choose a partition first")).to_be_visible()
