@@ -7,7 +7,7 @@ or, if its disk failed, stopped. An epoch gives one office: where it ended, only
 begins one.
 
 `turn` is called once a turn, after what came was handed on: an office that ended is cleared away
-there, when nobody is in the midst of it.
+there, when none of its methods is running.
 """
 
 from __future__ import annotations

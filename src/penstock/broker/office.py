@@ -3,7 +3,7 @@
 It sends what the machine wants sent, and reports what comes. Who writes rows (`groupcommit.py`)
 calls `wrote` when a row stands in the log, and `synced` when more of it is on the disk; the machine
 says how far all is committed. A partition that is kept on one node has an office as well, with
-nobody to send to.
+no other node to send to.
 
 A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
 piece at a time, on a lane of its own, and hears of committed ends again when it has all there is.

@@ -117,8 +117,8 @@ class Absence:
         return node not in self.view.nodes and self.may_act(mono_ns)
 
     def may_replace_nodes(self, mono_ns: int) -> bool:
-        """May what stood on missing nodes be made again on others? Not where so many are missing
-        that it is rather this side that is cut off."""
+        """May the replicas of missing nodes be placed on others? Not where more are missing than
+        a share: then it is rather this side that is cut off."""
         known = [node for node, held in self.view.memberships.items() if _counts(held.document)]
         missing = sum(self.is_missing(node, mono_ns) for node in known)
         return self.may_act(mono_ns) and missing <= max(1, len(known) // REPLACE_SHARE)

@@ -8,8 +8,9 @@
 | says that its replica has failed | at once |
 
 Where the minimum does not allow it, and nothing could be committed for twice the timeout, this node
-gives the office up: another member may reach those that it does not. If nobody does better, the
-office comes back, and the time before it is given up the next time is doubled; a commit ends that.
+gives the office up: another member may reach those that it does not. If no other member does
+better, the office comes back, and the time before it is given up the next time is doubled; a
+commit ends that.
 """
 
 from __future__ import annotations
