@@ -56,6 +56,7 @@ PenstockError
 │   └── MessageSettled   it was finished or requeued before
 ├── BundleBroken         a file is no diagnostic bundle, or not the one that was written
 ├── DocumentBroken       a document of the cluster's metadata: names the key, the value and the rule
+├── CoordinatorFailed    a call to etcd was refused, or not answered in time
 ├── TransactionTooLarge  it names more keys than the coordinator takes at once
 ├── PeerFault            another daemon broke the protocol, or is silent
 ├── AuthFailed           no auth server said who a client is and what it may do
@@ -291,6 +292,15 @@ class DocumentBroken(PenstockError):
         self.key = key
         self.field = field
         self.rule = rule
+
+
+class CoordinatorFailed(PenstockError):
+    """A call was refused or not answered. `code`: the name of gRPC's status."""
+
+    def __init__(self, endpoint: str, code: str, reason: str) -> None:
+        super().__init__(f"etcd at {endpoint}: {reason} ({code})")
+        self.endpoint = endpoint
+        self.code = code
 
 
 class TransactionTooLarge(PenstockError):

@@ -506,5 +506,11 @@ READMISSION_FORGET_NS = 3600 * SECOND  # after the last drop the time begins at 
 REPLACE_SHARE = 5  # a fifth of the nodes, and one in any case: more are not lost but cut off
 VIEW_SLICE_DOCUMENTS = 200  # taken in at a time: some 4 ms, in which no publish is answered
 WATCH_PROGRESS_NS = 10 * SECOND  # between two questions how far a watch is: a restored coordinator
+COORDINATOR_CALL_NS = 1500 * MS  # of one call: a lease of 5 s has time for two that fail
+COORDINATOR_PAGE_NS = 5 * SECOND  # of one page of a list: up to 64 MB, from a busy member
+COORDINATOR_MESSAGE_BYTES_MAX = (
+    128 * MIB
+)  # that is received: a page of documents of the greatest size
+COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
 COORDINATOR_RETRY_NS = 1 * SECOND  # between two attempts to reach it
 MEMBERS_MAX = 16  # of one partition: each commit waits for all of them

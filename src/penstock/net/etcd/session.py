@@ -1,0 +1,352 @@
+"""One node's way to etcd: several endpoints, one of them in use.
+
+| a call | its answer |
+|---|---|
+| `transact` that was answered | DONE or REFUSED |
+| `transact` whose lease is gone | REFUSED, with what stands there |
+| `transact` that failed in any other way, or took longer than COORDINATOR_CALL_NS | UNKNOWN |
+| a read, a page, a grant, a keep that failed | Failed: ask again |
+| a watch whose stream broke | Failed |
+
+Nothing is asked twice by this port, but for one case: etcd looked at no request whose token it
+refused, so that is sent again with a new one.
+
+**Endpoints.** One that cannot be reached, or does not answer in time, is left for the next, and the
+watches over it end with Failed: a stream to a machine that hangs would be silent. Streams ask for
+members that know a leader (`hasleader`), so a member that was cut off from the others ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+import grpc
+from aetcd import rpc
+
+from penstock.cluster.coordinator import (
+    UNKNOWN,
+    Changes,
+    Compacted,
+    Failed,
+    Granted,
+    LeaseGone,
+    Page,
+    Reading,
+    Settled,
+    Transaction,
+)
+from penstock.errors import CoordinatorFailed
+from penstock.limits import (
+    COORDINATOR_CALL_NS,
+    COORDINATOR_MESSAGE_BYTES_MAX,
+    COORDINATOR_PAGE_NS,
+    SECOND,
+)
+from penstock.net.etcd.address import Address
+from penstock.net.etcd.messages import Keys
+from penstock.net.etcd.watch import EtcdWatch
+
+_log = logging.getLogger("penstock.cluster")
+_Code = grpc.StatusCode
+_LOST = {code.name for code in (_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED)}
+# The latter: its token is of before users or roles were changed.
+_TOKEN_REFUSED = {code.name for code in (_Code.UNAUTHENTICATED, _Code.INVALID_ARGUMENT)}
+_LEASE_GONE = _Code.NOT_FOUND.name
+_NEEDS_LEADER = ("hasleader", "true")
+_OPTIONS = (
+    (
+        "grpc.keepalive_time_ms",
+        10_000,
+    ),  # etcd hangs up on clients that ping more than twice so often
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", COORDINATOR_MESSAGE_BYTES_MAX),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class Secrets(NamedTuple):
+    """Contents, not paths. Empty: none."""
+
+    password: str = ""
+    authority: bytes = b""  # certificates in PEM that etcd's is signed by; none: the system's
+    certificate: bytes = b""
+    key: bytes = b""
+
+
+class Stubs:
+    """The calls of one endpoint, over one channel."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.kv = rpc.KVStub(channel)
+        self.lease = rpc.LeaseStub(channel)
+        self.watch = rpc.WatchStub(channel)
+        self.auth = rpc.AuthStub(channel)
+
+
+class EtcdCoordinator:
+    """Created and used in one running loop. `on_fault`: of the program, in a callback."""
+
+    def __init__(
+        self, address: Address, secrets: Secrets, on_fault: Callable[[Exception], None]
+    ) -> None:
+        self.endpoint = address.endpoints[0]  # in use
+        self.reason = ""  # why the last call failed; empty: it was answered
+        self._address = address
+        self._secrets = secrets
+        self._on_fault = on_fault
+        self._keys = Keys(address.prefix)
+        self._stubs: dict[str, Stubs] = {}
+        self._token = ""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watches: set[EtcdWatch] = set()
+
+    async def close(self) -> None:
+        """Calls that wait are not answered any more."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for stubs in self._stubs.values():
+            await stubs.channel.close()
+
+    # --- the port ---
+
+    def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        transaction.check()
+        self._spawn(self._transact(transaction, done))
+
+    def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
+        self._spawn(self._read(key, done))
+
+    def list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+        self._spawn(self._list(prefix, done))
+
+    def watch(
+        self, prefix: str, since: int, changed: Callable[[Changes | Compacted | Failed], None]
+    ) -> EtcdWatch:
+        watch = EtcdWatch(self, self._keys, prefix, since, changed)
+        watch.endpoint = self.endpoint
+        watch.begin(self._spawn(self._watch(watch)))
+        return watch
+
+    def grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
+        self._spawn(self._grant(ttl_ns, done))
+
+    def keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
+        self._spawn(self._keep(lease, done))
+
+    def revoke(self, lease: int) -> None:
+        self._spawn(self._revoke(lease))
+
+    # --- calls ---
+
+    async def _transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        settled = UNKNOWN
+        try:
+            response = await self._transacted(transaction)
+        except CoordinatorFailed as failed:
+            self._note(failed)
+        else:
+            settled = self._keys.settled(response)
+        done(settled)
+
+    async def _transacted(self, transaction: Transaction) -> Any:
+        try:
+            return await self._call("kv", "Txn", self._keys.transaction(transaction))
+        except CoordinatorFailed as failed:
+            if failed.code != _LEASE_GONE:
+                raise
+        return await self._call("kv", "Txn", self._keys.refused(transaction.compares))
+
+    async def _read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
+        try:
+            response = await self._call("kv", "Range", self._keys.read(key))
+        except CoordinatorFailed as failed:
+            done(self._note(failed))
+        else:
+            entry = self._keys.entry(response.kvs[0]) if response.kvs else None
+            done(Reading(response.header.revision, entry))
+
+    async def _list(self, prefix: str, done: Callable[[Page | Failed], None]) -> None:
+        """All pages as of the revision of the first one."""
+        after, revision, more = b"", 0, True
+        while more:
+            request = self._keys.page(prefix, after, revision)
+            try:
+                response = await self._call("kv", "Range", request, COORDINATOR_PAGE_NS)
+            except CoordinatorFailed as failed:
+                done(self._note(failed))
+                return
+            revision = revision or response.header.revision
+            more = response.more
+            after = response.kvs[-1].key if more else b""
+            done(Page(revision, self._keys.entries(response.kvs), not more))
+
+    async def _grant(self, ttl_ns: int, done: Callable[[Granted | Failed], None]) -> None:
+        request = rpc.LeaseGrantRequest(TTL=-(-ttl_ns // SECOND))
+        try:
+            response = await self._call("lease", "LeaseGrant", request)
+        except CoordinatorFailed as failed:
+            done(self._note(failed))
+        else:
+            done(Granted(response.ID, response.TTL * SECOND))
+
+    async def _keep(self, lease: int, done: Callable[[Granted | LeaseGone | Failed], None]) -> None:
+        request = rpc.LeaseKeepAliveRequest(ID=lease)
+        try:
+            response = await self._call("lease", "LeaseKeepAlive", request)
+        except CoordinatorFailed as failed:
+            done(self._note(failed))
+        else:
+            done(Granted(lease, response.TTL * SECOND) if response.TTL else LeaseGone(lease))
+
+    async def _revoke(self, lease: int) -> None:
+        """Where that fails the lease runs out, as the port says."""
+        try:
+            await self._call("lease", "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
+        except CoordinatorFailed as failed:
+            self._note(failed)
+
+    async def _watch(self, watch: EtcdWatch) -> None:
+        self._watches.add(watch)
+        try:
+            await self._follow(watch)
+        except CoordinatorFailed as failed:
+            if failed.code in _TOKEN_REFUSED:
+                self._token = ""
+            watch.fail(self._note(failed).reason)
+        finally:
+            self._watches.discard(watch)
+
+    async def _follow(self, watch: EtcdWatch) -> None:
+        endpoint, stubs = await self._ready()
+        watch.endpoint = endpoint
+        stream = stubs.watch.Watch(metadata=(*self._metadata(), _NEEDS_LEADER))
+        try:
+            await watch.follow(stream)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            raise await _failure_of(stream, endpoint) from None
+        finally:
+            stream.cancel()
+
+    # --- one call ---
+
+    async def _call(
+        self, service: str, name: str, request: Any, timeout_ns: int = COORDINATOR_CALL_NS
+    ) -> Any:
+        """Raises CoordinatorFailed."""
+        try:
+            return await self._call_once(service, name, request, timeout_ns)
+        except CoordinatorFailed as failed:
+            if not self._address.user or failed.code not in _TOKEN_REFUSED:
+                raise
+            self._token = ""
+        return await self._call_once(service, name, request, timeout_ns)
+
+    async def _call_once(self, service: str, name: str, request: Any, timeout_ns: int) -> Any:
+        endpoint, stubs = await self._ready()
+        call = getattr(getattr(stubs, service), name)
+        timeout_s, metadata = timeout_ns / SECOND, self._metadata()
+        if name == "LeaseKeepAlive":  # one question over a stream of its own
+            stream = call(timeout=timeout_s, metadata=(*metadata, _NEEDS_LEADER))
+            response = await _ask(stream, request, endpoint)
+        else:
+            try:
+                response = await call(request, timeout=timeout_s, metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                raise _failure(error, endpoint) from None
+        self._answered(endpoint)
+        return response
+
+    async def _ready(self) -> tuple[str, Stubs]:
+        """The endpoint in use, with a token where users have them."""
+        endpoint = self.endpoint
+        stubs = self._stubs.get(endpoint)
+        if stubs is None:
+            stubs = self._stubs[endpoint] = Stubs(self._channel(endpoint))
+        if self._address.user and not self._token:
+            name, password = self._address.user, self._secrets.password
+            request = rpc.AuthenticateRequest(name=name, password=password)
+            timeout_s = COORDINATOR_CALL_NS / SECOND
+            try:
+                response = await stubs.auth.Authenticate(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                raise _failure(error, endpoint) from None
+            self._token = response.token
+        return endpoint, stubs
+
+    def _channel(self, endpoint: str) -> Any:
+        if not self._address.is_secure:
+            return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
+        secrets = self._secrets
+        credentials = grpc.ssl_channel_credentials(
+            secrets.authority or None, secrets.key or None, secrets.certificate or None
+        )
+        return grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("token", self._token),) if self._token else ()
+
+    # --- failures ---
+
+    def _answered(self, endpoint: str) -> None:
+        if self.reason and endpoint == self.endpoint:
+            _log.info("etcd answers again, at %s", endpoint)
+            self.reason = ""
+
+    def _note(self, failed: CoordinatorFailed) -> Failed:
+        """An endpoint that is lost is left for the next one."""
+        if not self.reason:
+            _log.warning("%s", failed)
+        self.reason = str(failed)
+        if failed.code in _LOST and failed.endpoint == self.endpoint:
+            self._leave(failed)
+        return Failed(str(failed))
+
+    def _leave(self, failed: CoordinatorFailed) -> None:
+        endpoints, left = self._address.endpoints, failed.endpoint
+        self.endpoint = endpoints[(endpoints.index(left) + 1) % len(endpoints)]
+        for watch in tuple(self._watches):
+            if watch.endpoint == left:
+                watch.fail(str(failed))
+
+    # --- tasks ---
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._on_fault(error)
+
+
+async def _ask(stream: Any, request: Any, endpoint: str) -> Any:
+    try:
+        await stream.write(request)
+        response = await stream.read()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it has ended already
+        response = grpc.aio.EOF
+    if response is grpc.aio.EOF:
+        raise await _failure_of(stream, endpoint)
+    stream.cancel()
+    return response
+
+
+async def _failure_of(stream: Any, endpoint: str) -> CoordinatorFailed:
+    code, details = await stream.code(), await stream.details()
+    return CoordinatorFailed(endpoint, code.name, details or "the stream has ended")
+
+
+def _failure(error: Any, endpoint: str) -> CoordinatorFailed:
+    return CoordinatorFailed(endpoint, error.code().name, error.details() or "no details")
