@@ -500,6 +500,7 @@ AHEAD = {
     "penstock.cluster.controller": "it stands beside a nsqlookupd",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
+    "penstock.net.peers.links": "a node of a cluster, beside `net.etcd.session`",
 }
 
 

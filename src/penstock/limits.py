@@ -470,6 +470,12 @@ REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and 
 FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 
+PEER_CONNECT_NS = 2 * SECOND  # until a lane is open: a network or a process that hangs
+PEER_KNOCK_NS = 500 * MS  # between two attempts to reach a node
+PEER_SILENCE_NS = 2 * SECOND  # of a link, then it ends: four heartbeats did not come
+PEER_LIVE_BYTES_MAX = 64 * MIB  # that wait for a node: it is no use to wait longer
+PEER_BULK_BYTES_MAX = 4 * MIB  # that wait on the bulk lane before the next piece
+
 # What a leader does alone.
 AUTHORITY_NS = 2 * SECOND  # for so long it acts on what it knows: a failover repeats no more
 ISOLATED_DELIVERY_NS = 10 * SECOND  # --isolated-delivery: a short trouble stops no consumer

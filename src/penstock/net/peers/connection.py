@@ -1,0 +1,132 @@
+"""One connection to another node: a lane, once the two have made sure of each other.
+
+What comes over it is held back until its link is whole (`go_on`): frames on the live lane may
+arrive before the other lane is there, and none may be lost or looked at twice. Nothing that came is
+handed out after `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from penstock.errors import PeerFault
+from penstock.net.peers.handshake import Dialling, Listening, PeerRefused, State
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class PeerConnection(asyncio.Protocol):
+    """`on_open`: the handshake is done. `on_end`: it is over, and why; never after `close`."""
+
+    def __init__(self, handshake: Dialling | Listening, since_ns: int) -> None:
+        self.since_ns = since_ns
+        self.on_open: Callable[[], None] = _nothing
+        self.on_data: Callable[[bytes], None] = _nothing_of
+        self.on_end: Callable[[str], None] = _nothing_of
+        self._handshake = handshake
+        self._transport: asyncio.Transport | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._held = b""  # came before the link was whole
+        self._reads = False
+        self._closed = False
+
+    # --- the handshake ---
+
+    def wait_open(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """Fails with PeerFault."""
+        self._opened = loop.create_future()
+        return self._opened
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self._closed:
+            self._transport.abort()
+        elif isinstance(self._handshake, Dialling):
+            self._transport.write(self._handshake.begin())
+
+    def data_received(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self._reads:
+            self.on_data(data)
+        elif self._handshake.state is State.OPEN:
+            self._held += data
+        else:
+            self._shake(data)
+
+    def _shake(self, data: bytes) -> None:
+        try:
+            out = self._handshake.feed(data)
+        except PeerFault as fault:
+            if isinstance(fault, PeerRefused) and fault.answer:
+                self._write(fault.answer)
+                self._close_gently()
+            self._fail(fault)
+            return
+        if out:
+            self._write(out)
+        if self._handshake.state is State.OPEN:
+            self._held = self._handshake.rest
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self.on_open()
+            if self._opened is not None and not self._opened.done():
+                self._opened.set_result(None)
+
+    def go_on(self) -> None:
+        """The link is whole: what has come is handed out, now and as it comes."""
+        self._reads = True
+        held, self._held = self._held, b""
+        if held:
+            self.on_data(held)
+        if self._transport is not None and not self._closed:
+            self._transport.resume_reading()
+
+    # --- sending ---
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def write(self, frames: Sequence[Buffer]) -> None:
+        if self._transport is not None and not self._closed:
+            self._transport.writelines(cast("Sequence[bytes]", frames))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    # --- the end ---
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(PeerFault(str(error) if error is not None else "it has closed the connection"))
+
+    def _fail(self, fault: PeerFault) -> None:
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(fault)
+        if not self._closed:
+            self.close()
+            self.on_end(str(fault))
+
+    def _close_gently(self) -> None:
+        """What was written still goes out."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._held = b""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+def _nothing_of(_: object) -> None:
+    """The same, for what is handed out."""

@@ -1,0 +1,314 @@
+"""All links of one node: it listens, it dials, and it carries frames.
+
+**Who dials.** Of two nodes the one with the lower id, so that two attempts never cross. The other
+one only knocks while there is no link: it connects and hangs up, since a refused connection is how
+the end of a process is noticed soonest.
+
+**What is sent** goes out with the loop's next step, as many frames in one call as there are. Where
+more than PEER_LIVE_BYTES_MAX wait on the live lane the other node is too slow to be worth waiting
+for, and the link ends. The bulk lane has `has_room`: who feeds a replica asks first.
+
+**A link that is silent** for PEER_SILENCE_NS ends: each end sends heartbeats more often than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.broker.ports import Lane
+from penstock.errors import PeerFault
+from penstock.limits import (
+    PEER_BULK_BYTES_MAX,
+    PEER_CONNECT_NS,
+    PEER_KNOCK_NS,
+    PEER_LIVE_BYTES_MAX,
+    PEER_SILENCE_NS,
+    SECOND,
+)
+from penstock.net.peers.connection import PeerConnection
+from penstock.net.peers.greeting import Reason
+from penstock.net.peers.handshake import Dialling, Listening, Own
+from penstock.net.peers.lanes import Connection, Link, Session
+from penstock.replica.frames import FrameBroken, Target
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_log = logging.getLogger("penstock.cluster")
+
+
+class Place(NamedTuple):
+    """Where a node can be reached, and which life of it is there, as the metadata says."""
+
+    host: str
+    port: int
+    life: int
+
+
+class Decoder(Protocol):
+    """Of what comes over one lane."""
+
+    def feed(self, data: bytes) -> Iterator[tuple[Target, Any]]:
+        """Raises FrameBroken: the link ends."""
+
+
+class Events(Protocol):
+    """What becomes known of the others. Never called from within `send`."""
+
+    def linked(self, node: int, life: int) -> None: ...
+    def unlinked(self, node: int) -> None: ...
+    def received(self, node: int, target: Target, frame: Any) -> None: ...
+    def refused(self, node: int, life: int) -> None: ...
+
+
+class _Knock(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Something listens there: that is all that was asked."""
+        transport.close()
+
+
+class _Dial:
+    """Attempts to reach one node."""
+
+    def __init__(self) -> None:
+        self.due_ns = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class PeerLinks:
+    """`nonce`: 32 random bytes, each time others. `may_link`: does the metadata know this life of a
+    node, or may it be newer than what is known here?"""
+
+    def __init__(
+        self,
+        own: Own,
+        events: Events,
+        new_decoder: Callable[[int], Decoder],
+        nonce: Callable[[], bytes],
+        may_link: Callable[[int, int], bool],
+        on_fault: Callable[[Exception], None],
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.own = own
+        self.links: dict[int, Link] = {}
+        self.reasons: dict[int, str] = {}  # why there is no link, by node
+        self._events = events
+        self._new_decoder = new_decoder
+        self._nonce = nonce
+        self._may_link = may_link
+        self._on_fault = on_fault
+        self._server_tls, self._client_tls = server_tls, client_tls
+        self._places: dict[int, Place] = {}
+        self._dials: dict[int, _Dial] = {}
+        self._number = 0  # of the newest session
+        self._heard: dict[int, int] = {}  # when something came last
+        self._now_ns = 0
+        self._server: asyncio.Server | None = None
+        self._strangers: set[PeerConnection] = set()  # nothing is known of them yet
+
+    # --- life ---
+
+    async def listen(self, host: str, port: int) -> int:
+        """Returns the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._accepted, host, port, ssl=self._server_tls, reuse_address=True
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        tasks = [dial.task for dial in self._dials.values() if dial.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for stranger in tuple(self._strangers):
+            stranger.close()
+        for link in self.links.values():
+            link.end()
+
+    def know(self, places: Mapping[int, Place]) -> None:
+        """The nodes that are to be linked, all of them. Links to others end."""
+        self._places = {node: place for node, place in places.items() if node != self.own.node}
+        for node in [node for node in self.links if node not in self._places]:
+            self.links.pop(node).end()
+        for node in [node for node in self._dials if node not in self._places]:
+            self._stop_dialling(node)
+
+    def _stop_dialling(self, node: int) -> None:
+        task = self._dials.pop(node).task
+        if task is not None:
+            task.cancel()
+
+    # --- the broker's port ---
+
+    def send(self, node: int, lane: Lane, frames: Sequence[Buffer]) -> None:
+        link = self.links.get(node)
+        if link is None or not link.is_whole:
+            return
+        connection = link.lanes[lane]
+        connection.write(frames)
+        if lane is Lane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
+            asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
+
+    def has_room(self, node: int) -> bool:
+        """For another piece on the bulk lane."""
+        link = self.links.get(node)
+        if link is None or not link.is_whole:
+            return False
+        connection = link.lanes[Lane.BULK]
+        return connection.waiting_bytes < PEER_BULK_BYTES_MAX
+
+    def _too_slow(self, link: Link, connection: Connection) -> None:
+        if connection in link.lanes.values():
+            self._end(link, f"{connection.waiting_bytes} bytes wait for it")
+
+    # --- time ---
+
+    def tick(self, mono_ns: int) -> None:
+        """Some ten times a second."""
+        self._now_ns = mono_ns
+        for node, link in tuple(self.links.items()):
+            if link.is_whole and mono_ns - self._heard[node] >= PEER_SILENCE_NS:
+                self._end(link, f"silent for {PEER_SILENCE_NS // SECOND} s")
+        for stranger in tuple(self._strangers):
+            if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
+                stranger.close()
+                self._strangers.discard(stranger)
+        for node, place in self._places.items():
+            self._dial_if_due(node, place, mono_ns)
+
+    def _dial_if_due(self, node: int, place: Place, mono_ns: int) -> None:
+        link = self.links.get(node)
+        if link is not None and link.is_whole:
+            return
+        dial = self._dials.setdefault(node, _Dial())
+        if dial.task is None and mono_ns >= dial.due_ns:
+            dial.due_ns = mono_ns + PEER_KNOCK_NS
+            work = self._dial(node, place) if self.own.node < node else self._knock(node, place)
+            dial.task = asyncio.get_running_loop().create_task(work)
+            dial.task.add_done_callback(lambda task: self._dialled(dial, task))
+
+    def _dialled(self, dial: _Dial, task: asyncio.Task[None]) -> None:
+        dial.task = None
+        if not task.cancelled():
+            error = task.exception()
+            if isinstance(error, Exception):
+                self._on_fault(error)
+
+    # --- dialling ---
+
+    async def _dial(self, node: int, place: Place) -> None:
+        self._number += 1
+        session = Session(self.own.life, self._number)
+        try:
+            async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
+                for lane in (Lane.BULK, Lane.LIVE):
+                    await self._dial_lane(node, place, session, lane)
+        except (OSError, PeerFault, TimeoutError) as error:
+            link = self.links.get(node)
+            if link is not None and link.session == session:
+                link.end()
+            self._failed(node, place, error)
+
+    async def _dial_lane(self, node: int, place: Place, session: Session, lane: Lane) -> None:
+        loop = asyncio.get_running_loop()
+        handshake = Dialling(self.own, node, lane, session.number, self._nonce())
+        connection = PeerConnection(handshake, self._now_ns)
+        connection.on_open = lambda: self._take(node, session, lane, handshake.life, connection)
+        opened = connection.wait_open(loop)
+        try:
+            await loop.create_connection(
+                lambda: connection, place.host, place.port, ssl=self._client_tls
+            )
+            await opened
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _knock(self, node: int, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
+                await loop.create_connection(_Knock, place.host, place.port)
+        except (OSError, TimeoutError) as error:
+            self._failed(node, place, error)
+
+    def _failed(self, node: int, place: Place, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        if self.reasons.get(node) != reason:
+            self.reasons[node] = reason
+            _log.warning("node %d at %s:%d: %s", node, place.host, place.port, reason)
+        if isinstance(error, ConnectionRefusedError):
+            self._events.refused(node, place.life)
+
+    # --- being dialled ---
+
+    def _accepted(self) -> PeerConnection:
+        handshake = Listening(self.own, self._nonce(), self._hindrance)
+        connection = PeerConnection(handshake, self._now_ns)
+        self._strangers.add(connection)
+        connection.on_open = lambda: self._welcomed(handshake, connection)
+        connection.on_end = lambda reason: self._strangers.discard(connection)
+        return connection
+
+    def _hindrance(self, node: int, life: int, session: int) -> Reason | None:
+        if node >= self.own.node or not self._may_link(node, life):
+            return Reason.STRANGER
+        link = self.links.get(node)
+        if link is not None and link.session is not None and link.session.life == life:
+            return Reason.SESSION if session < link.session.number else None
+        return None
+
+    def _welcomed(self, handshake: Listening, connection: PeerConnection) -> None:
+        self._strangers.discard(connection)
+        greeting = handshake.greeting
+        session = Session(greeting.life, greeting.session)
+        self._take(greeting.source, session, handshake.lane, greeting.life, connection)
+
+    # --- links ---
+
+    def _take(
+        self, node: int, session: Session, lane: Lane, life: int, connection: PeerConnection
+    ) -> None:
+        link = self.links.get(node)
+        if link is None:
+            link = self.links[node] = Link(node, self._linked, self._events.unlinked)
+        decoder = self._new_decoder(node)
+        connection.on_data = lambda data: self._received(link, connection, decoder, data)
+        connection.on_end = lambda reason: self._ended(link, connection, reason)
+        link.opened(session, lane, life, connection)
+
+    def _linked(self, node: int, life: int) -> None:
+        self._heard[node] = self._now_ns
+        self.reasons.pop(node, None)
+        _log.info("node %d is linked", node)
+        self._events.linked(node, life)
+
+    def _received(
+        self, link: Link, connection: PeerConnection, decoder: Decoder, data: bytes
+    ) -> None:
+        self._heard[link.node] = self._now_ns
+        try:
+            for target, frame in decoder.feed(data):
+                self._events.received(link.node, target, frame)
+                if connection not in link.lanes.values():
+                    return  # the frame has ended the link
+        except FrameBroken as fault:
+            self._end(link, str(fault))
+
+    def _ended(self, link: Link, connection: PeerConnection, reason: str) -> None:
+        if connection in link.lanes.values():
+            self._end(link, reason)
+
+    def _end(self, link: Link, reason: str) -> None:
+        self.reasons[link.node] = reason
+        _log.warning("the link to node %d ends: %s", link.node, reason)
+        link.end()

@@ -1,0 +1,154 @@
+"""Two nodes make sure of each other, or find out why they should not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.ports import Lane
+from penstock.errors import PeerFault
+from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode, refusal
+from penstock.net.peers.handshake import Dialling, Listening, Own, PeerRefused, State
+
+ONE = Own(1, 0x11, 0xC1, (b"a secret of ours",))
+TWO = Own(2, 0x22, 0xC1, (b"a secret of ours",))
+NONCES = b"d" * 32, b"l" * 32
+
+
+def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = None) -> Dialling:
+    """Both handshakes to their end. Raises what the dialling node finds out."""
+    dialling = Dialling(one, target, Lane.LIVE, 7, NONCES[0])
+    listening = Listening(two, NONCES[1], lambda node, life, session: may)
+    try:
+        welcome = listening.feed(dialling.begin())
+    except PeerRefused as refused:
+        welcome = refused.answer
+    proof = dialling.feed(welcome)
+    try:
+        assert listening.feed(proof) == b""
+    except PeerRefused as refused:
+        dialling.feed(refused.answer)
+        raise
+    assert (listening.state, listening.lane) == (State.OPEN, Lane.LIVE)
+    assert (listening.greeting.source, listening.greeting.life) == (one.node, one.life)
+    return dialling
+
+
+def test_two_nodes_of_one_cluster() -> None:
+    dialling = meet()
+    assert dialling.state is State.OPEN
+    assert dialling.life == TWO.life
+
+
+def test_without_a_secret_nothing_is_proven() -> None:
+    assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is State.OPEN
+
+
+def test_secrets_are_changed_one_node_after_the_other() -> None:
+    both = (b"a newer secret..", *ONE.secrets)
+    assert meet(ONE, TWO._replace(secrets=(*ONE.secrets, both[0]))).state is State.OPEN
+    assert meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state is State.OPEN
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "target", "may", "reason"),
+    [
+        (ONE, TWO._replace(cluster=0xC2), 2, None, Reason.CLUSTER),
+        (ONE, TWO, 3, None, Reason.NODE),
+        (ONE, TWO, 2, Reason.STRANGER, Reason.STRANGER),
+        (ONE, TWO, 2, Reason.SESSION, Reason.SESSION),
+        (ONE, TWO._replace(secrets=(b"another secret..",)), 2, None, Reason.PROOF),
+        (ONE, TWO._replace(secrets=()), 2, None, Reason.PROOF),
+        (ONE._replace(secrets=()), TWO, 2, None, Reason.PROOF),
+    ],
+)
+def test_who_does_not_belong_together(
+    one: Own, two: Own, target: int, may: Reason | None, reason: Reason
+) -> None:
+    with pytest.raises(PeerRefused, match=reason.text) as caught:
+        meet(one, two, target, may)
+    assert caught.value.reason is reason
+
+
+def test_the_listening_node_believes_no_proof_but_of_its_nonce() -> None:
+    """What was heard on one connection opens no other."""
+    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    listening = Listening(TWO, NONCES[1], lambda *_: None)
+    proof = dialling.feed(listening.feed(dialling.begin()))
+    another = Listening(TWO, b"x" * 32, lambda *_: None)
+    another.feed(dialling.begin())
+    with pytest.raises(PeerRefused, match="the secrets differ"):
+        another.feed(proof)
+
+
+def test_a_proof_cannot_be_sent_back() -> None:
+    """Of a node that has no secret, and lets the other one prove it."""
+    listening = Listening(TWO, NONCES[1], lambda *_: None)
+    greeting = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0]).begin()
+    welcome = decode(listening.feed(greeting))
+    with pytest.raises(PeerRefused, match="the secrets differ"):
+        listening.feed(welcome.proof)
+
+
+def test_frames_may_come_right_behind() -> None:
+    dialling = Dialling(ONE, 2, Lane.BULK, 7, NONCES[0])
+    listening = Listening(TWO, NONCES[1], lambda *_: None)
+    welcome = listening.feed(dialling.begin())
+    for at in range(len(welcome) - 1):  # a byte at a time
+        assert dialling.feed(welcome[at : at + 1]) == b""
+    proof = dialling.feed(welcome[-1:] + b"frames")
+    assert dialling.rest == b"frames"
+    listening.feed(proof + b"more")
+    assert listening.rest == b"more"
+
+
+def test_another_version_is_refused_by_its_number() -> None:
+    listening = Listening(TWO, NONCES[1], lambda *_: None)
+    greeting = Greeting(Kind.GREETING, 1, 0xC1, 1, 2, 0x11, 7, version=9)
+    with pytest.raises(PeerRefused, match="another version") as caught:
+        listening.feed(greeting.encode())
+    assert decode(caught.value.answer).kind is Kind.REFUSAL
+    dialling = Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0])
+    with pytest.raises(PeerRefused, match="another version"):
+        dialling.feed(refusal(Reason.VERSION, 7))
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (Greeting(Kind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),
+        (Greeting(Kind.WELCOME, 2, 0xC1, 2, 1, 0x22, 7), "a welcome to another greeting"),
+        (Greeting(Kind.WELCOME, 1, 0xC1, 3, 1, 0x22, 7), "another node"),
+        (Greeting(Kind.GREETING, 1, 0xC1, 2, 1, 0x22, 7), "another version"),
+        (Greeting(Kind.REFUSAL, 99, 0, 0, 0, 0, 7), "for reason 99"),
+    ],
+)
+def test_an_answer_that_makes_no_sense(answer: Greeting, fault: str) -> None:
+    dialling = Dialling(ONE._replace(secrets=()), 2, Lane.LIVE, 7, NONCES[0])
+    with pytest.raises(PeerFault, match=fault):
+        dialling.feed(answer.encode())
+
+
+@given(st.binary(min_size=GREETING_BYTES, max_size=2 * GREETING_BYTES))
+def test_what_a_stranger_sends_is_no_greeting(data: bytes) -> None:
+    with pytest.raises(PeerFault):
+        Listening(TWO, NONCES[1], lambda *_: None).feed(data)
+    with pytest.raises(PeerFault):
+        Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).feed(data)
+
+
+@given(st.integers(0, GREETING_BYTES - 1), st.integers(1, 255))
+def test_a_byte_that_changed_on_the_way_is_noticed(at: int, flip: int) -> None:
+    data = bytearray(Dialling(ONE, 2, Lane.LIVE, 7, NONCES[0]).begin())
+    data[at] ^= flip
+    with pytest.raises(PeerFault):
+        decode(bytes(data))
+
+
+def test_a_lane_that_is_not_known() -> None:
+    greeting = Greeting(Kind.GREETING, 9, 0xC1, 1, 2, 0x11, 7)
+    with pytest.raises(PeerFault, match="lane 9"):
+        Listening(TWO, NONCES[1], lambda *_: None).feed(greeting.encode())
+    with pytest.raises(PeerFault, match="a greeting of 3 bytes"):
+        decode(b"abc")
