@@ -61,7 +61,7 @@ def test_the_command_writes_table_and_json(
     captured = capsys.readouterr()
     assert "messages/s" in captured.out
     order = [line.split(", ")[2] for line in captured.err.splitlines() if "round" in line]
-    assert order == ["one", "two", "one", "two"]  # interleaved
+    assert order == ["one", "two", "two", "one"]  # there and back
     assert os.sched_getaffinity(0) == affinity
 
 

@@ -121,7 +121,8 @@ def cases(options: argparse.Namespace) -> list[tuple[str, Plan]]:
 
 
 def measure_all(options: argparse.Namespace, daemons: list[Contender], data: Path) -> list[Any]:
-    """Every case, its rounds interleaved over the daemons. A failure ends that daemon's case."""
+    """Every case, its rounds interleaved over the daemons, there and back, since the one that comes
+    second in a round finds another machine. A failure ends that daemon's case."""
     from penstock.bench import passes
     from penstock.bench.load import LoadFailed
     from penstock.bench.report import Row
@@ -133,7 +134,8 @@ def measure_all(options: argparse.Namespace, daemons: list[Contender], data: Pat
         case = [Row(scenario, plan.body_bytes, daemon.name) for daemon in daemons]
         rows += case
         for number in range(rounds):
-            for row, daemon in zip(case, daemons, strict=True):
+            turns = list(zip(case, daemons, strict=True))
+            for row, daemon in reversed(turns) if number % 2 else turns:
                 if row.failure:
                     continue
                 say(f"{name}, {plan.body_bytes} bytes, {daemon.name}, round {number + 1}")
