@@ -466,7 +466,11 @@ COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd take
 COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DOCUMENT_BYTES_MAX
 
 # Links between nodes.
-REPLICA_FRAME_BYTES_MAX = 17 * MIB  # of one: a batch of the greatest size, and its fields
+REPLICA_PIECE_BYTES = 256 * KIB  # of a payload that goes in one frame: others wait that long for it
+REPLICA_FRAME_BYTES_MAX = 257 * KIB  # of one: a piece and its fields, or 10,000 epochs
+REPLICA_PAYLOAD_BYTES_MAX = ROW_BYTES_MAX  # a row, or a channel journal's snapshot, in pieces
+REPLICA_UNFINISHED_MAX = 64  # payloads in pieces that come over a lane at a time: all get on
+REPLICA_UNFINISHED_BYTES_MAX = ROW_BYTES_MAX + 64 * MIB  # of those: the largest, and usual ones
 FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 

@@ -47,8 +47,9 @@ class Wire:
         self.frames: list[tuple[int, Any]] = []
 
     def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
-        for data in frames:
-            self.frames += [(node, frame) for _, frame in Frames(3).feed(bytes(data))]
+        reader = Frames(3)
+        for parts in frames:
+            self.frames += [(node, frame) for _, frame in reader.feed(b"".join(parts))]
 
     def take(self) -> list[Any]:
         taken, self.frames = self.frames, []

@@ -42,7 +42,7 @@ class Links:
     def of(self, node: int) -> Any:
         def send(target: int, lane: Lane, frames: Sequence[Any]) -> None:
             if not self.cut & {node, target}:
-                self.sent += [(node, target, bytes(data)) for data in frames]
+                self.sent.append((node, target, b"".join(b"".join(parts) for parts in frames)))
 
         return SimpleNamespace(send=send)
 

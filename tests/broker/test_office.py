@@ -35,8 +35,9 @@ class Wire:
         self.sent: list[tuple[int, Lane, Any]] = []
 
     def send(self, node: int, lane: Lane, frames: Any) -> None:
-        for data in frames:
-            self.sent += [(node, lane, frame) for _, frame in Frames(1).feed(bytes(data))]
+        reader = Frames(1)
+        for parts in frames:
+            self.sent += [(node, lane, frame) for _, frame in reader.feed(b"".join(parts))]
 
     def take(self) -> list[Any]:
         taken, self.sent = self.sent, []

@@ -269,7 +269,7 @@ class Assigned:
         if office is not None:
             if hello.epoch <= office.line.record.epoch:
                 refusal = Refuse(hello.session, office.line.record.epoch)
-                self._station.peers.send(node, Lane.LIVE, (encode(self.target, refusal),))
+                self._station.peers.send(node, Lane.LIVE, encode(self.target, refusal))
                 return False
             office.leave("another leader has a higher epoch")
             office.on_change()

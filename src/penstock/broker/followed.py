@@ -251,7 +251,7 @@ class Followed:
             self._answer(node, frame)
 
     def _answer(self, node: int, frame: Tell | Matched | Acknowledge | Refuse) -> None:
-        self._station.peers.send(node, Lane.LIVE, (encode(self._target, frame),))
+        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
 
     def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
         self._awaited = Awaited.EPOCH

@@ -133,7 +133,7 @@ class FollowedChannels:
                 raise RuntimeError(f"{self._label}: nothing is known of {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
-        self._station.peers.send(self.leader, Lane.LIVE, (encode(self._target, frame),))
+        self._station.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
 
     def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
         try:

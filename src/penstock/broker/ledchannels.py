@@ -7,13 +7,13 @@ followers as it was written. Who must not be answered before the set has what wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.ports import Lane
 from penstock.broker.station import Station, target_of
 from penstock.replica.effects import Leave
-from penstock.replica.frames import encode
+from penstock.replica.frames import Encoded, encode
 from penstock.replica.journalframes import JournalFrame
 from penstock.replica.journalline import (
     AcknowledgePlace,
@@ -26,6 +26,7 @@ from penstock.replica.journalline import (
     SendRecord,
     TellPlace,
 )
+from penstock.replica.pieces import Payload, cut
 
 if TYPE_CHECKING:
     from penstock.broker.cursors import Cursors
@@ -54,6 +55,8 @@ class LedChannels:
         self._cursors = cursors
         self._drop_below = drop_below
         self._on_leave = on_leave
+        self._record: bytes = b""
+        self._payload: Payload | None = None  # the last one that was sent, cut once for all
         cursors.on_record = self._wrote
         cursors.on_synced = self._synced
 
@@ -113,12 +116,16 @@ class LedChannels:
     def _carry_out(self) -> None:
         while self.line.out:
             self._do(self.line.out.pop(0))
+        self._record, self._payload = b"", None
 
     def _do(self, effect: Any) -> None:
         match effect:
-            case HelloJournal() | SendRecord() | SendHeld():
-                data = encode(self._target, effect)
-                self._station.peers.send(effect.node, Lane.LIVE, (data,))
+            case HelloJournal() | SendHeld():
+                self._send(effect.node, encode(self._target, effect))
+            case SendRecord(node, _, _, _, record, _):
+                if record is not self._record:
+                    self._record, self._payload = record, cut(record)
+                self._send(node, encode(self._target, effect, self._payload))
             case Answer(then):
                 then()
             case DropBelow(start):
@@ -127,6 +134,9 @@ class LedChannels:
                 self._on_leave(reason)
             case _:
                 raise RuntimeError(f"nothing is known of {effect}")
+
+    def _send(self, node: int, frames: Sequence[Encoded]) -> None:
+        self._station.peers.send(node, Lane.LIVE, frames)
 
     def leave(self) -> int:
         """The office is over. Returns for how much the outcome is unknown."""

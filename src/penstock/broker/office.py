@@ -36,6 +36,7 @@ from penstock.replica.effects import (
 )
 from penstock.replica.frames import Frame, Row, Target, encode
 from penstock.replica.leading import UNMATCHED, LeaderLine, Outcome
+from penstock.replica.pieces import Payload, cut
 from penstock.replica.record import Member, Record, Seat
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Office:
     __slots__ = (
         "_bulk",
         "_has_news",
+        "_payload",
         "_post",
         "_row_bytes",
         "is_alone",
@@ -99,6 +101,7 @@ class Office:
         self.unfed = ""  # why a follower could not be fed from the log, the last time that was so
         self.row: WrittenRow | None = None  # in flight: its buffers are valid
         self._row_bytes = b""
+        self._payload: Payload | None = None  # of the row
         self._post = post
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._has_news = False  # of a committed end, for the peers
@@ -148,6 +151,7 @@ class Office:
         """The row is no longer in flight: its buffers belong to others."""
         self.row = None
         self._row_bytes = b""
+        self._payload = None
 
     def linked(self, node: int) -> None:
         self.line.linked(node)
@@ -226,17 +230,17 @@ class Office:
             previous = line.log.chain_before(peer.sent)
             if previous is not None:
                 row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
-                post.peers.send(node, Lane.LIVE, (encode(post.target, row),))
+                post.peers.send(node, Lane.LIVE, encode(post.target, row))
 
     def _say(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
-        post.peers.send(effect.node, Lane.LIVE, (encode(post.target, effect),))
+        post.peers.send(effect.node, Lane.LIVE, encode(post.target, effect))
 
     def _feed(self, post: Post, effect: Feed) -> None:
         node, session, start, committed = effect
         line = self.line
         try:
             previous = line.log.chain_before(start)
-            lane, batches = self._batches(node, start)
+            lane, batches, payload = self._batches(node, start)
         except StorageError as error:  # the next row tries again
             self.unfed = error.reason
             line.fed(node, start)
@@ -245,20 +249,22 @@ class Office:
             line.linked(node)
             return
         row = Row(session, line.record.epoch, previous, start, batches, committed)
-        post.peers.send(node, lane, (encode(post.target, row),))
+        post.peers.send(node, lane, encode(post.target, row, payload))
         line.fed(node, end_of(batches))
 
-    def _batches(self, node: int, start: int) -> tuple[Lane, bytes]:
+    def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
+        """What is sent next. A row in flight is joined and cut once, for all."""
         row = self.row
         is_live = row is not None and row.base_offset == start and node not in self._bulk
         if row is not None and is_live and row.length <= limits.FEED_ROW_BYTES_MAX:
-            if not self._row_bytes:
-                self._row_bytes = b"".join(bytes(buffer) for buffer in row.buffers)
-            return Lane.LIVE, self._row_bytes
+            if self._payload is None:
+                self._row_bytes = b"".join(row.buffers)
+                self._payload = cut(self._row_bytes)
+            return Lane.LIVE, self._row_bytes, self._payload
         self._bulk.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
-            return Lane.BULK, b""
-        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES))
+            return Lane.BULK, b"", None
+        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None
 
     def _commit_to(self, post: Post, effect: CommitTo) -> None:
         self._has_news = True

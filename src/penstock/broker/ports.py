@@ -47,7 +47,8 @@ class Lane(IntEnum):
 
 
 class Peers(Protocol):
-    def send(self, node: int, lane: Lane, frames: Sequence[Buffer]) -> None:
-        """To that node, in this order, after what went to it before on this lane. Where there is
-        no link they are dropped: whoever is at its other end begins a new session."""
+    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Buffer]]) -> None:
+        """To that node, each frame in its parts, in this order, after what went to it before on
+        this lane. Frames of other partitions may go between them. Where there is no link they are
+        dropped: whoever is at its other end begins a new session."""
         ...

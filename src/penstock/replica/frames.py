@@ -6,31 +6,39 @@ stranger or a broken network sends is refused before anything of it is looked at
 | at | bytes | field |
 |---|---|---|
 | 0 | 4 | length of everything after this field, up to `REPLICA_FRAME_BYTES_MAX` |
-| 4 | 4 | crc32c of everything after this field |
+| 4 | 4 | crc32c of everything after this field, without the payload |
 | 8 | 1 | version: 1 |
 | 9 | 1 | kind |
 | 10 | 2 | partition |
 | 12 | 8 | identity of the topic |
 | 20 | 8 | session |
-| 28 | ... | fields of the kind, then its rest |
+| 28 | ... | fields of the kind, then epochs or a payload, where it has those |
 
 Numbers are big endian. Fields, in this order:
 
-| kind | | fields | rest |
+| kind | | fields | then |
 |---|---|---|---|
 | 1 | Hello | epoch u32, committed u64 | |
 | 2 | Tell | epoch u32, replica, generation, committed, start, end: u64 each | epochs: u32, u64 |
-| 3 | MatchAt | end u64, epoch u32, offset u64, crc u32 | |
+| 3 | MatchAt | end u64, chain | |
 | 4 | BeginAt | start u64 | |
 | 5 | Matched | end u64 | |
-| 6 | Row | epoch u32; epoch u32, offset u64, crc u32; start u64, committed u64 | batches |
+| 6 | Row | epoch u32; chain; start u64, committed u64; before u32, crc u32 | payload: batches |
 | 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
 | 8 | Refuse | epoch u32 | |
 | 9 to 14 | of the channel journal: [journalframes.py](journalframes.py) | | |
+| 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
 
-`epoch, offset, crc` after each other are the `Chain` of the batch before. Batches are as in the
-log; a lane cuts rows that are larger than a frame. A version or a kind that is not known here ends
-the link: both sides have agreed on what they speak when it was made.
+A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
+log. A version or a kind that is not known here ends the link: both sides have agreed on what they
+speak when it was made.
+
+**A payload** of up to `REPLICA_PIECE_BYTES` goes with its frame. Of a larger one, all pieces but
+the last go ahead as frames 15, in the same session: `kind` is that of the frame to come, `total`
+the length of the whole payload, `at` the place of this piece in it. The frame itself brings the
+last, and `before` says how many bytes went ahead of it. The last number of the fields is the crc32c
+of the payload in this frame, which has its own because it is the same for all replicas and the
+session is not ([pieces.py](pieces.py)).
 """
 
 from __future__ import annotations
@@ -38,7 +46,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.kernel import crc32c
@@ -54,11 +62,18 @@ from penstock.replica.effects import (
 )
 from penstock.replica.journalframes import (
     JOURNAL_KINDS,
+    RECORD_FIELDS_BYTES,
+    RECORD_KIND,
     JournalFrame,
     journal_body,
     journal_frame,
 )
+from penstock.replica.journalline import HelloJournal, SendRecord
 from penstock.replica.matching import Chain, Extent
+from penstock.replica.pieces import Assembly, Key, Payload, cut
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 VERSION = 1
 _PREFIX = struct.Struct(">II")  # length, crc
@@ -70,10 +85,20 @@ _TELL = struct.Struct(">IQQQQQ")
 _MATCH_AT = struct.Struct(">QIQI")
 _OFFSET = struct.Struct(">Q")
 _ROW = struct.Struct(">IIQIQQ")
+_OF_PAYLOAD = struct.Struct(">II")  # how much of it went ahead, and the crc of what is here
+_PIECE = struct.Struct(">BII")  # kind of the frame to come, length of all, place of this
+_CRC = struct.Struct(">I")
 _ACKNOWLEDGE = struct.Struct(">IQQQ")
 _REFUSE = struct.Struct(">I")
 _HELLO_KIND, _TELL_KIND, _MATCH_AT_KIND, _BEGIN_AT_KIND = 1, 2, 3, 4
 _MATCHED_KIND, _ROW_KIND, _ACKNOWLEDGE_KIND, _REFUSE_KIND = 5, 6, 7, 8
+_PIECE_KIND = 15
+# Of kinds with a payload: how long head and fields are.
+_FIELDS_ENDS = {
+    _ROW_KIND: _HEAD.size + _ROW.size + _OF_PAYLOAD.size,
+    RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
+    _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
+}
 
 
 class FrameBroken(PenstockError):
@@ -95,30 +120,55 @@ class Row(NamedTuple):
     epoch: int
     previous: Chain
     start: int
-    batches: bytes
+    batches: bytes | bytearray
     committed: int
 
 
+Encoded = tuple["Buffer", ...]  # one frame: its parts, to be written one behind the other
 Frame = Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse | JournalFrame
 
 
 # --- to bytes ---
 
 
-def encode(target: Target, frame: Frame) -> bytes:
-    kind, body = _body(frame)
-    head = _HEAD.pack(VERSION, kind, target.partition, target.identity, frame.session)
-    content = head + body
-    length = 4 + len(content)
+def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list[Encoded]:
+    """`payload`: what is behind the fields, where it was cut already for another replica."""
+    match frame:
+        case Row():
+            return _with_payload(target, frame, payload or cut(frame.batches))
+        case SendRecord():
+            return _with_payload(target, frame, payload or cut(frame.record))
+    kind, fields = _fields_of(frame)
+    return [(_sealed(target, kind, frame.session, fields),)]
+
+
+def _with_payload(target: Target, frame: Row | SendRecord, payload: Payload) -> list[Encoded]:
+    kind, fields = _fields_of(frame)
+    encoded: list[Encoded] = []
+    at = 0
+    for data, crc in payload.pieces[:-1]:
+        piece = _PIECE.pack(kind, payload.length, at) + _CRC.pack(crc)
+        encoded.append((_sealed(target, _PIECE_KIND, frame.session, piece, data), data))
+        at += memoryview(data).nbytes
+    data, crc = payload.pieces[-1]
+    fields += _OF_PAYLOAD.pack(at, crc)
+    encoded.append((_sealed(target, kind, frame.session, fields, data), data))
+    return encoded
+
+
+def _sealed(target: Target, kind: int, session: int, fields: bytes, payload: Buffer = b"") -> bytes:
+    """A frame up to its payload."""
+    content = _HEAD.pack(VERSION, kind, target.partition, target.identity, session) + fields
+    length = 4 + len(content) + memoryview(payload).nbytes
     if length > REPLICA_FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes, at most {REPLICA_FRAME_BYTES_MAX} are sent")
     return _PREFIX.pack(length, crc32c(content)) + content
 
 
-def _body(frame: Frame) -> tuple[int, bytes]:
+def _fields_of(frame: Frame) -> tuple[int, bytes]:
     match frame:
-        case Row(_, epoch, previous, start, batches, committed):
-            return _ROW_KIND, _ROW.pack(epoch, *previous, start, committed) + batches
+        case Row(_, epoch, previous, start, _, committed):
+            return _ROW_KIND, _ROW.pack(epoch, *previous, start, committed)
         case Acknowledge(_, epoch, replica, written, synced):
             return _ACKNOWLEDGE_KIND, _ACKNOWLEDGE.pack(epoch, replica, written, synced)
         case Hello(_, _, epoch, committed):
@@ -151,13 +201,14 @@ def _tell_body(frame: Tell) -> bytes:
 
 
 class Frames:
-    """What comes over one link, cut into frames. `node`: where it comes from."""
+    """What comes over one lane of a link, cut into frames. `node`: where it comes from."""
 
     def __init__(self, node: int) -> None:
+        self.assembly = Assembly()
         self._node = node
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[Target, Frame]]:
+    def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
         """The frames that are whole now. Raises `FrameBroken`, and then the link is of no use."""
         self._buffer += data
         at = 0
@@ -170,26 +221,64 @@ class Frames:
                     return
                 content = bytes(memoryview(self._buffer)[at + _PREFIX.size : end])
                 at = end
-                if crc32c(content) != crc:
-                    raise FrameBroken(f"a frame of {length} bytes does not have its checksum")
-                yield self._decode(content)
+                found = self._decode(content, crc)
+                if found is not None:
+                    yield found
         finally:
             del self._buffer[:at]
 
-    def _decode(self, content: bytes) -> tuple[Target, Frame]:
+    def _decode(self, content: bytes, crc: int) -> tuple[Target, Frame] | None:
         version, kind, partition, identity, session = _HEAD.unpack_from(content)
+        fields_end = _FIELDS_ENDS.get(kind, len(content))
+        if crc32c(memoryview(content)[:fields_end]) != crc:
+            raise FrameBroken(f"a frame of {len(content) + 4} bytes does not have its checksum")
         if version != VERSION:
             raise FrameBroken(f"version {version} of frames is not known here, {VERSION} is")
-        body = content[_HEAD.size :]
-        return Target(identity, partition), self._frame(kind, session, body)
+        target, fields = Target(identity, partition), content[_HEAD.size : fields_end]
+        if kind not in _FIELDS_ENDS:
+            return target, self._frame(target, kind, session, fields)
+        if len(content) < fields_end:
+            raise FrameBroken(
+                f"{_NAMES[kind]} of {len(fields)} bytes, it has {fields_end - _HEAD.size}"
+            )
+        payload = content[fields_end:]
+        if crc32c(payload) != _CRC.unpack_from(content, fields_end - _CRC.size)[0]:
+            raise FrameBroken(f"a payload of {len(payload)} bytes does not have its checksum")
+        try:
+            return self._with_payload(target, kind, session, fields, payload)
+        except ValueError as error:
+            raise FrameBroken(str(error)) from error
 
-    def _frame(self, kind: int, session: int, body: bytes) -> Frame:
+    def _with_payload(
+        self, target: Target, kind: int, session: int, fields: bytes, payload: bytes
+    ) -> tuple[Target, Frame] | None:
+        if kind == _PIECE_KIND:
+            of_kind, total, at = _PIECE.unpack_from(fields)
+            if of_kind not in (_ROW_KIND, RECORD_KIND):
+                raise FrameBroken(f"pieces of kind {of_kind}, which has no payload")
+            self.assembly.add(Key(*target, of_kind), session, total, at, payload)
+            return None
+        before, _ = _OF_PAYLOAD.unpack_from(fields, len(fields) - _OF_PAYLOAD.size)
+        whole = self.assembly.finish(Key(*target, kind), session, before, payload)
+        if kind == RECORD_KIND:
+            return target, journal_frame(
+                kind, self._node, session, fields[: -_OF_PAYLOAD.size], whole
+            )
+        return target, _row(session, fields, whole)
+
+    def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
         if kind in JOURNAL_KINDS:
-            return _journal(kind, self._node, session, body)
-        decoder = _DECODERS.get(kind)
-        if decoder is None:
-            raise FrameBroken(f"kind {kind} of frames is not known here")
-        return decoder(self._node, session, body)
+            frame: Frame = _journal(kind, self._node, session, body)
+        else:
+            decoder = _DECODERS.get(kind)
+            if decoder is None:
+                raise FrameBroken(f"kind {kind} of frames is not known here")
+            frame = decoder(self._node, session, body)
+        if isinstance(frame, Hello):
+            self.assembly.drop_other_sessions(Key(*target, _ROW_KIND), session)
+        elif isinstance(frame, HelloJournal):
+            self.assembly.drop_other_sessions(Key(*target, RECORD_KIND), session)
+        return frame
 
 
 def _check_length(length: int) -> None:
@@ -245,10 +334,9 @@ def _matched(node: int, session: int, body: bytes) -> Matched:
     return Matched(session, *_fields(_OFFSET, body, "an answer to a match"))
 
 
-def _row(node: int, session: int, body: bytes) -> Row:
-    fields = _fields(_ROW, body, "a row", rest=True)
-    epoch, before, offset, crc, start, committed = fields
-    return Row(session, epoch, Chain(before, offset, crc), start, body[_ROW.size :], committed)
+def _row(session: int, fields: bytes, batches: bytes | bytearray) -> Row:
+    epoch, before, offset, crc, start, committed = _ROW.unpack_from(fields)
+    return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
 
 
 def _acknowledge(node: int, session: int, body: bytes) -> Acknowledge:
@@ -266,13 +354,13 @@ def _journal(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
         raise FrameBroken(str(error)) from error
 
 
+_NAMES = {_ROW_KIND: "a row", RECORD_KIND: "a journal's record", _PIECE_KIND: "a piece"}
 _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _HELLO_KIND: _hello,
     _TELL_KIND: _tell,
     _MATCH_AT_KIND: _match_at,
     _BEGIN_AT_KIND: _begin_at,
     _MATCHED_KIND: _matched,
-    _ROW_KIND: _row,
     _ACKNOWLEDGE_KIND: _acknowledge,
     _REFUSE_KIND: _refuse,
 }

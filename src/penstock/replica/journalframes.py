@@ -1,16 +1,17 @@
 """The bytes of a channel journal's frames: fields and rest, as in the table of `frames`.
 
-| kind | | fields | rest |
+| kind | | fields | then |
 |---|---|---|---|
 | 9 | HelloJournal | epoch u32 | |
 | 10 | TellPlace | epoch u32, replica u64, place | |
 | 11 | AskSnapshot | epoch u32 | |
 | 12 | AcknowledgePlace | epoch u32, replica u64, written place, synced place | |
-| 13 | SendRecord | epoch u32, place, held place | the record, as in the leader's file |
+| 13 | SendRecord | epoch u32, place, held place; before u32, crc u32 | payload: the record |
 | 14 | SendHeld | epoch u32, held place | |
 
-A place is generation u64 and sequence u64. Whether a record is sound, and of this place, the file
-checks that takes it (`log.followedjournal`): what is not in order is refused there.
+A place is generation u64 and sequence u64. A record is as in the leader's file; how it travels, and
+what the last two fields of 13 are, the table of `frames` says. Whether it is sound, and of this
+place, the file checks that takes it (`log.followedjournal`): what is not in order is refused there.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ JournalFrame = HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendR
 # Each begins with the epoch; so many numbers of 8 bytes follow.
 _NUMBERS = {9: 0, 10: 3, 11: 0, 12: 5, 13: 4, 14: 2}
 _LAYOUTS = {kind: struct.Struct(f">I{count}Q") for kind, count in _NUMBERS.items()}
-_RECORD_KIND = 13
+RECORD_KIND = 13
+RECORD_FIELDS_BYTES = _LAYOUTS[RECORD_KIND].size  # those of its payload are not among them
 JOURNAL_KINDS = tuple(_LAYOUTS)
 
 
 def journal_body(frame: JournalFrame) -> tuple[int, bytes]:
-    """Kind, and what follows the head of the frame."""
+    """Kind and fields."""
     match frame:
         case HelloJournal(_, _, epoch):
             return _packed(9, epoch)
@@ -48,9 +50,8 @@ def journal_body(frame: JournalFrame) -> tuple[int, bytes]:
             return _packed(11, epoch)
         case AcknowledgePlace(_, epoch, replica, written, synced):
             return _packed(12, epoch, replica, *written, *synced)
-        case SendRecord(_, _, epoch, place, record, held):
-            kind, fields = _packed(_RECORD_KIND, epoch, *place, *held)
-            return kind, fields + record
+        case SendRecord(_, _, epoch, place, _, held):
+            return _packed(RECORD_KIND, epoch, *place, *held)
         case SendHeld(_, _, epoch, held):
             return _packed(14, epoch, *held)
 
@@ -59,18 +60,21 @@ def _packed(kind: int, *fields: int) -> tuple[int, bytes]:
     return kind, _LAYOUTS[kind].pack(*fields)
 
 
-def journal_frame(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
+def journal_frame(
+    kind: int, node: int, session: int, fields: bytes, record: bytes | bytearray = b""
+) -> JournalFrame:
     """Raises ValueError when the fields are not whole, or more follows than there is."""
     layout = _LAYOUTS[kind]
-    has_rest = kind == _RECORD_KIND
-    if len(body) < layout.size or (len(body) > layout.size and not has_rest):
+    if len(fields) != layout.size:
         raise ValueError(
-            f"a journal's frame of kind {kind} of {len(body)} bytes, it has {layout.size}"
+            f"a journal's frame of kind {kind} of {len(fields)} bytes, it has {layout.size}"
         )
-    return _frame(kind, node, session, layout.unpack_from(body), body[layout.size :])
+    return _frame(kind, node, session, layout.unpack(fields), record)
 
 
-def _frame(kind: int, node: int, session: int, fields: Sequence[int], rest: bytes) -> JournalFrame:
+def _frame(
+    kind: int, node: int, session: int, fields: Sequence[int], record: bytes | bytearray
+) -> JournalFrame:
     match kind, *fields:
         case 9, epoch:
             return HelloJournal(node, session, epoch)
@@ -82,7 +86,7 @@ def _frame(kind: int, node: int, session: int, fields: Sequence[int], rest: byte
             return AcknowledgePlace(session, epoch, replica, *_two_places(two))
         case 13, epoch, *two:
             place, held = _two_places(two)
-            return SendRecord(node, session, epoch, place, rest, held)
+            return SendRecord(node, session, epoch, place, record, held)
     epoch, generation, sequence = fields
     return SendHeld(node, session, epoch, Position(generation, sequence))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import limits
 from penstock.log.sync import SyncJob
 from penstock.sim.main import sim_main
 from penstock.sim.timeline import as_text
@@ -96,3 +97,13 @@ def test_no_rule_is_taken_away_there(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_tallies_add_up() -> None:
     assert WholeTally(1, 2, 3, 4, 5).plus(WholeTally(1, 1, 1, 1, 1)) == (2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("piece_bytes", [40, 250])
+def test_rows_in_pieces_break_no_promise(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+    """Links break between two pieces, and what was on its way comes late."""
+    monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", piece_bytes)
+    tally, found = play_some(700_000 + piece_bytes, BLOCK)
+    assert found == []
+    assert tally.answered > 15 * BLOCK, tally
+    assert tally.growths > BLOCK, tally

@@ -242,10 +242,11 @@ class Machine:
     # --- Peers and Records ---
 
     def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
-        for data in frames:
-            for _, frame in Frames(self.number).feed(bytes(data)):
+        reader, sent = Frames(self.number), [b"".join(parts) for parts in frames]
+        for data in sent:
+            for _, frame in reader.feed(data):
                 self.world.observer.sent(self.number, frame)
-            self.world.send(self.number, node, lane, bytes(data))
+        self.world.send(self.number, node, lane, sent)
 
     def propose(self, target: Target, proposal: Propose) -> None:
         number, record, revision, generations = proposal

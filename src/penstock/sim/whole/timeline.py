@@ -17,10 +17,12 @@ class _Recorded(WholeWorld):
         self._moments = moments
         super().__init__(seed, kernel, canary)
 
-    def send(self, source: int, target: int, lane: Lane, frame: bytes) -> None:
-        for _, one in Frames(source).feed(frame):
-            self._moments.sent(source, target, one)
-        super().send(source, target, lane, frame)
+    def send(self, source: int, target: int, lane: Lane, frames: list[bytes]) -> None:
+        reader = Frames(source)
+        for data in frames:
+            for _, one in reader.feed(data):
+                self._moments.sent(source, target, one)
+        super().send(source, target, lane, frames)
 
     def happened(self, step: int, event: str) -> None:
         states = [machine.state() for machine in self.machines]

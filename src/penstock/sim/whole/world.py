@@ -15,13 +15,14 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Lane
 from penstock.broker.roles import Elected, Leading, Stopped
 from penstock.kernel import load
 from penstock.replica.choice import Candidate, Report, election, hindrance, last_resort
-from penstock.replica.frames import Frames
+from penstock.replica.frames import FrameBroken, Frames
 from penstock.replica.record import Member, Record
 from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault
@@ -39,6 +40,13 @@ CANARY = 1000  # of so many messages one is lost, where the harness is tested
 Event = Callable[["WholeWorld"], None]
 
 
+class Way(NamedTuple):
+    """From one node to another, on one lane: what is under way, and what its receiver has."""
+
+    queue: deque[bytes]
+    reader: Frames
+
+
 class WholeWorld:
     def __init__(self, seed: int, kernel: str = "", canary: bool = False) -> None:
         self.dice = dice = random.Random(seed)
@@ -47,8 +55,8 @@ class WholeWorld:
         self.waits = dice.random() < 0.6
         self.canary = canary
         self.reads: list[tuple[int, int]] = []
-        self.late: list[tuple[int, int, bytes]] = []
-        self.links: dict[tuple[int, int, Lane], deque[bytes]] = {}
+        self.late: list[tuple[int, int, Frames, bytes]] = []
+        self.links: dict[tuple[int, int, Lane], Way] = {}
         self.bodies = 0
         self._replicas = 100
         self.observer = WholeObserver(self)
@@ -87,7 +95,8 @@ class WholeWorld:
         if not (self.machines[one].active and self.machines[other].active):
             return
         for lane in Lane:
-            self.links[one, other, lane], self.links[other, one, lane] = deque(), deque()
+            self.links[one, other, lane] = Way(deque(), Frames(one))
+            self.links[other, one, lane] = Way(deque(), Frames(other))
         self.machines[one].linked(other)
         self.machines[other].linked(one)
 
@@ -96,8 +105,8 @@ class WholeWorld:
             return
         for source, target in ((one, other), (other, one)):
             for lane in Lane:
-                frames = self.links.pop((source, target, lane))
-                self.late = [(source, target, frame) for frame in frames] or self.late
+                queue, reader = self.links.pop((source, target, lane))
+                self.late = [(source, target, reader, data) for data in queue] or self.late
         self.machines[one].unlinked(other)
         self.machines[other].unlinked(one)
 
@@ -105,21 +114,23 @@ class WholeWorld:
         for other in range(NODES):
             self.unlink(node, other)
 
-    def send(self, source: int, target: int, lane: Lane, frame: bytes) -> None:
-        queue = self.links.get((source, target, lane))
-        if queue is not None:
-            queue.append(frame)
+    def send(self, source: int, target: int, lane: Lane, frames: list[bytes]) -> None:
+        way = self.links.get((source, target, lane))
+        if way is not None:
+            way.queue.extend(frames)
 
     def deliver_one(self) -> bool:
-        waiting = [key for key, queue in self.links.items() if queue]
+        waiting = [key for key, way in self.links.items() if way.queue]
         if not waiting:
             return False
         source, target, lane = self.dice.choice(waiting)
-        self.hand(source, target, self.links[source, target, lane].popleft())
+        queue, reader = self.links[source, target, lane]
+        self.hand(source, target, reader, queue.popleft())
         return True
 
-    def hand(self, source: int, target: int, data: bytes) -> None:
-        for about, frame in Frames(source).feed(data):
+    def hand(self, source: int, target: int, reader: Frames, data: bytes) -> None:
+        """`reader` is the link's: what it has of a payload in pieces ends with it."""
+        for about, frame in reader.feed(data):
             self.machines[target].receive(source, about, frame)
 
     # --- the coordinator ---
@@ -227,9 +238,13 @@ def deliver(world: WholeWorld) -> None:
 
 def deliver_late(world: WholeWorld) -> None:
     if world.late:
-        source, target, data = world.late.pop(0)
-        if (source, target, Lane.LIVE) in world.links:
-            world.hand(source, target, data)
+        source, target, reader, data = world.late.pop(0)
+        if (source, target, Lane.LIVE) not in world.links:
+            return
+        try:
+            world.hand(source, target, reader, data)
+        except FrameBroken:  # a piece before it was lost: that link is of no use
+            world.late.clear()
 
 
 def publish(world: WholeWorld) -> None:

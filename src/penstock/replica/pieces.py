@@ -1,0 +1,150 @@
+"""Payloads of frames: cut into pieces by who sends them, put together again by who receives.
+
+A payload is what stands behind the fields of a frame: the batches of a row, a record of a channel
+journal. It may be as large as the largest message, and a link carries many partitions, so nothing
+larger than a piece goes as a whole: all pieces but the last go ahead in frames of their own, and
+the frame that the payload belongs to comes with the last. Frames of other partitions may stand
+between them.
+
+| a piece | then |
+|---|---|
+| at 0 | a payload begins; what was unfinished of this partition and kind is dropped |
+| where the payload ends, of the same session and length | it is added |
+| anything else | the link ends: a lane keeps the order of a partition's frames |
+
+What is unfinished is dropped as a whole with its link, and with the hello of another session. A
+receiver holds what has come, never more than was announced, and what all announce is bounded. A
+sender keeps to the same bounds.
+
+Each piece has its checksum, of its bytes alone: it is computed once, however many replicas get it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.kernel import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Piece(NamedTuple):
+    data: Buffer
+    crc: int
+
+
+class Payload(NamedTuple):
+    """Of one frame, or of the same one to several replicas."""
+
+    length: int
+    pieces: tuple[Piece, ...]  # at least one
+
+
+def cut(data: Buffer) -> Payload:
+    piece_bytes = limits.REPLICA_PIECE_BYTES
+    view = memoryview(data)
+    length = view.nbytes
+    if length <= piece_bytes:
+        return Payload(length, (Piece(data, crc32c(data)),))
+    if length > limits.REPLICA_PAYLOAD_BYTES_MAX:
+        raise ValueError(f"{length} bytes, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are sent")
+    parts = (view[at : at + piece_bytes] for at in range(0, length, piece_bytes))
+    return Payload(length, tuple(Piece(part, crc32c(part)) for part in parts))
+
+
+class Key(NamedTuple):
+    """Whose payload it is. Of each there is one at a time."""
+
+    identity: int
+    partition: int
+    kind: int  # of the frame that the payload belongs to
+
+
+class _Unfinished:
+    __slots__ = ("data", "session", "total")
+
+    def __init__(self, session: int, total: int) -> None:
+        self.session = session
+        self.total = total
+        self.data = bytearray()
+
+
+class Assembly:
+    """The unfinished payloads of one link's lane. Raises ValueError for what an honest sender
+    does not send."""
+
+    __slots__ = ("_announced", "_unfinished")
+
+    def __init__(self) -> None:
+        self._unfinished: dict[Key, _Unfinished] = {}
+        self._announced = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._unfinished)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(len(one.data) for one in self._unfinished.values())
+
+    def add(self, key: Key, session: int, total: int, at: int, data: bytes) -> None:
+        """A piece that is not the last."""
+        if at == 0:
+            self._begin(key, session, total)
+        one = self._continued(key, session, total, at)
+        if not data or at + len(data) >= total:
+            raise ValueError(f"a piece of {len(data)} bytes at {at} of {total}: it is not the last")
+        one.data += data
+
+    def _begin(self, key: Key, session: int, total: int) -> None:
+        self._drop(key)
+        if total > limits.REPLICA_PAYLOAD_BYTES_MAX:
+            raise ValueError(
+                f"{total} bytes in pieces, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are taken"
+            )
+        if len(self._unfinished) >= limits.REPLICA_UNFINISHED_MAX:
+            raise ValueError(f"more than {limits.REPLICA_UNFINISHED_MAX} payloads are unfinished")
+        if self._announced + total > limits.REPLICA_UNFINISHED_BYTES_MAX:
+            raise ValueError(
+                f"{self._announced + total} bytes are announced in pieces, at most "
+                f"{limits.REPLICA_UNFINISHED_BYTES_MAX} are taken"
+            )
+        self._unfinished[key] = _Unfinished(session, total)
+        self._announced += total
+
+    def _continued(self, key: Key, session: int, total: int, at: int) -> _Unfinished:
+        one = self._unfinished.get(key)
+        if one is None or (one.session, one.total, len(one.data)) != (session, total, at):
+            raise ValueError(f"a piece at {at} of {total} bytes continues nothing")
+        return one
+
+    def finish(self, key: Key, session: int, before: int, data: bytes) -> bytes | bytearray:
+        """The whole payload of a frame, of which `before` bytes went ahead and `data` came now."""
+        if before == 0:
+            self._drop(key)
+            return data
+        one = self._continued(key, session, before + len(data), before)
+        self._drop(key)
+        one.data += data
+        return one.data
+
+    def drop_other_sessions(self, key: Key, session: int) -> None:
+        """A session has begun: what is unfinished of another one will not be finished."""
+        one = self._unfinished.get(key)
+        if one is not None and one.session != session:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        one = self._unfinished.pop(key, None)
+        if one is not None:
+            self._announced -= one.total
+
+    def validate(self) -> None:
+        announced = sum(one.total for one in self._unfinished.values())
+        if announced != self._announced:
+            raise RuntimeError(f"{announced} bytes are announced, {self._announced} are counted")
+        for key, one in self._unfinished.items():
+            if len(one.data) >= one.total:
+                raise RuntimeError(f"{key}: {len(one.data)} of {one.total} bytes are unfinished")
