@@ -1,0 +1,286 @@
+"""Topics are made, get more partitions, and are deleted: the transactions of it, without I/O.
+
+| | compares | changes |
+|---|---|---|
+| `creation` | no topic, or its tombstone; the members' entries | topic, epoch floor, partitions |
+| `growth` | the topic as it was read; the members' entries | further partitions |
+| `deletion` | the topic as it was read | a tombstone, the epoch floor |
+| `clearance` | the tombstone, and what goes | some of its partitions and channels |
+| `confirmation` | the same | this node has moved aside what it had |
+
+A first record has epoch *floor + 1* and no leader: its members elect one. Each member is named with
+the generation that its node has, and its entry is compared, so that a node that was started again
+meanwhile is not taken for the one that was meant (S6). The floor outlives the topic: epochs of a
+name never begin again (S5).
+
+A transaction changes TRANSACTION_KEYS_MAX keys at most, so a topic with very many partitions is
+made with some of them, and grows. Its `hash_partitions` are those that it was asked to have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import (
+    Compare,
+    Delete,
+    Operation,
+    Put,
+    RevisionIs,
+    Transaction,
+)
+from penstock.cluster.documents import (
+    CHANNEL,
+    EPOCH_FLOOR,
+    RECORD,
+    REMOVED,
+    TOPIC,
+    EpochFloor,
+    Settings,
+    Topic,
+)
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.placement import Held as Placed
+from penstock.cluster.placement import Place, plan
+from penstock.cluster.view import View
+from penstock.errors import Refused
+from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
+from penstock.replica.record import Member, Record
+
+_BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
+
+
+class Wanted(NamedTuple):
+    """What a topic is to be. `identity`: random, and never used before."""
+
+    name: str
+    identity: int
+    partitions: int
+    replicas: int
+    settings: Settings = ()
+    members_min: int = 0  # 0: half of the replicas
+
+
+NewReplica = Callable[[], int]
+
+
+def creation(
+    view: View, wanted: Wanted, places: Iterable[Place], new_replica: NewReplica
+) -> Transaction:
+    """With as many partitions as go into one transaction. Raises Refused."""
+    held = view.topics.get(wanted.name)
+    if held is not None and not held.document.deleted:
+        raise Refused(f"topic {wanted.name} exists")
+    if held is not None and unconfirmed(view, wanted.name):
+        raise Refused(f"topic {wanted.name} is being deleted")
+    _check(wanted)
+    topic = Topic(
+        wanted.identity, wanted.replicas, wanted.partitions, False, wanted.settings, False, ()
+    )
+    floor = _floor(view, wanted.name)
+    topic_key, floor_key = keys.topic(wanted.name), keys.epochs(wanted.name)
+    drawn = _Drawn(view, places, new_replica, wanted.members_min)
+    compares: list[Compare] = [
+        RevisionIs(topic_key, held.revision if held is not None else 0),
+        RevisionIs(floor_key, _revision(view, wanted.name)),
+    ]
+    puts = [Put(topic_key, TOPIC.encode(topic)), Put(floor_key, EPOCH_FLOOR.encode(floor))]
+    names = [PartitionName(wanted.name, number) for number in range(wanted.partitions)]
+    return drawn.transaction(names, topic, floor.epoch + 1, compares, puts)
+
+
+def growth(
+    view: View,
+    name: str,
+    partitions: int,
+    places: Iterable[Place],
+    new_replica: NewReplica,
+    members_min: int = 0,
+) -> Transaction | None:
+    """The next of those that are missing; None: there are as many. Raises Refused."""
+    held = view.topics.get(name)
+    if held is None or held.document.deleted:
+        raise Refused(f"there is no topic {name}")
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise Refused(f"{partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
+    missing = [
+        PartitionName(name, number)
+        for number in range(partitions)
+        if PartitionName(name, number) not in view.partitions
+    ]
+    if not missing:
+        return None
+    drawn = _Drawn(view, places, new_replica, members_min)
+    compares: list[Compare] = [RevisionIs(keys.topic(name), held.revision)]
+    epoch = _floor(view, name).epoch + 1
+    return drawn.transaction(missing, held.document, epoch, compares, [])
+
+
+def _check(wanted: Wanted) -> None:
+    if not 1 <= wanted.partitions <= PARTITIONS_MAX:
+        raise Refused(f"{wanted.partitions} partitions: 1 to {PARTITIONS_MAX} are allowed")
+    if wanted.replicas < 1:
+        raise Refused(f"{wanted.replicas} replicas: a partition has at least one")
+
+
+class _Drawn:
+    """Where new partitions go, beside those that are there."""
+
+    def __init__(
+        self, view: View, places: Iterable[Place], new_replica: NewReplica, members_min: int
+    ) -> None:
+        self._view = view
+        self._places = list(places)
+        self._new_replica = new_replica
+        self._members_min = members_min
+
+    def transaction(
+        self,
+        names: list[PartitionName],
+        topic: Topic,
+        epoch: int,
+        compares: list[Compare],
+        puts: list[Put],
+    ) -> Transaction:
+        names = names[: TRANSACTION_KEYS_MAX - _BESIDES]
+        nodes = self._nodes(names, topic.replicas)
+        for name in names:
+            record = self._record(topic, epoch, nodes[name])
+            puts.append(Put(keys.partition(*name), RECORD.encode(record)))
+            compares.append(RevisionIs(keys.partition(*name), 0))
+        involved = sorted({node for wanted in nodes.values() for node in wanted})
+        compares += [
+            RevisionIs(keys.member(node), self._view.memberships[node].revision)
+            for node in involved
+        ]
+        if len(compares) > TRANSACTION_COMPARES_MAX:
+            raise Refused(f"{len(involved)} nodes for one topic: too many for one transaction")
+        return Transaction(tuple(compares), tuple(puts))
+
+    def _nodes(
+        self, names: Collection[PartitionName], replicas: int
+    ) -> dict[PartitionName, tuple[int, ...]]:
+        """In order of preference. Raises Refused where there is no node."""
+        known = {place.node for place in self._places} & set(self._view.memberships)
+        places = [place for place in self._places if place.node in known]
+        there = [
+            Placed(name, len(held.document.wanted), held.document.wanted)
+            for name, held in self._view.partitions.items()
+            if name not in names and held.document.wanted
+        ]
+        new = [Placed(name, replicas, ()) for name in names]
+        changes = {one.partition: one.after for one in plan(places, [*there, *new]).changes}
+        found = {name: changes.get(name, ()) for name in names}
+        if not all(found.values()):
+            raise Refused("no node takes a new partition")
+        return self._spread(found)
+
+    def _spread(
+        self, found: dict[PartitionName, tuple[int, ...]]
+    ) -> dict[PartitionName, tuple[int, ...]]:
+        """The one that leads least comes first: a new partition has no load to go by."""
+        records = [held.document for held in self._view.partitions.values()]
+        led = Counter(record.wanted[0] for record in records if record.wanted)
+        spread = {}
+        for name, nodes in found.items():
+            first = min(nodes, key=lambda node: (led[node], nodes.index(node)))
+            led[first] += 1
+            spread[name] = (first, *(node for node in nodes if node != first))
+        return spread
+
+    def _record(self, topic: Topic, epoch: int, nodes: tuple[int, ...]) -> Record:
+        members = tuple(
+            Member(node, self._new_replica(), self._view.memberships[node].document.generation)
+            for node in nodes
+        )
+        least = self._members_min or (topic.replicas + 1) // 2
+        return Record(topic.identity, epoch, None, members, min(least, len(members)), nodes)
+
+
+# --- deletion ---
+
+
+def deletion(view: View, name: str) -> Transaction:
+    """Raises Refused."""
+    held = view.topics.get(name)
+    if held is None or held.document.deleted:
+        raise Refused(f"there is no topic {name}")
+    tombstone = held.document._replace(deleted=True, confirmed=())
+    epochs = [one.document.epoch for key, one in view.partitions.items() if key.topic == name]
+    floor = EpochFloor(max([_floor(view, name).epoch, *epochs]))
+    topic_key, floor_key = keys.topic(name), keys.epochs(name)
+    return Transaction(
+        (RevisionIs(topic_key, held.revision), RevisionIs(floor_key, _revision(view, name))),
+        (Put(topic_key, TOPIC.encode(tombstone)), Put(floor_key, EPOCH_FLOOR.encode(floor))),
+    )
+
+
+def clearance(view: View, name: str) -> Transaction | None:
+    """Some of what is left of a topic that was deleted; None: nothing is. A record may have been
+    changed since the tombstone: the floor is raised to its epoch before it goes."""
+    held = view.topics.get(name)
+    if held is None or not held.document.deleted:
+        return None
+    gone = _left(view, name)[: TRANSACTION_KEYS_MAX - _BESIDES]
+    if not gone:
+        return None
+    compares: list[Compare] = [RevisionIs(keys.topic(name), held.revision)]
+    compares += [RevisionIs(operation.key, revision) for operation, revision in gone]
+    operations = [operation for operation, _ in gone]
+    floor = _floor(view, name).epoch
+    epochs = [one.document.epoch for key, one in view.partitions.items() if key.topic == name]
+    if max(epochs, default=0) > floor:
+        compares.append(RevisionIs(keys.epochs(name), _revision(view, name)))
+        raised = EPOCH_FLOOR.encode(EpochFloor(max(epochs)))
+        operations.append(Put(keys.epochs(name), raised))
+    return Transaction(tuple(compares), tuple(operations))
+
+
+def _left(view: View, name: str) -> list[tuple[Operation, int]]:
+    """Partitions go; channels become tombstones, for their numbers are not used again. With the
+    revisions at which they stand there."""
+    found: list[tuple[Operation, int]] = [
+        (Delete(keys.partition(*key)), held.revision)
+        for key, held in sorted(view.partitions.items())
+        if key.topic == name
+    ]
+    for key, channel in sorted(view.channels.items()):
+        if key.topic == name and not channel.document.deleted:
+            tombstone = CHANNEL.encode(channel.document._replace(deleted=True))
+            found.append((Put(keys.channel(*key), tombstone), channel.revision))
+    return found
+
+
+def confirmation(view: View, name: str, node: int) -> Transaction | None:
+    """None: it has confirmed, or nothing was deleted."""
+    held = view.topics.get(name)
+    if held is None or not held.document.deleted or node in held.document.confirmed:
+        return None
+    confirmed = held.document._replace(confirmed=tuple(sorted({*held.document.confirmed, node})))
+    key = keys.topic(name)
+    return Transaction((RevisionIs(key, held.revision),), (Put(key, TOPIC.encode(confirmed)),))
+
+
+def unconfirmed(view: View, name: str) -> list[int]:
+    """Nodes that may have something of a deleted topic yet."""
+    held = view.topics.get(name)
+    if held is None or not held.document.deleted:
+        return []
+    confirmed = set(held.document.confirmed)
+    members = view.memberships.items()
+    left = [node for node, one in members if one.document.state != REMOVED]
+    records = [key for key in view.partitions if key.topic == name]
+    return [node for node in sorted(left) if node not in confirmed or records]
+
+
+def _floor(view: View, name: str) -> EpochFloor:
+    held = view.epochs.get(name)
+    return held.document if held is not None else EpochFloor(0)
+
+
+def _revision(view: View, name: str) -> int:
+    held = view.epochs.get(name)
+    return held.revision if held is not None else 0

@@ -1,0 +1,292 @@
+"""Topics that are made, grow, and are deleted, over the coordinator in memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, Settled, Transaction
+from penstock.cluster.creation import (
+    Wanted,
+    clearance,
+    confirmation,
+    creation,
+    deletion,
+    growth,
+    unconfirmed,
+)
+from penstock.cluster.documents import (
+    ACTIVE,
+    CHANNEL,
+    CLUSTER,
+    MEMBERSHIP,
+    RECORD,
+    REMOVED,
+    Channel,
+    Cluster,
+    Membership,
+)
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.memory import MemoryCoordinator
+from penstock.cluster.placement import Place
+from penstock.cluster.store import Store
+from penstock.cluster.view import View
+from penstock.cluster.watching import Watching
+from penstock.errors import Refused
+from penstock.limits import SECOND
+from penstock.replica.leading import Outcome
+from penstock.replica.record import Seat, elected
+
+PLACES = tuple(Place(node, f"zone {node}") for node in range(3))
+ORDERS = Wanted("orders", 0xA1, 2, 3)
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.store = Store()
+        self.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
+        for node in range(3):
+            self.member(node, generation=node + 5)
+        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.view = View()
+        self.watching = Watching(self.coordinator, self.view)
+        self.new_replica: Callable[[], int] = itertools.count(1000).__next__
+        self.look()
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.transact(Transaction((), (Put(key, value),)))
+
+    def member(self, node: int, generation: int, state: str = ACTIVE) -> None:
+        document = Membership(node + 1, generation, "", 0, 9, 0, state)
+        self.put(keys.member(node), MEMBERSHIP.encode(document))
+
+    def look(self) -> View:
+        for _ in range(6):
+            self.now_ns += SECOND
+            self.watching.tick(self.now_ns)
+            self.coordinator.run()
+            self.view.apply(1 << 30)
+        return self.view
+
+    def do(self, transaction: Transaction | None) -> Settled:
+        assert transaction is not None
+        settled = self.store.transact(transaction)
+        self.look()
+        return settled
+
+    def make(self, wanted: Wanted = ORDERS) -> Settled:
+        return self.do(creation(self.view, wanted, PLACES, self.new_replica))
+
+    def elect(self, name: PartitionName, epochs: int = 1) -> None:
+        record = self.view.partitions[name].document
+        for _ in range(epochs):
+            first = record.members[0]
+            record = elected(record, Seat(first.node, 9, first.replica), ())
+        self.put(keys.partition(*name), RECORD.encode(record))
+        self.look()
+
+    def delete(self, name: str) -> None:
+        self.do(deletion(self.view, name))
+        while (transaction := clearance(self.view, name)) is not None:
+            assert self.do(transaction).outcome is Outcome.DONE
+        for node in range(3):
+            self.do(confirmation(self.view, name, node))
+
+
+def test_a_topic_has_its_replicas_on_different_nodes() -> None:
+    desk = Desk()
+    assert desk.make().outcome is Outcome.DONE
+    topic = desk.view.topics["orders"].document
+    assert (topic.identity, topic.replicas, topic.hash_partitions) == (0xA1, 3, 2)
+    replicas: set[int] = set()
+    for number in range(2):
+        held = desk.view.partitions[PartitionName("orders", number)]
+        record = held.document
+        assert held.revision == held.created
+        assert (record.identity, record.epoch, record.leader) == (0xA1, 1, None)
+        assert {member.node for member in record.members} == set(record.wanted) == {0, 1, 2}
+        assert record.members_min == 2
+        assert [m.generation for m in sorted(record.members)] == [5, 6, 7]
+        replicas |= {member.replica for member in record.members}
+    assert len(replicas) == 6
+    first = [desk.view.partitions[PartitionName("orders", n)].document.wanted[0] for n in (0, 1)]
+    assert len(set(first)) == 2  # leaders are spread
+
+
+def test_fewer_nodes_than_replicas_are_better_than_none() -> None:
+    desk = Desk()
+    desk.do(creation(desk.view, ORDERS, PLACES[:1], desk.new_replica))
+    record = desk.view.partitions[PartitionName("orders", 0)].document
+    assert [member.node for member in record.members] == [0]
+    assert record.members_min == 1
+
+
+def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other() -> None:
+    desk = Desk()
+    transaction = creation(desk.view, ORDERS, PLACES, desk.new_replica)
+    desk.member(1, generation=99)
+    assert desk.do(transaction).outcome is Outcome.REFUSED
+    assert "orders" not in desk.view.topics
+
+
+def test_two_that_make_a_topic_at_once() -> None:
+    desk = Desk()
+    both = [creation(desk.view, ORDERS._replace(identity=n), PLACES, desk.new_replica)
+            for n in (1, 2)]  # fmt: skip
+    assert [desk.do(one).outcome for one in both] == [Outcome.DONE, Outcome.REFUSED]
+    assert desk.view.topics["orders"].document.identity == 1
+
+
+def test_very_many_partitions_come_by_growth() -> None:
+    desk = Desk()
+    desk.make(ORDERS._replace(partitions=255))
+    assert len(desk.view.partitions) == 58
+    steps = 0
+    while (more := growth(desk.view, "orders", 255, PLACES, desk.new_replica)) is not None:
+        assert desk.do(more).outcome is Outcome.DONE
+        steps += 1
+    assert (len(desk.view.partitions), steps) == (255, 4)
+    assert desk.view.topics["orders"].document.hash_partitions == 255
+    led = [held.document.wanted[0] for held in desk.view.partitions.values()]
+    assert max(map(led.count, range(3))) - min(map(led.count, range(3))) <= 4
+
+
+def test_epochs_go_on_after_a_deletion() -> None:
+    desk = Desk()
+    desk.make()
+    desk.elect(PartitionName("orders", 1), epochs=7)
+    desk.delete("orders")
+    assert desk.view.partitions == {}
+    assert desk.view.epochs["orders"].document.epoch == 8
+    assert desk.make(ORDERS._replace(identity=0xA2)).outcome is Outcome.DONE
+    record = desk.view.partitions[PartitionName("orders", 0)].document
+    assert (record.identity, record.epoch) == (0xA2, 9)
+    assert desk.view.frozen_partitions == {}
+
+
+def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
+    desk = Desk()
+    desk.make()
+    desk.do(deletion(desk.view, "orders"))
+    desk.elect(PartitionName("orders", 0), epochs=3)
+    while (transaction := clearance(desk.view, "orders")) is not None:
+        desk.do(transaction)
+    assert desk.view.epochs["orders"].document.epoch == 4
+
+
+def test_a_record_that_changes_while_it_is_cleared_is_kept_for_the_next_time() -> None:
+    desk = Desk()
+    desk.make()
+    desk.do(deletion(desk.view, "orders"))
+    transaction = clearance(desk.view, "orders")
+    desk.elect(PartitionName("orders", 0))
+    assert desk.do(transaction).outcome is Outcome.REFUSED
+    assert len(desk.view.partitions) == 2
+
+
+def test_a_name_is_free_when_all_nodes_have_confirmed() -> None:
+    desk = Desk()
+    desk.make()
+    desk.do(deletion(desk.view, "orders"))
+    assert unconfirmed(desk.view, "orders") == [0, 1, 2]
+    for node in (0, 1, 2):
+        desk.do(confirmation(desk.view, "orders", node))
+    assert unconfirmed(desk.view, "orders") == [0, 1, 2]  # its partitions are there
+    with pytest.raises(Refused, match="topic orders is being deleted"):
+        desk.make()
+    while (transaction := clearance(desk.view, "orders")) is not None:
+        desk.do(transaction)
+    assert unconfirmed(desk.view, "orders") == []
+    assert confirmation(desk.view, "orders", 1) is None
+
+
+def test_a_node_that_was_removed_is_not_waited_for() -> None:
+    desk = Desk()
+    desk.make()
+    desk.delete("orders")
+    desk.member(2, 7, REMOVED)
+    desk.look()
+    assert unconfirmed(desk.view, "orders") == []
+
+
+def test_channels_of_a_deleted_topic_become_tombstones() -> None:
+    desk = Desk()
+    desk.make()
+    key = keys.channel("orders", "audit")
+    desk.put(key, CHANNEL.encode(Channel(0xA1, 4, False, (), False)))
+    desk.look()
+    desk.delete("orders")
+    (held,) = desk.view.channels.values()
+    assert (held.document.number, held.document.deleted) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda desk: desk.make(ORDERS._replace(partitions=0)), "0 partitions: 1 to 255"),
+        (lambda desk: desk.make(ORDERS._replace(partitions=256)), "256 partitions: 1 to 255"),
+        (lambda desk: desk.make(ORDERS._replace(replicas=0)), "0 replicas"),
+        (lambda desk: creation(desk.view, ORDERS, (), desk.new_replica), "no node takes"),
+        (lambda desk: deletion(desk.view, "none"), "there is no topic none"),
+        (lambda desk: growth(desk.view, "none", 2, PLACES, desk.new_replica), "no topic none"),
+    ],
+)
+def test_what_is_refused(call: Callable[[Desk], object], reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        call(Desk())
+
+
+def test_what_exists_is_not_made_again_nor_grown_too_far() -> None:
+    desk = Desk()
+    desk.make()
+    with pytest.raises(Refused, match="topic orders exists"):
+        desk.make()
+    with pytest.raises(Refused, match="256 partitions"):
+        growth(desk.view, "orders", 256, PLACES, desk.new_replica)
+    assert growth(desk.view, "orders", 2, PLACES, desk.new_replica) is None
+    assert clearance(desk.view, "orders") is None
+    assert confirmation(desk.view, "orders", 0) is None
+    assert unconfirmed(desk.view, "orders") == []
+
+
+def test_random_lives_of_a_topic_never_go_back() -> None:
+    """Makers, growth and deletions with views of different age: the view refuses nothing."""
+    dice = random.Random(7)
+    desk = Desk()
+    identities = itertools.count(1)
+    pending: list[Transaction] = []
+    for _ in range(300):
+        wanted = ORDERS._replace(identity=next(identities), partitions=dice.randint(1, 3))
+        try:
+            made = drawn(dice, desk, wanted)
+        except Refused:
+            continue
+        if made is not None:
+            pending.append(made)
+        if pending and dice.random() < 0.7:
+            desk.do(pending.pop(dice.randrange(len(pending))))
+        names = sorted(desk.view.partitions)
+        if names and dice.random() < 0.3:
+            desk.elect(dice.choice(names))
+        assert desk.view.frozen_partitions == {}
+        assert not desk.view.frozen
+
+
+def drawn(dice: random.Random, desk: Desk, wanted: Wanted) -> Transaction | None:
+    view, name = desk.view, wanted.name
+    match dice.randrange(5):
+        case 0:
+            return creation(view, wanted, PLACES, desk.new_replica)
+        case 1:
+            return deletion(view, name)
+        case 2:
+            return clearance(view, name)
+        case 3:
+            return confirmation(view, name, dice.randrange(3))
+        case _:
+            return growth(view, name, wanted.partitions + 1, PLACES, desk.new_replica)
