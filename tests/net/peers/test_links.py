@@ -70,14 +70,14 @@ class Node:
     # --- what tests do ---
 
     def send(self, node: int, *sessions: int, lane: Lane = Lane.LIVE) -> None:
-        frames = [encode(TARGET, Refuse(session, 1)) for session in sessions]
+        frames = [one for session in sessions for one in encode(TARGET, Refuse(session, 1))]
         self.links.send(node, lane, frames)
 
     def tick(self) -> None:
         self.links.tick(time.monotonic_ns())
         if not self.silent:
             for node in self.links.links:  # a heartbeat
-                self.links.send(node, Lane.LIVE, [encode(TARGET, Refuse(0, 0))])
+                self.links.send(node, Lane.LIVE, encode(TARGET, Refuse(0, 0)))
 
     def told(self) -> list[tuple[Any, ...]]:
         """What was heard, but for heartbeats."""
@@ -157,13 +157,13 @@ def test_large_frames_on_the_bulk_lane() -> None:
             row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
             data = encode(TARGET, row)
             assert one.links.has_room(2)
-            one.links.send(2, Lane.BULK, [data])
-            one.links.send(2, Lane.BULK, [data])
+            one.links.send(2, Lane.BULK, data)
+            one.links.send(2, Lane.BULK, data)
             assert not one.links.has_room(2)
             await world.until(lambda: len(two.told()) == 2)
             assert two.told() == [(1, row), (1, row)]
             assert one.links.has_room(2)
-            assert len(data) > PEER_BULK_BYTES_MAX
+            assert len(row.batches) > PEER_BULK_BYTES_MAX
 
     tell(story())
 
@@ -215,9 +215,9 @@ def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
             await world.until(world.are_linked)
             for connection in two.links.links[1].lanes.values():
                 connection._transport.pause_reading()  # type: ignore[attr-defined]
-            piece = encode(TARGET, Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0))
-            for _ in range(PEER_LIVE_BYTES_MAX // len(piece) + 4):
-                one.links.send(2, Lane.LIVE, [piece])
+            row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
+            for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
+                one.links.send(2, Lane.LIVE, encode(TARGET, row))
             await world.until(lambda: ("unlinked", 2) in one.story)
             assert "bytes wait for it" in caplog.text
 
@@ -260,7 +260,7 @@ def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) 
         one, two = Node(1, 11), Node(2, 22)
         async with world_of(one, two) as world:
             await world.until(world.are_linked)
-            one.links.send(2, Lane.LIVE, [b"\0\0\0\x40" + b"x" * 64])
+            one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
             await world.until(lambda: ("unlinked", 1) in two.story)
             assert "does not have its checksum" in caplog.text
             await world.until(world.are_linked)  # and they try again

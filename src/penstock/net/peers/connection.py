@@ -91,9 +91,9 @@ class PeerConnection(asyncio.Protocol):
     def waiting_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def write(self, frames: Sequence[Buffer]) -> None:
+    def write(self, parts: Sequence[Buffer]) -> None:
         if self._transport is not None and not self._closed:
-            self._transport.writelines(cast("Sequence[bytes]", frames))
+            self._transport.writelines(cast("Sequence[bytes]", parts))
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

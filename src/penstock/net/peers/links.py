@@ -149,12 +149,12 @@ class PeerLinks:
 
     # --- the broker's port ---
 
-    def send(self, node: int, lane: Lane, frames: Sequence[Buffer]) -> None:
+    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Buffer]]) -> None:
         link = self.links.get(node)
         if link is None or not link.is_whole:
             return
         connection = link.lanes[lane]
-        connection.write(frames)
+        connection.write([part for frame in frames for part in frame])
         if lane is Lane.LIVE and connection.waiting_bytes > PEER_LIVE_BYTES_MAX:
             asyncio.get_running_loop().call_soon(self._too_slow, link, connection)
 
