@@ -28,6 +28,7 @@ from penstock.log.ledgerfile import Node, ReplicaEntry
 from penstock.replica.journalline import (
     AcknowledgePlace,
     AskSnapshot,
+    AskSync,
     HelloJournal,
     SendHeld,
     SendRecord,
@@ -89,6 +90,9 @@ class Lab:
         data = record(place, cursor, start)
         return self.send(SendRecord(3, SESSION, EPOCH, place, data, held))
 
+    def ask(self, place: Position) -> list[Any]:
+        return self.send(AskSync(3, SESSION, EPOCH, place))
+
     @property
     def cursor(self) -> int:
         return self.channels.journal.folding.channels()[1].next
@@ -115,15 +119,28 @@ def test_a_leader_hears_where_the_journal_stands_and_what_is_synced() -> None:
         acknowledged(NOTHING, NOTHING),
     ]
     assert lab.record(at(0), 5) == [acknowledged(at(0), NOTHING), acknowledged(at(0), at(0))]
-    assert lab.record(at(1), 6) == [acknowledged(at(1), at(0)), acknowledged(at(1), at(1))]
+    assert lab.record(at(1), 6) == [acknowledged(at(1), at(0))]
+    assert lab.ask(at(1)) == [acknowledged(at(1), at(1))]
     assert lab.cursor == 6
+
+
+def test_what_is_not_asked_for_waits_for_housekeeping(lab: Lab) -> None:
+    lab.channels.settle(sync=False)
+    assert lab.turn() == []
+    lab.channels.settle(sync=True)
+    assert lab.turn() == [acknowledged(at(1), at(1))]
+    before = lab.threads.submitted
+    lab.channels.settle(sync=True)
+    assert (lab.turn(), lab.threads.submitted) == ([], before)
 
 
 def test_records_that_come_during_a_sync_are_synced_by_the_next(lab: Lab) -> None:
     lab.threads.held = True
+    before = lab.threads.submitted
     for sequence in (2, 3, 4):
         lab.record(at(sequence), 5 + sequence)
-    assert lab.threads.submitted == 3
+        lab.ask(at(sequence))
+    assert lab.threads.submitted == before + 1
     lab.threads.held = False
     lab.threads.run()
     assert lab.turn()[-1] == acknowledged(at(4), at(4))
@@ -138,6 +155,7 @@ def test_what_is_not_of_this_session_is_dropped(
 ) -> None:
     assert lab.send(SendRecord(3, session, epoch, at(2), record(at(2), 7), NOTHING), node) == []
     assert lab.send(SendHeld(3, session, epoch, at(1)), node) == []
+    assert lab.send(AskSync(3, session, epoch, at(1)), node) == []
     assert lab.cursor == 6
 
 
@@ -157,7 +175,7 @@ def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: Lab) -> N
     lab.disk.inject(Fault("write"))
     assert lab.record(at(2), 7) == []
     assert "what its leader says of channels cannot be stored" in lab.health.text
-    lab.channels.settle()
+    lab.channels.settle(sync=True)
     assert lab.turn() == [AskSnapshot(SESSION, EPOCH)]
     lab.record(at(0, number=1), 7)
     assert (lab.cursor, lab.health.text) == (7, "OK")
@@ -176,6 +194,7 @@ def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: Lab) -> None:
 def test_a_failed_sync_ends_the_replica(lab: Lab) -> None:
     lab.disk.inject(Fault("sync"))
     lab.record(at(2), 7)
+    lab.ask(at(2))
     assert lab.stops == ["a sync of the channel journal failed"]
     assert lab.record(at(3), 8) == []
 
@@ -184,6 +203,8 @@ def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: Lab) -> None:
     lab.record(at(2), 7, start=4)
     assert lab.drops == []
     lab.send(SendHeld(3, SESSION, EPOCH, at(2)))
+    assert lab.drops == []  # it is not on this disk yet
+    lab.ask(at(2))
     assert lab.drops == [4]
 
 

@@ -177,9 +177,24 @@ def test_a_follower_whose_disk_refused_a_record_comes_back(cluster: Cluster) -> 
     held = cluster.add(1, 3)
     cluster.run()
     assert held == []
-    cluster.channels[0].settle()
+    cluster.channels[0].settle(sync=False)
     cluster.run()
     assert held == [1]
+
+
+def test_what_is_waited_for_needs_no_housekeeping(cluster: Cluster) -> None:
+    """A turn that syncs nothing by itself, neither here nor there."""
+    before = cluster.threads.submitted
+    cluster.cursors.append([])
+    cluster.run(syncs=False)
+    assert cluster.threads.submitted == before
+    cluster.cursors.add(1, cluster.engine.window(cluster.tail, 3), 3)
+    held: list[int] = []
+    cluster.led.when_held(lambda: held.append(1))
+    for _ in range(5):
+        cluster.run(syncs=False)
+        cluster.syncs.settle()
+    assert (held, cluster.threads.submitted - before) == ([1], 3)
 
 
 def test_a_sync_of_the_leaders_journal_that_fails_ends_the_office(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from penstock.replica.journalframes import JOURNAL_KINDS
 from penstock.replica.journalline import (
     AcknowledgePlace,
     AskSnapshot,
+    AskSync,
     HelloJournal,
     SendHeld,
     SendRecord,
@@ -71,6 +72,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(AcknowledgePlace, u64, u32, u64, places, places),
     st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
     st.builds(SendHeld, st.just(NODE), u64, u32, places),
+    st.builds(AskSync, st.just(NODE), u64, u32, places),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))
 

@@ -11,6 +11,7 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
+    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
@@ -18,6 +19,7 @@ from penstock.replica.journalline import (
     SendHeld,
     SendRecord,
     SyncJournal,
+    SyncOwn,
     TakeRecord,
     TakeSnapshot,
     TellPlace,
@@ -96,9 +98,65 @@ def test_what_is_written_is_acknowledged_and_then_what_is_synced() -> None:
     taken(line)
     line.wrote(at(6, 0, 4), 0)
     written = AcknowledgePlace(1, 6, REPLICA, at(6, 0, 4), at(6, 0, 3))
-    assert taken(line) == [written, SyncJournal()]
+    assert taken(line) == [written]  # most records are not waited for
+    line.ask_sync(1, 6, at(6, 0, 4))
+    assert taken(line) == [SyncJournal()]
     line.synced(at(6, 0, 4))
     assert taken(line) == [written._replace(synced=at(6, 0, 4))]
+    line.ask_sync(1, 6, at(6, 0, 4))
+    line.sync_all()
+    assert taken(line) == []  # it is there
+
+
+def write(line: JournalFollower, place: Position) -> list[object]:
+    line.record(1, 6, place, "r", NOTHING)
+    taken(line)
+    line.wrote(place, 0)
+    return [one for one in taken(line) if not isinstance(one, AcknowledgePlace)]
+
+
+def test_what_was_asked_for_is_synced_when_it_comes() -> None:
+    line = follower()
+    line.ask_sync(1, 6, at(6, 0, 5))
+    assert taken(line) == []
+    assert write(line, at(6, 0, 4)) == [SyncJournal()]  # it is on the way there
+    assert write(line, at(6, 0, 5)) == [SyncJournal()]
+    line.synced(at(6, 0, 4))  # the sync that began before it was written
+    assert SyncJournal() in taken(line)
+    line.synced(at(6, 0, 5))
+    assert SyncJournal() not in taken(line)
+    assert write(line, at(6, 0, 6)) == []
+
+
+def test_a_snapshot_is_synced_unasked() -> None:
+    assert write(follower(), at(6, 1, 0)) == [SyncJournal()]
+
+
+def test_housekeeping_syncs_what_was_not_asked_for() -> None:
+    line = follower()
+    line.sync_all()
+    assert taken(line) == []
+    write(line, at(6, 0, 4))
+    line.sync_all()
+    assert taken(line) == [SyncJournal()]
+
+
+@pytest.mark.parametrize(("session", "epoch"), [(0, 6), (1, 5), (1, 7)])
+def test_who_is_not_the_leader_has_nothing_synced(session: int, epoch: int) -> None:
+    line = follower()
+    write(line, at(6, 0, 4))
+    line.ask_sync(session, epoch, at(6, 0, 4))
+    assert taken(line) == []
+
+
+def test_a_stopped_replica_syncs_no_more() -> None:
+    line = follower()
+    write(line, at(6, 0, 4))
+    line.sync_failed()
+    taken(line)
+    line.ask_sync(1, 6, at(6, 0, 4))
+    line.sync_all()
+    assert taken(line) == []
 
 
 def test_a_snapshot_is_asked_for_once_and_nothing_else_is_taken_until_it_comes() -> None:
@@ -282,6 +340,41 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert (taken(line), line.held) == ([Answer("seek")], at(6, 0, 1))
     line.when_held(at(6, 0, 1), "late")
     assert taken(line) == [Answer("late")]
+
+
+def test_a_place_that_is_waited_for_is_asked_for_once() -> None:
+    line = leader()
+    line.linked(2, 22)  # it has not told where it stands
+    taken(line)
+    line.wrote(at(6, 0, 1), "seek", 0)
+    line.wrote(at(6, 0, 2), "empty", 0)
+    taken(line)
+    line.when_held(at(6, 0, 2), "seek")
+    assert taken(line) == [SyncOwn(), AskSync(1, 11, 6, at(6, 0, 2))]
+    line.when_held(at(6, 0, 2), "empty")
+    line.when_held(at(6, 0, 1), "seek")
+    assert taken(line) == []
+    line.synced(at(6, 0, 1))  # the sync that began before
+    assert taken(line) == [SyncOwn()]
+    line.synced(at(6, 0, 2))
+    assert taken(line) == []
+
+
+def test_what_is_finished_is_not_asked_for() -> None:
+    line = leader()
+    line.wrote(at(6, 0, 1), "finished", 0)
+    assert {type(effect) for effect in taken(line)} == {SendRecord}
+
+
+def test_what_waits_for_a_snapshot_has_it_synced() -> None:
+    line = leader(begun=False)
+    line.when_held(at(5, 2, 9), "seek")
+    assert taken(line) == [SyncOwn()]  # no replica is fed
+    line.wrote(at(6, 0, 0), "snapshot", 0)
+    assert taken(line) == [SyncOwn()]
+    line.synced(at(6, 0, 0))
+    line.needs(set())
+    assert Answer("seek") in taken(line)
 
 
 def test_a_snapshot_has_what_was_said_before_it() -> None:

@@ -260,8 +260,12 @@ class Cursors:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
         self._append_rest()
         if sync:
-            self._context.syncs.when_free(self._sync)
+            self.sync()
         return not self._lost and not self.busy and not self._journal.unsynced
+
+    def sync(self) -> None:
+        """As soon as there are threads for it; one that is under way comes first."""
+        self._context.syncs.when_free(self._sync)
 
     def _sync(self) -> None:
         try:

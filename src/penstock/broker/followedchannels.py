@@ -3,6 +3,8 @@
 The leader says hello for the journal when this replica's log is level, so the epoch that it names
 is one that the log's machine has promised, durably: a frame of any other is dropped.
 
+Records are written as they come, and synced when the leader asks for it or housekeeping does.
+
 A record that the disk does not take is asked for again at housekeeping, as a snapshot, and so is
 what comes in bytes that are no sound record of the place that the frame names. A sync that failed
 ends the replica.
@@ -23,6 +25,7 @@ from penstock.replica.journalframes import JournalFrame
 from penstock.replica.journalline import (
     AcknowledgePlace,
     AskSnapshot,
+    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
@@ -96,13 +99,17 @@ class FollowedChannels:
                 self.line.record(session, epoch, place, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
                 self.line.held(session, epoch, held)
+            case AskSync(_, session, epoch, place) if node == self.leader:
+                self.line.ask_sync(session, epoch, place)
             case _:
                 return  # for a leader, or of another one
         self._work()
 
-    def settle(self) -> None:
-        """Housekeeping: what the disk refused is asked for again."""
+    def settle(self, sync: bool) -> None:
+        """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
         self.line.try_again()
+        if sync:
+            self.line.sync_all()
         self._work()
 
     # --- what is done ---
@@ -146,7 +153,7 @@ class FollowedChannels:
             self.line.wrote(self.journal.position, self.journal.start_offset)
 
     def _sync(self) -> None:
-        """One at a time; what was written meanwhile is synced by the next."""
+        """One at a time: what was written meanwhile, and is waited for, the machine wants again."""
         if self._job is not None:
             return
         try:
@@ -170,8 +177,6 @@ class FollowedChannels:
         else:
             self.line.synced(files.synced)
             self._note_sound()
-            if files.unsynced:
-                self._sync()
         self._work()
 
     def _note_sound(self) -> None:

@@ -19,11 +19,13 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
+    AskSync,
     DropBelow,
     HelloJournal,
     JournalLeader,
     SendHeld,
     SendRecord,
+    SyncOwn,
     TellPlace,
 )
 from penstock.replica.pieces import Payload, cut
@@ -120,12 +122,14 @@ class LedChannels:
 
     def _do(self, effect: Any) -> None:
         match effect:
-            case HelloJournal() | SendHeld():
+            case HelloJournal() | SendHeld() | AskSync():
                 self._send(effect.node, encode(self._target, effect))
             case SendRecord(node, _, _, _, record, _):
                 if record is not self._record:
                     self._record, self._payload = record, cut(record)
                 self._send(node, encode(self._target, effect, self._payload))
+            case SyncOwn():
+                self._cursors.sync()
             case Answer(then):
                 then()
             case DropBelow(start):

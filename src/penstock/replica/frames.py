@@ -26,8 +26,8 @@ Numbers are big endian. Fields, in this order:
 | 6 | Row | epoch u32; chain; start u64, committed u64; before u32, crc u32 | payload: batches |
 | 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
 | 8 | Refuse | epoch u32 | |
-| 9 to 14 | of the channel journal: [journalframes.py](journalframes.py) | | |
 | 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
+| 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they

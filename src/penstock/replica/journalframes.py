@@ -8,6 +8,7 @@
 | 12 | AcknowledgePlace | epoch u32, replica u64, written place, synced place | |
 | 13 | SendRecord | epoch u32, place, held place; before u32, crc u32 | payload: the record |
 | 14 | SendHeld | epoch u32, held place | |
+| 16 | AskSync | epoch u32, place | |
 
 A place is generation u64 and sequence u64. A record is as in the leader's file; how it travels, and
 what the last two fields of 13 are, the table of `frames` says. Whether it is sound, and of this
@@ -23,16 +24,19 @@ from penstock.log.fold import Position
 from penstock.replica.journalline import (
     AcknowledgePlace,
     AskSnapshot,
+    AskSync,
     HelloJournal,
     SendHeld,
     SendRecord,
     TellPlace,
 )
 
-JournalFrame = HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendRecord | SendHeld
+JournalFrame = (
+    HelloJournal | TellPlace | AskSnapshot | AcknowledgePlace | SendRecord | SendHeld | AskSync
+)
 
 # Each begins with the epoch; so many numbers of 8 bytes follow.
-_NUMBERS = {9: 0, 10: 3, 11: 0, 12: 5, 13: 4, 14: 2}
+_NUMBERS = {9: 0, 10: 3, 11: 0, 12: 5, 13: 4, 14: 2, 16: 2}
 _LAYOUTS = {kind: struct.Struct(f">I{count}Q") for kind, count in _NUMBERS.items()}
 RECORD_KIND = 13
 RECORD_FIELDS_BYTES = _LAYOUTS[RECORD_KIND].size  # those of its payload are not among them
@@ -54,6 +58,8 @@ def journal_body(frame: JournalFrame) -> tuple[int, bytes]:
             return _packed(RECORD_KIND, epoch, *place, *held)
         case SendHeld(_, _, epoch, held):
             return _packed(14, epoch, *held)
+        case AskSync(_, _, epoch, place):
+            return _packed(16, epoch, *place)
 
 
 def _packed(kind: int, *fields: int) -> tuple[int, bytes]:
@@ -87,8 +93,9 @@ def _frame(
         case 13, epoch, *two:
             place, held = _two_places(two)
             return SendRecord(node, session, epoch, place, record, held)
-    epoch, generation, sequence = fields
-    return SendHeld(node, session, epoch, Position(generation, sequence))
+    epoch, *numbers = fields
+    make = SendHeld if kind == 14 else AskSync
+    return make(node, session, epoch, Position(*numbers))
 
 
 def _two_places(numbers: Sequence[int]) -> tuple[Position, Position]:

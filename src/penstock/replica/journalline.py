@@ -15,6 +15,9 @@ all that its generation said before, beginning with a snapshot that says all.
 
 A follower whose disk refused a record drops all but snapshots, and asks for one at housekeeping.
 
+It syncs what it found when a session begins, each snapshot, and a place that its leader asks for;
+else at a pace of its own. Most records say what was finished, and no answer waits for those.
+
 So nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written
 into another file and synced before the one before it may be overwritten (`log.journalfile`).
 
@@ -24,8 +27,9 @@ stands is sent what follows, and any other a new generation; one serves all who 
 
 **Held** is the last place that every needed member has *synced*, and the leader itself. What must
 survive a failover is answered when its place is held: a seek, an empty, a finish by id, a redrive,
-the start of a channel or of the log, a prepared commit, a stage. A finished message is not: its
-record is on its way, and a failover may bring the message again.
+the start of a channel or of the log, a prepared commit, a stage. The leader asks all whom it feeds,
+and its own disk, to sync that place. A finished message is not answered so: its record is on its
+way, and a failover may bring the message again.
 
 **The start of the log** stands in the journal. A replica removes what is below it once the place
 that says so is held, and not before: until then another leader may be elected that does not know of
@@ -52,6 +56,7 @@ class JournalGuards(NamedTuple):
     begun_by_snapshot: bool = True  # else a new leader goes on where the old one stopped
     answered_when_held: bool = True  # else when the leader has written it
     held_when_synced: bool = True  # else when members have written it
+    syncs_asked_for: bool = True  # else what waits is synced when followers happen to
     dropped_when_held: bool = True  # what is below the log's start; else when it is written
     starts_end_with_generation: bool = True  # those that were not held
 
@@ -82,6 +87,19 @@ class TellPlace(NamedTuple):
 class AskSnapshot(NamedTuple):
     session: int
     epoch: int
+
+
+class AskSync(NamedTuple):
+    """To a follower: an answer waits until this place is on the disk."""
+
+    node: int
+    session: int
+    epoch: int
+    place: Position
+
+
+class SyncOwn(NamedTuple):
+    """An answer waits for the leader's own journal as well."""
 
 
 class AcknowledgePlace(NamedTuple):
@@ -161,6 +179,10 @@ class _Starts:
     def waiting(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def newest_place(self) -> Position:
+        return self._waiting[-1][0] if self._waiting else NOTHING
+
     def droppable(self, held: Position) -> int:
         """The start that is now below `held`; 0: none that was not named before."""
         found = 0
@@ -184,6 +206,7 @@ class JournalFollower:
         "_replica",
         "_starts",
         "_stopped",
+        "_wanted",
         "epoch",
         "out",
         "place",
@@ -206,6 +229,7 @@ class JournalFollower:
         self._asked = False  # a snapshot is on its way, as far as is known
         self._failed = False  # the disk did not take what came
         self._stopped = False
+        self._wanted = NOTHING  # to be synced, as soon as the disk is free
 
     def hello(self, session: int, epoch: int) -> None:
         """A leader has taken up this replica: its log is level. The epoch is durable already."""
@@ -214,9 +238,10 @@ class JournalFollower:
         self.session, self.epoch = session, epoch
         self._held = NOTHING  # what an earlier leader called held is held; this one says it again
         self._asked = False
+        self._wanted = self.place
         self.out.append(TellPlace(session, epoch, self._replica, self.place))
         if self.synced_place < self.place:
-            self.out.append(SyncJournal())
+            self._sync_wanted()
         else:
             self._acknowledge()
 
@@ -259,7 +284,27 @@ class JournalFollower:
         self._starts.wrote(place, start)
         self._drop()
         self._acknowledge()
-        self.out.append(SyncJournal())
+        if place.sequence == 0:
+            self._wanted = max(self._wanted, place)
+        self._sync_wanted()
+
+    def _sync_wanted(self) -> None:
+        """What was asked for and has not come yet is synced when it was written."""
+        if self.synced_place < min(self._wanted, self.place):
+            self.out.append(SyncJournal())
+
+    def ask_sync(self, session: int, epoch: int, place: Position) -> None:
+        """An answer of the leader waits until this place is on the disk."""
+        if self._stopped or self._is_old(session, epoch):
+            return
+        self._wanted = max(self._wanted, place)
+        self._sync_wanted()
+
+    def sync_all(self) -> None:
+        """Housekeeping, every two seconds: a power loss then repeats no more than that."""
+        if not self._stopped:
+            self._wanted = max(self._wanted, self.place)
+            self._sync_wanted()
 
     def write_failed(self) -> None:
         """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
@@ -274,9 +319,11 @@ class JournalFollower:
             self._ask()
 
     def synced(self, place: Position) -> None:
+        """What was written meanwhile, and is waited for, is synced next."""
         self.synced_place = place
         self._acknowledge()
         self._drop()
+        self._sync_wanted()
 
     def sync_failed(self) -> None:
         """What the files hold is unknown, and the system may not say so again: after a restart a
@@ -332,6 +379,7 @@ class JournalLeader:
         "_over",
         "_peers",
         "_starts",
+        "_sync_asked",
         "_synced",
         "_waiting",
         "held",
@@ -351,6 +399,7 @@ class JournalLeader:
         self._begun = not guards.begun_by_snapshot
         self._over = False
         self._synced = NOTHING
+        self._sync_asked = NOTHING
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
         self._waiting: deque[tuple[Position, Any]] = deque()
@@ -376,6 +425,8 @@ class JournalLeader:
                 peer.fed, peer.asks = True, False
             if peer.fed:
                 self.out.append(self._frame(node, peer, record))
+        if self._starts.newest_place == place or (is_snapshot and self._waiting):
+            self._ask_sync(place)
 
     def _frame(self, node: int, peer: _Peer, record: Any) -> SendRecord:
         return SendRecord(node, peer.session, self._epoch, self.place, record, self.held)
@@ -386,6 +437,8 @@ class JournalLeader:
 
     def synced(self, place: Position) -> None:
         self._synced = place
+        if place < self._sync_asked:
+            self.out.append(SyncOwn())
         self._look()
 
     def sync_failed(self) -> None:
@@ -451,6 +504,18 @@ class JournalLeader:
             self.out.append(Answer(token))
         else:
             self._waiting.append((place, token))
+            self._ask_sync(place)
+
+    def _ask_sync(self, place: Position) -> None:
+        """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
+        if place <= self._sync_asked or self._over or not self._guards.syncs_asked_for:
+            return
+        self._sync_asked = place
+        if self._synced < place:
+            self.out.append(SyncOwn())
+        for node, peer in self._peers.items():
+            if peer.fed:
+                self.out.append(AskSync(node, peer.session, self._epoch, place))
 
     def _look(self) -> None:
         held = min([self._synced, *(self._counted(*one) for one in self._needed)])

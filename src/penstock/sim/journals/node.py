@@ -24,6 +24,7 @@ from penstock.replica.journalline import (
     JournalGuards,
     JournalLeader,
     SyncJournal,
+    SyncOwn,
     TakeRecord,
     TakeSnapshot,
 )
@@ -134,13 +135,24 @@ class Node:
         self.disk.inject(Fault("write", path_part="channels.", written=rng.random()))
 
     def sync(self) -> None:
+        """What was asked for."""
+        if not self.sync_due:
+            return
+        self.sync_due = False
         if self.office is not None:
             self.office.journal.sync()
             self.office.line.synced(self.office.journal.synced)
-        elif self.sync_due:
-            self.sync_due = False
+        else:
             self.journal.files.sync()
             self.follower.synced(self.journal.synced)
+
+    def sync_all(self) -> None:
+        """Housekeeping: what was not asked for, too."""
+        if self.office is not None:
+            self.sync_due = True
+            self.sync()
+        else:
+            self.follower.sync_all()
 
     def take_effects(self) -> list[Any]:
         """Carries out what concerns the disk; what is left is to be sent."""
@@ -153,7 +165,7 @@ class Node:
                     self._write(record, is_snapshot=False)
                 case TakeSnapshot(record):
                     self._write(record, is_snapshot=True)
-                case SyncJournal():
+                case SyncJournal() | SyncOwn():
                     self.sync_due = True
                 case DropBelow(start):
                     self.log_start = max(self.log_start, start)

@@ -27,6 +27,7 @@ SWITCHES = (
     Switch("begun_by_snapshot", 50),
     Switch("answered_when_held", 50),
     Switch("held_when_synced", 500),
+    Switch("syncs_asked_for", 50),
     Switch("dropped_when_held", 200),
     Switch("starts_end_with_generation", 50),
 )

@@ -24,6 +24,7 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
+    AskSync,
     HelloJournal,
     JournalGuards,
     SendHeld,
@@ -79,6 +80,7 @@ class World:
             (self.link, 6), (self.move_start, 2), (self.roll, 1), (self.cut, 2),
             (self.deliver_late, 4), (self.elect, 2), (self.regroup, 2), (self.stop, 2),
             (self.stop_all, 1), (self.wipe, 1), (self.fail_write, 1), (self.try_again, 3),
+            (self.sync_all, 4),
         ]  # fmt: skip
 
     def play(self) -> None:
@@ -286,7 +288,7 @@ class World:
             case Answer(token):
                 self.answered = max(self.answered, int(str(token)))
                 self.seen["answered"] += 1
-            case HelloJournal() | SendRecord() | SendHeld():
+            case HelloJournal() | SendRecord() | SendHeld() | AskSync():
                 self.post(node, effect, effect.session, to_node=True)
             case TellPlace() | AskSnapshot() | AcknowledgePlace():
                 self.post(node, effect, effect.session, to_node=False)
@@ -311,6 +313,9 @@ class World:
     def sync(self) -> None:
         node = self.rng.choice(self.nodes)
         node.sync()
+
+    def sync_all(self) -> None:
+        self.rng.choice(self.nodes).sync_all()
 
     def stop(self) -> None:
         self.stop_one(self.rng.choice(self.nodes), power=self.rng.random() < 0.5)
@@ -389,8 +394,10 @@ class World:
                 raise Broken(f"Calm: node {node.number} begins at {node.log_start}")
 
 
-def follow(node: Node, content: SendRecord | SendHeld) -> None:
+def follow(node: Node, content: SendRecord | SendHeld | AskSync) -> None:
     match content:
+        case AskSync(_, session, epoch, place):
+            node.follower.ask_sync(session, epoch, place)
         case SendHeld(_, session, epoch, held):
             node.follower.held(session, epoch, held)
         case SendRecord(_, session, epoch, place, record, held):
