@@ -36,6 +36,9 @@ NODE_ID_MAX = 1023  # ten bits of a message id
 # --- ids ---
 ID_POOL_COUNT = 4096  # ids in stock: one tick's, as many as NSQ's channel of ids holds
 ID_BORROW_TICKS_MAX = 60_000  # how far ids may run ahead of the clock (about 63 s) before a warning
+ID_RESERVE_TICKS = (
+    60_000  # reserved ahead (about 63 s): rarely written, and a restart skips no more
+)
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 CLOCK_LEAP_NS = 365 * 24 * 3600 * SECOND  # a clock so far ahead of all that is stored may be wrong
 CLOCK_LEAP_GRACE_NS = 24 * 3600 * SECOND  # then no age counts for a day: time to see the warning

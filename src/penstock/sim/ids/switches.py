@@ -1,0 +1,33 @@
+"""Each rule of the ids taken away, and within how many histories that is noticed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.cluster.idfloor import ALL, IdGuards
+from penstock.sim.ids.world import Broken, World
+
+
+class Switch(NamedTuple):
+    off: str
+    seeds_max: int
+
+    def find(self) -> str | None:
+        """The first seed that shows it, and what was broken."""
+        return find(0, self.seeds_max, ALL._replace(**{self.off: False}))
+
+
+SWITCHES = (
+    Switch("above_log", 50),
+    Switch("above_floor", 50),
+    Switch("reserved_first", 50),
+)
+
+
+def find(first: int, count: int, guards: IdGuards = ALL) -> str | None:
+    for seed in range(first, first + count):
+        try:
+            World(seed, guards).play()
+        except Broken as error:
+            return f"seed {seed}: {error}"
+    return None
