@@ -59,6 +59,7 @@ class JournalGuards(NamedTuple):
     syncs_asked_for: bool = True  # else what waits is synced when followers happen to
     dropped_when_held: bool = True  # what is below the log's start; else when it is written
     starts_end_with_generation: bool = True  # those that were not held
+    level_with_set: bool = True  # who is added has what the set has; else its log is enough
 
 
 ALL = JournalGuards()
@@ -489,6 +490,8 @@ class JournalLeader:
         peer = self._peers.get(node)
         if peer is None or peer.replica != replica or not peer.fed:
             return False
+        if not self._guards.level_with_set:
+            return True
         return self._is_mine(peer.synced) and peer.synced >= self.held
 
     # --- what the set has ---

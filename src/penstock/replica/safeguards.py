@@ -47,6 +47,7 @@ class Safeguards(NamedTuple):
     # elections
     members_only: bool = True
     suspects_refused: bool = True
+    all_reports_awaited: bool = True  # where members are suspect; else the longest log leads
     generation_written_first: bool = True  # before a node that has started does anything
     # what a disk has
     empty_is_new: bool = True  # a directory that was wiped has another replica id

@@ -30,6 +30,7 @@ SWITCHES = (
     Switch("syncs_asked_for", 50),
     Switch("dropped_when_held", 200),
     Switch("starts_end_with_generation", 50),
+    Switch("level_with_set", 100),
 )
 
 

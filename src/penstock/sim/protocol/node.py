@@ -263,7 +263,7 @@ class Node:
         """All members are suspect, and this one may have the most."""
         if self.line is not None or self.electing is not None or self.stopped:
             return
-        chosen = last_resort(self.record, reports)
+        chosen = last_resort(self.record, reports, self.world.guards)
         if chosen is not None and chosen.node == self.number:
             self._ask_for(Seat(self.number, self.life, self.kept.replica), frozenset())
 

@@ -64,6 +64,7 @@ SWITCHES = (
     Switch("generation_compared", 600),
     Switch("members_only", 50),
     Switch("suspects_refused", 2_000, (("lose_power", 3),)),
+    Switch("all_reports_awaited", 1_000, (("elect_last", 10), ("lose_power", 2))),
     Switch("generation_written_first", 500),
     Switch("empty_is_new", 300, (("wipe", 4),)),
     Switch("old_generation_is_new", 5_000, (("roll_back", 4), ("back_up", 2))),
