@@ -1,8 +1,13 @@
-"""One node's way to the coordinator: it takes a step of the clock, and it can be cut."""
+"""One node's way to the coordinator: it takes time, it loses answers, and it can be cut.
+
+A call arrives at the coordinator, and its answer comes back, each at a time of its own: calls
+overtake one another. Who waits for longer than ANSWER_NS hears that there was no answer; what was
+asked for may arrive all the same, though its process has ended meanwhile.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.cluster.coordinator import (
@@ -22,28 +27,63 @@ from penstock.cluster.store import Store
 from penstock.limits import SECOND
 
 ANSWER_NS = 2 * SECOND  # then the caller hears that it failed
+NEVER_NS = 1 << 62
 
 
-class _Call(NamedTuple):
-    sent_ns: int
-    run: Callable[[], Any]
-    done: Callable[[Any], None]
-    failed: Any
+class Passage(NamedTuple):
+    """Of one call: how long it takes there, and its answer back. NEVER_NS: it is lost."""
+
+    there_ns: int = 0
+    back_ns: int = 0
+
+
+AT_ONCE = Passage()
+
+
+class _Call:
+    __slots__ = ("answer", "arrives_ns", "back_ns", "done", "failed", "run", "sent_ns", "what")
+
+    def __init__(
+        self,
+        what: Transaction | None,
+        run: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Any,
+        sent_ns: int,
+        passage: Passage,
+    ) -> None:
+        self.what = what
+        self.run: Callable[[], Any] | None = run  # None: it has arrived
+        self.done: Callable[[Any], None] | None = done  # None: it was answered, or given up
+        self.failed = failed
+        self.sent_ns = sent_ns
+        self.arrives_ns = sent_ns + passage.there_ns
+        self.back_ns = passage.back_ns
+        self.answer: Any = None
 
 
 class Port:
-    def __init__(self, store: Store) -> None:
+    """Answers, and changes, come by `run`. `pass_` says how long each call takes."""
+
+    def __init__(self, store: Store, pass_: Callable[[], Passage] = lambda: AT_ONCE) -> None:
         self.store = store
         self.now_ns = 0
         self.is_cut = False
+        self._pass = pass_
         self._calls: list[_Call] = []
         self._watch: tuple[MemoryWatch, Callable[[Any], None]] | None = None
 
-    def _call(self, run: Callable[[], Any], done: Callable[[Any], None], failed: Any) -> None:
-        self._calls.append(_Call(self.now_ns, run, done, failed))
+    def _call(
+        self,
+        run: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Any,
+        what: Transaction | None = None,
+    ) -> None:
+        self._calls.append(_Call(what, run, done, failed, self.now_ns, self._pass()))
 
     def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
-        self._call(lambda: self.store.transact(transaction), done, UNKNOWN)
+        self._call(lambda: self.store.transact(transaction), done, UNKNOWN, transaction)
 
     def read(self, key: str, done: Callable[[Reading | Failed], None]) -> None:
         self._call(
@@ -85,17 +125,51 @@ class Port:
     def revoke(self, lease: int) -> None:
         self._call(lambda: self.store.revoke(lease), lambda answer: None, None)
 
+    # --- time ---
+
+    def pending(self) -> Iterator[Transaction]:
+        """What may still arrive."""
+        return (one.what for one in self._calls if one.what is not None and one.run is not None)
+
+    def close(self) -> None:
+        """Its process has ended: what is on its way arrives, and is answered to nobody."""
+        self._watch = None
+        for call in self._calls:
+            call.done = None
+        self._drop()
+
     def run(self, now_ns: int) -> None:
         """A step of the clock."""
         self.now_ns = now_ns
-        calls, self._calls = self._calls, []
-        for call in calls:
-            if not self.is_cut:
-                call.done(call.run())
-            elif now_ns - call.sent_ns >= ANSWER_NS:
-                call.done(call.failed)
-            else:
-                self._calls.append(call)
+        for call in tuple(self._calls):
+            if call.run is not None and now_ns >= call.arrives_ns and not self.is_cut:
+                call.answer, call.run = call.run(), None
+            self._answer(call, now_ns)
+        self._drop()
+        self._run_watch()
+
+    def _answer(self, call: _Call, now_ns: int) -> None:
+        done = call.done
+        if done is None:
+            return
+        is_here = call.run is None and now_ns >= call.arrives_ns + call.back_ns
+        if is_here and not self.is_cut:
+            call.done = None
+            done(call.answer)
+        elif now_ns - call.sent_ns >= ANSWER_NS:
+            call.done = None
+            done(call.failed)
+
+    def _drop(self) -> None:
+        """What is over. What was given up at a cut was never sent, unless it is on its way."""
+        self._calls = [
+            call
+            for call in self._calls
+            if call.done is not None
+            or (call.run is not None and call.sent_ns < call.arrives_ns < NEVER_NS)
+        ]
+
+    def _run_watch(self) -> None:
         if self._watch is None:
             return
         watch, changed = self._watch

@@ -1,0 +1,178 @@
+"""A node's part in the cluster: the machines of one process, and the order of what a turn does.
+
+| first | because |
+|---|---|
+| the watch, and a slice of the view | who leads follows from records alone |
+| the registration | a node acts on what it knows now, and only while its lease lasts |
+| the offices draw their conclusions | from the view, the links, and time |
+| heartbeats, and a question to the coordinator | authority counts from when they were sent |
+| what the offices propose goes out | in few transactions: `flush`, when partitions were worked on |
+
+The shell brings the coordinator's answers before it calls `tick`, opens and closes links, carries
+`out` to other nodes and `receive`s what they say. It assigns the records that change (`assign`) to
+its replicas, works on those of `moved`, and reports offices that begin and end (`offices`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Coordinator, Failed, Reading
+from penstock.cluster.documents import Membership, Node
+from penstock.cluster.elections import Local, SendReport
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.offices import Offices
+from penstock.cluster.registration import Registration
+from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.watching import Phase, Watching
+from penstock.limits import PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
+from penstock.replica.record import Record
+
+
+class Heartbeat(NamedTuple):
+    sent_ns: int
+
+
+class Answer(NamedTuple):
+    sent_ns: int  # of the heartbeat
+
+
+class Refused(NamedTuple):
+    """A connection to this life of a node was refused."""
+
+    node: int
+    life: int
+
+
+Message = Heartbeat | Answer | Refused | SendReport
+
+
+class Participant:
+    def __init__(
+        self,
+        own: int,
+        membership: Membership,
+        describe: Callable[[], Node],
+        coordinator: Coordinator,
+        local: Callable[[PartitionName], Local | None],
+        assign: Callable[[PartitionName, Held[Record] | None], None],
+        mono_ns: int,
+        remembered: Remembered = Remembered(),  # noqa: B008
+        records: Mapping[PartitionName, Held[Record]] | None = None,
+        rules: Rules = ALL,
+    ) -> None:
+        self.own = own
+        self.view = View(remembered, records)
+        self.watching = Watching(coordinator, self.view)
+        self.registration = Registration(own, coordinator, self.view, membership, describe)
+        self.offices = Offices(
+            own,
+            membership.life,
+            membership.generation,
+            self.view,
+            coordinator,
+            local,
+            mono_ns,
+            rules=rules,
+        )
+        self.links: dict[int, int] = {}  # to the life of the process at the other end
+        self.out: list[tuple[int, Message]] = []
+        self._assign = assign
+        self._coordinator = coordinator
+        self._heartbeat_due_ns = mono_ns
+        self._asked_ns: int | None = None  # when the coordinator was asked how far it is
+        self._answered: tuple[int, int] | None = None  # when that was, and its revision
+
+    # --- links ---
+
+    def linked(self, node: int, life: int) -> None:
+        self.links[node] = life
+        self.offices.linked(node, life)
+
+    def unlinked(self, node: int) -> None:
+        self.links.pop(node, None)
+        self.offices.unlinked(node)
+
+    def refused(self, node: int, life: int) -> None:
+        """This node's own attempt to connect."""
+        self.offices.refused(self.own, node, life)
+        self.out.extend((other, Refused(node, life)) for other in self.links)
+
+    def receive(self, node: int, message: Message) -> None:
+        match message:
+            case Heartbeat(sent_ns):
+                self.out.append((node, Answer(sent_ns)))
+            case Answer(sent_ns):
+                self.offices.heard.answered(node, sent_ns)
+            case Refused(other, life):
+                self.offices.refused(node, other, life)
+            case SendReport(_, name, epoch, report):
+                self.offices.elections.reported(node, name, epoch, report)
+
+    # --- a turn ---
+
+    def tick(self, mono_ns: int) -> None:
+        self.watching.tick(mono_ns)
+        self._look()
+        is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
+        self.registration.tick(mono_ns, is_current)
+        if is_current and self.registration.is_held(mono_ns):
+            self.offices.followed()
+        else:
+            self.offices.away()
+        self.offices.tick(mono_ns)
+        self._confirm()
+        self._beat(mono_ns)
+
+    def _look(self) -> None:
+        changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
+        self.offices.changed(changes)
+        for key, _, after in changes:
+            if key.startswith(keys.PARTITIONS):
+                self._assign(keys.partition_of(key), after)
+            elif key == keys.node(self.own) and after is None:
+                self.registration.key_gone()
+
+    def _beat(self, mono_ns: int) -> None:
+        if mono_ns < self._heartbeat_due_ns:
+            return
+        self._heartbeat_due_ns = mono_ns + PEER_HEARTBEAT_NS
+        self.out.extend((node, Heartbeat(mono_ns)) for node in self.links)
+        self._ask(mono_ns)
+        for line in self.offices.lines.values():
+            line.tick(mono_ns)
+
+    # --- authority from the coordinator ---
+
+    def _ask(self, mono_ns: int) -> None:
+        """An office without other members knows by this alone that it is in force."""
+        if self._asked_ns is None and self.offices.lines:
+            self._asked_ns = mono_ns
+            self._coordinator.read(keys.CLUSTER, self._told)
+
+    def _told(self, answer: Reading | Failed) -> None:
+        asked_ns, self._asked_ns = self._asked_ns, None
+        if isinstance(answer, Reading) and asked_ns is not None:
+            self._answered = asked_ns, answer.revision
+
+    def _confirm(self) -> None:
+        """The view has come to where the coordinator was: no other record was in force then."""
+        if self._answered is None:
+            return
+        asked_ns, revision = self._answered
+        if self.view.revision >= revision and not self.view.frozen:
+            self._answered = None
+            self.offices.heard.confirmed(asked_ns)
+
+    def flush(self) -> None:
+        """What the offices propose goes to the coordinator, their reports to `out`."""
+        self.offices.flush()
+        self.out.extend((effect.node, effect) for effect in self.offices.take_effects())
+
+    def take_moved(self) -> set[PartitionName]:
+        """Partitions whose machines want something done."""
+        moved, self.offices.moved = self.offices.moved, set()
+        return moved
