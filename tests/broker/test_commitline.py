@@ -7,6 +7,7 @@ import random
 import pytest
 
 from penstock.broker.commitline import MOVES, NONE, CommitLine, Move, State
+from penstock.replica.authority import Permits
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.record import Member, Record, Seat
@@ -163,3 +164,47 @@ def test_a_breach_is_found() -> None:
     one.ready = False
     with pytest.raises(RuntimeError, match="not what the state says"):
         one.validate()
+
+
+class TestWhereOthersHaveRows:
+    def shared(self) -> CommitLine:
+        seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
+        record = Record(0, 1, seat, members, 1, (0, 1))
+        rule = LeaderLine(Log(10), record, 0, seat, 0, 10, waits=False)
+        return CommitLine(rule, is_alone=False)
+
+    def test_no_row_is_written_without_the_permit(self) -> None:
+        line = self.shared()
+        assert line.ready
+        line.rule.permits = Permits(False, False, False)
+        assert not line.permitted()
+        assert not line.ready
+        line.validate()
+        line.rule.permits = Permits(False, False, True)
+        assert line.permitted()
+        assert line.ready
+        assert not line.permitted()  # it was before
+
+    def test_no_row_is_written_while_the_office_is_handed_over(self) -> None:
+        line = self.shared()
+        line.rule.linked(1)
+        assert line.rule.hand_over(1, 5)
+        assert not line.permitted()
+        assert not line.ready
+        line.rule.keep_office()
+        assert line.permitted()
+
+    def test_a_commit_has_the_end_whatever_is_permitted(self) -> None:
+        line = self.shared()
+        line.move(Move.HOLD)
+        assert not line.permitted()
+        assert not line.ready
+
+    def test_the_permit_counts_when_the_row_in_flight_is_committed(self) -> None:
+        line = self.shared()
+        line.rule.end = 11
+        assert not line.wrote(11)
+        line.rule.permits = Permits(False, False, False)
+        line.rule.committed = 11
+        assert line.advanced()
+        assert not line.ready

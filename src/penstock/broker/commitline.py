@@ -19,6 +19,10 @@ answered at once. At most one row is in flight:
 | STOPPED: a sync failed, the file is in doubt | are refused | wait | refused |
 | RETIRED: the topic is being deleted | were the last ones | are dropped | refused |
 
+Where there are other replicas, rows are also held back while the leader's rule wants none: while
+the office is handed over, and when a leader that is its only member has not heard of the
+coordinator for too long.
+
 STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED into RETIRED.
 """
 
@@ -80,7 +84,7 @@ class CommitLine:
         self.is_alone = is_alone
         self.state = State.LEADING
         self.in_flight_end = NONE
-        self.ready = True
+        self.ready = self._is_ready
 
     def move(self, move: Move) -> None:
         state = MOVES.get((self.state, move))
@@ -90,7 +94,19 @@ class CommitLine:
         self._refresh()
 
     def _refresh(self) -> None:
-        self.ready = self.state is State.LEADING and self.in_flight_end == NONE
+        self.ready = self._is_ready
+
+    @property
+    def _is_ready(self) -> bool:
+        if self.state is not State.LEADING or self.in_flight_end != NONE:
+            return False
+        return self.is_alone or self.rule.takes_rows
+
+    def permitted(self) -> bool:
+        """The rule may allow more or less than it did. True: rows may be written again."""
+        before = self.ready
+        self._refresh()
+        return self.ready and not before
 
     def wrote(self, end: int) -> bool:
         """A row up to `end` stands in the log, and, where there are others, the rule knows. True:
@@ -122,5 +138,5 @@ class CommitLine:
     def validate(self) -> None:
         if self.in_flight_end != NONE and self.in_flight_end <= self.rule.committed:
             raise RuntimeError(f"a row in flight ends at {self.in_flight_end}, which is committed")
-        if self.ready != (self.state is State.LEADING and self.in_flight_end == NONE):
+        if self.ready != self._is_ready and not self.rule.over:
             raise RuntimeError("whether a row may be written is not what the state says")

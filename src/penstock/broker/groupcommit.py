@@ -322,6 +322,8 @@ class GroupCommit:
         elif self.line.advanced():
             self._commit()
             self.write(self._context.clock.wall_ns())
+        elif self.line.permitted():
+            self.write(self._context.clock.wall_ns())
         self._pass_gate()
 
     def _put(self, row: Row, wall_ns: int) -> None:

@@ -174,6 +174,10 @@ class Office:
         self.line.outcome(number, outcome, revision)
         self._changed()
 
+    def moved(self) -> None:
+        """Its machine was told something by others: what it wants is done."""
+        self._changed()
+
     def drop(self, nodes: tuple[int, ...]) -> bool:
         dropped = self.line.drop(nodes)
         self._changed()

@@ -264,6 +264,7 @@ class Offices:
                 del self._handing[name]
                 if name in self.lines:
                     self.lines[name].keep_office()
+                    self.moved.add(name)  # rows that waited for the heir may go
         for name, due_ns in tuple(self._leaving.items()):
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS

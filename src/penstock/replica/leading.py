@@ -166,9 +166,12 @@ class LeaderLine:
     @property
     def ready(self) -> bool:
         """May the next row be written?"""
-        if self.over or self.end != self.committed or self._heir is not None:
-            return False
-        return self.permits.publishes
+        return self.end == self.committed and self.takes_rows
+
+    @property
+    def takes_rows(self) -> bool:
+        """Not while the office is handed over, nor without the permit."""
+        return not self.over and self._heir is None and self.permits.publishes
 
     @property
     def possible_sets(self) -> list[tuple[Member, ...]]:
