@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,22 +17,25 @@ from penstock.sim.protocol.histories import play_many as protocol_many
 from penstock.sim.protocol.switches import SWITCHES, Switch
 from penstock.sim.protocol.timeline import timeline as protocol_timeline
 from penstock.sim.timeline import Timeline, as_html, as_text
-from penstock.sim.whole.histories import WholeTally
+from penstock.sim.whole.histories import CLOCKED, WALK, WholeTally
 from penstock.sim.whole.histories import play_many as whole_many
-from penstock.sim.whole.timeline import timeline as whole_timeline
+from penstock.sim.whole.timeline import clocked_timeline
+from penstock.sim.whole.timeline import timeline as walk_timeline
 
 EPILOG = """examples:
   penstock sim --histories 100000
   penstock sim --seed 4711
-  penstock sim --world whole --histories 300
+  penstock sim --world whole --histories 100
   penstock sim --seed 12 --without crc_compared --html history.html
 
 A history is a walk at random through publishes, faults of disks, links and the coordinator, with
-every promise checked after each event. The same seed is the same history everywhere. --without
-takes a rule away, so that one can see what it is for. Exit code 1: a promise was broken."""
+every promise checked after each event; in the whole world it is played on a clock. The same seed
+is the same history everywhere. --without takes a rule away, so that one can see what it is for.
+Exit code 1: a promise was broken."""
 FOUND_SHOWN_MAX = 20  # of a block
 HISTORIES = 20_000
-WHOLE_HISTORIES = 500
+WHOLE_HISTORIES = 100
+WALK_HISTORIES = 500
 
 
 def positive(text: str) -> int:
@@ -48,11 +52,13 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("--world", choices=("protocol", "whole"), default="protocol",
+    p.add_argument("--world", choices=("protocol", "whole", "walk"), default="protocol",
                    help="protocol: the machines of replication over model logs; whole: real logs,"
-                   " roles and kernel on simulated disks")  # fmt: skip
+                   " roles, kernel and offices on simulated disks and a clock; walk: the same"
+                   " without offices: the dice decide")  # fmt: skip
     p.add_argument("--histories", type=positive, metavar="N",
-                   help=f"how many to play ({HISTORIES}; whole: {WHOLE_HISTORIES})")  # fmt: skip
+                   help=f"how many to play ({HISTORIES}; whole: {WHOLE_HISTORIES}; walk:"
+                   f" {WALK_HISTORIES})")  # fmt: skip
     p.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
     p.add_argument("--processes", type=positive, metavar="N", help="one for each core")
     p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
@@ -65,15 +71,15 @@ def parser() -> argparse.ArgumentParser:
 
 def sim_main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
-    is_whole = arguments.world == "whole"
+    world = WORLDS[arguments.world]
     if arguments.seed is None:
         if arguments.without or arguments.html:
             parser().error("--without and --html need --seed")
-        return _play(arguments, WHOLE if is_whole else PROTOCOL)
-    if is_whole and arguments.without:
+        return _play(arguments, world)
+    if world is not PROTOCOL and arguments.without:
         parser().error("--without is for the protocol world: only there a rule can be taken away")
-    if is_whole:
-        return _show(arguments, whole_timeline(arguments.seed))
+    if world is not PROTOCOL:
+        return _show(arguments, world.timeline(arguments.seed))
     off = arguments.without
     switch = next((one for one in SWITCHES if one.off == off), Switch(off or "", 1))
     guards = switch.guards() if off else ALL
@@ -100,6 +106,7 @@ class _World(NamedTuple):
     play_many: Callable[[int, int, int], Iterator[Any]]  # blocks: tally, found, cpu_seconds
     nothing: Any  # the tally before the first
     happened: str  # a sentence over a tally's figures
+    timeline: Callable[[int], Timeline]
 
 
 PROTOCOL = _World(
@@ -108,14 +115,20 @@ PROTOCOL = _World(
     Tally(),
     "{committed:,} publishes answered OK, {offices:,} offices begun, {growths:,} sets grown, "
     "{shrinks:,} shrunk, {cuts:,} logs cut",
+    protocol_timeline,
 )
 WHOLE = _World(
     WHOLE_HISTORIES,
-    whole_many,
+    partial(whole_many, kind=CLOCKED),
     WholeTally(),
     "{answered:,} messages answered OK, {offices:,} offices begun, {growths:,} sets grown, "
-    "{cuts:,} logs cut",
+    "{shrinks:,} shrunk, {cuts:,} logs cut",
+    clocked_timeline,
 )
+WALK_WORLD = WHOLE._replace(
+    histories=WALK_HISTORIES, play_many=partial(whole_many, kind=WALK), timeline=walk_timeline
+)
+WORLDS = {"protocol": PROTOCOL, "whole": WHOLE, "walk": WALK_WORLD}
 
 
 def _play(arguments: argparse.Namespace, world: _World) -> int:

@@ -1,4 +1,4 @@
-"""Three nodes of real logs, roles and kernels, and what must hold whatever happens to them."""
+"""A walk through three nodes of real logs, roles and kernels, and what must hold."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def test_a_committed_batch_that_a_disk_lost_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_the_command_plays_and_shows_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sim_main(["--world", "whole", "--histories", "2"]) == 0
+    assert sim_main(["--world", "walk", "--histories", "2"]) == 0
     assert "broken promises: 0" in capsys.readouterr().out
-    assert sim_main(["--world", "whole", "--seed", "1"]) == 0
+    assert sim_main(["--world", "walk", "--seed", "1"]) == 0
     text = capsys.readouterr().out
     assert "everything held" in text
     assert "Leading" in text
 
 
 def test_figures_of_many_processes_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sim_main(["--world", "whole", "--histories", "60", "--processes", "2", "--json"]) == 0
+    assert sim_main(["--world", "walk", "--histories", "60", "--processes", "2", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (figures["histories"], figures["broken"]) == (60, [])
     assert figures["answered"] == play_some(0, 60)[0].answered
@@ -76,7 +76,7 @@ def test_figures_of_many_processes_as_one_document(capsys: pytest.CaptureFixture
 
 def test_a_history_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "history.html"
-    assert sim_main(["--world", "whole", "--seed", "1", "--html", str(page)]) == 0
+    assert sim_main(["--world", "walk", "--seed", "1", "--html", str(page)]) == 0
     text = page.read_text()
     assert text.count("<th>node ") == 3
     assert "Acknowledge(" in text
@@ -91,12 +91,12 @@ def test_a_broken_promise_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_rule_is_taken_away_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        sim_main(["--world", "whole", "--seed", "1", "--without", "crc_compared"])
+        sim_main(["--world", "walk", "--seed", "1", "--without", "crc_compared"])
     assert "--without is for the protocol world" in capsys.readouterr().err
 
 
 def test_tallies_add_up() -> None:
-    assert WholeTally(1, 2, 3, 4, 5).plus(WholeTally(1, 1, 1, 1, 1)) == (2, 3, 4, 5, 6)
+    assert WholeTally(1, 2, 3, 4, 5, 6).plus(WholeTally(1, 1, 1, 1, 1, 1)) == (2, 3, 4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("piece_bytes", [40, 250])

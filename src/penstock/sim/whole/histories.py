@@ -1,4 +1,9 @@
-"""Histories of the whole world: one by its seed, and what happened in it."""
+"""Histories of the whole world: one by its seed, and what happened in it.
+
+They are of two kinds. On a clock (`clocked`, `trouble`) everything is decided by the product's own
+parts, and by time. In the walk (`world`) the dice decide what offices would: it plays some twenty
+times as many histories of logs and roles in the same time, with timings that no clock produces.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,24 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
+from penstock.errors import LogDamaged
+from penstock.limits import SECOND
 from penstock.sim.protocol.histories import Found, own_garbage_only
 from penstock.sim.protocol.observer import Breach
+from penstock.sim.whole.clocked import ClockedWorld
+from penstock.sim.whole.machine import Machine
+from penstock.sim.whole.observer import WholeObserver
+from penstock.sim.whole.trouble import TROUBLE_S, become_whole, draw
 from penstock.sim.whole.world import KERNELS, WholeWorld, calm
 
-BLOCK = 50  # histories that one process plays before it reports
+BEGINNING_S = 8.0  # until the nodes may act upon absence
+TROUBLE_NS = int((TROUBLE_S + 2) * SECOND)
 WORLDS_KEPT_MAX = 10  # before the garbage is collected: their disks are a few MiB
 
 
@@ -26,6 +39,7 @@ class WholeTally(NamedTuple):
     answered: int = 0  # messages that were answered OK
     offices: int = 0
     growths: int = 0
+    shrinks: int = 0
     cuts: int = 0
 
     def plus(self, other: WholeTally) -> WholeTally:
@@ -65,32 +79,74 @@ def play(
             leader = calm(world)
             world.happened(number + 1, "the end")
             world.observer.check_kept(leader)
-            return Played(_tally(world), _digest(world))
+            return Played(_tally(world.observer), _digest(world.machines))
         finally:
             world.close()
 
 
-def _tally(world: WholeWorld) -> WholeTally:
-    seen = world.observer
-    return WholeTally(1, len(seen.ok), seen.offices, seen.growths, seen.cuts)
+def play_clocked(
+    seed: int,
+    kernel: str = "",
+    canary: bool = False,
+    make: Callable[[int, str, bool], ClockedWorld] = ClockedWorld,
+) -> Played:
+    """The same, on a clock."""
+    with quiet():
+        world = make(seed, kernel or KERNELS[(seed + 1) % 2], canary)
+        try:
+            world.run(BEGINNING_S)
+            begun_ns = world.schedule.now_ns
+            for at_ns, trouble in draw(world):
+                world.schedule.play_until(begun_ns + at_ns)
+                trouble(world)
+                world.happened(trouble.__name__.replace("_", " "))
+            world.schedule.play_until(begun_ns + TROUBLE_NS)
+            world.happened("everything is repaired")
+            leader = become_whole(world)
+            world.happened("the end")
+            world.observer.check_kept(leader)
+            return Played(_tally(world.observer), _digest(world.machines))
+        finally:
+            world.close()
 
 
-def _digest(world: WholeWorld) -> str:
+def _tally(seen: WholeObserver) -> WholeTally:
+    return WholeTally(1, len(seen.ok), seen.offices, seen.growths, seen.shrinks, seen.cuts)
+
+
+def _digest(machines: Sequence[Machine]) -> str:
     made = hashlib.blake2b(digest_size=16)
-    for machine in world.machines:
+    for machine in machines:
         log = machine.log
         made.update(b"%d %d" % (log.start_offset, log.written_end))
-        for _, data in log.batches(log.start_offset):
-            made.update(data)
+        try:
+            for _, data in log.batches(log.start_offset):
+                made.update(data)
+        except LogDamaged as error:
+            text = f"node {machine.number} has not what it says: {error.reason}"
+            raise Breach("I14", text) from error
     return made.hexdigest()
 
 
-def play_some(first: int, count: int, canary: bool = False) -> tuple[WholeTally, list[Found]]:
+class Kind(NamedTuple):
+    """Of histories."""
+
+    play: Callable[..., Played]
+    block: int  # that one process plays before it reports
+
+
+WALK = Kind(play, 50)
+CLOCKED = Kind(play_clocked, 10)
+
+
+def play_some(
+    first: int, count: int, canary: bool = False, kind: Kind = WALK
+) -> tuple[WholeTally, list[Found]]:
     tally, found = WholeTally(), []
     with own_garbage_only() as collect:
         for seed in range(first, first + count):
             try:
-                tally = tally.plus(play(seed, canary=canary).tally)
+                tally = tally.plus(kind.play(seed, canary=canary).tally)
             except Breach as breach:
                 found.append(Found(seed, breach.invariant, str(breach)))
             if seed % WORLDS_KEPT_MAX == 0:
@@ -104,15 +160,17 @@ class WholeBlock(NamedTuple):
     cpu_seconds: float
 
 
-def play_block(first: int, count: int) -> WholeBlock:
+def play_block(kind: Kind, first: int, count: int) -> WholeBlock:
     begun = time.process_time()
-    tally, found = play_some(first, count)
+    tally, found = play_some(first, count, kind=kind)
     return WholeBlock(tally, tuple(found), time.process_time() - begun)
 
 
-def play_many(first: int, count: int, processes: int = 0) -> Iterator[WholeBlock]:
+def play_many(
+    first: int, count: int, processes: int = 0, kind: Kind = WALK
+) -> Iterator[WholeBlock]:
     """On all cores, a block at a time."""
-    starts = range(first, first + count, BLOCK)
-    sizes = [min(BLOCK, first + count - start) for start in starts]
+    starts = range(first, first + count, kind.block)
+    sizes = [min(kind.block, first + count - start) for start in starts]
     with ProcessPoolExecutor(processes or os.cpu_count()) as pool:
-        yield from pool.map(play_block, starts, sizes)
+        yield from pool.map(partial(play_block, kind), starts, sizes)

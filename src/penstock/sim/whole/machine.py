@@ -7,9 +7,11 @@ sync threads, links, coordinator.
 
 from __future__ import annotations
 
+import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.assigned import Assigned
 from penstock.broker.context import Context
@@ -24,6 +26,7 @@ from penstock.broker.promises import Promises
 from penstock.broker.station import Station
 from penstock.broker.syncpace import SyncPace
 from penstock.broker.syncs import Syncs
+from penstock.clock import Clock
 from penstock.errors import PenstockError, PublishUnknown
 from penstock.ids.guid import IdRange
 from penstock.log.head import Owner
@@ -35,12 +38,12 @@ from penstock.log.replicafile import ReplicaFile, read_replica, replica_id, writ
 from penstock.log.settings import LogSettings
 from penstock.replica.effects import Propose
 from penstock.replica.frames import Frames, Target
+from penstock.replica.record import Member, Record
 from penstock.sim.disk import SimDisk
-from penstock.sim.protocol.coordinator import Entry
 from penstock.sim.threads import Threads
 
 if TYPE_CHECKING:
-    from penstock.sim.whole.world import WholeWorld
+    from penstock.sim.whole.observer import WholeObserver
 
 IDENTITY = "005-18a26f9ac7a69000"
 KEY = ReplicaKey(IDENTITY, 0)
@@ -56,6 +59,31 @@ SETTINGS = LogSettings(
 TAIL_BYTES_MAX = 1 << 20
 
 
+class Surroundings(Protocol):
+    """The world as a machine and the observer meet it."""
+
+    dice: random.Random
+    kernel: SimpleNamespace
+    waits: bool  # for the disk
+    observer: WholeObserver
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def machines(self) -> Sequence[Machine]: ...
+
+    def new_replica(self) -> int: ...
+    def send(self, source: int, target: int, lane: Lane, frames: list[bytes]) -> None: ...
+    def unlink_all(self, node: int) -> None: ...
+    def record(self) -> Record:
+        """The one in force."""
+        ...
+
+    def possible_sets(self) -> list[tuple[Member, ...]]:
+        """That in force, and those that a transaction on its way may install."""
+        ...
+
+
 class TopicLike:
     """What the one writer of a partition asks of its topic."""
 
@@ -69,20 +97,18 @@ class TopicLike:
         """Publishes are offered to whoever serves."""
 
 
-class Machine:
-    def __init__(self, world: WholeWorld, number: int, replica: int) -> None:
+class Machine(ABC):
+    def __init__(self, world: Surroundings, number: int, replica: int) -> None:
         self.world = world
         self.number = number
         self.disk = SimDisk()
+        self.clock: Clock = world.clock
         self.life = 0
+        self.generation = 0
         self.is_up = False
-        self.active = False  # its start is written in the coordinator
+        self.active = False  # it takes part
         self.memory_lost_generation = 0
         self.lost_memory = False  # since the last start
-        self.entry = Entry(0, 0, 0)
-        self.lives: dict[int, int] = {}
-        self.place = 0  # in the coordinator's changes
-        self.electing = False
         self.group: GroupCommit | None = None
         self.disk.mkdir("data")
         self.disk.sync_directory("")
@@ -94,10 +120,15 @@ class Machine:
         PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
         file = ReplicaFile(replica_id=replica_id(replica), identity=IDENTITY, state="copying")
         write_replica(self.disk, PATH, file)
+        self.own = OwnFile(self.disk, PATH, file)
 
     def remove_replica(self) -> None:
         for name in self.disk.listdir(PATH):
             self.disk.unlink(f"{PATH}/{name}")
+
+    @abstractmethod
+    def written_generation(self) -> int:
+        """What the coordinator has of it, where a start is told."""
 
     # --- the process ---
 
@@ -115,8 +146,7 @@ class Machine:
         self.threads.held = True
         self.syncs = Syncs(self.threads)
         ledger = Ledger.open(self.disk, "data")
-        written = world.coordinator.entries[self.number].generation
-        generation = max(ledger.node.generation, written) + 1
+        generation = max(ledger.node.generation, self.written_generation()) + 1
         ledger.set_node(ledger.node._replace(generation=generation, life=self.life))
         ledger.sync()
         if self.lost_memory:
@@ -132,8 +162,7 @@ class Machine:
             station, self, files, self.syncs, self.health, world.waits, self._serve, self._cease
         )
         self.generation = generation
-        self.is_up, self.active, self.electing = True, False, False
-        self.place, self.lives = 0, {}
+        self.is_up, self.active = True, False
         world.observer.started(self)
         self.lost_memory = False
 
@@ -144,7 +173,7 @@ class Machine:
             disk=self.disk,
             data_path="data",
             options=BrokerOptions(disk_free_bytes_min=0),
-            clock=self.world.clock,
+            clock=self.clock,
             syncs=self.syncs,
             ids=IdRange(self.number, self.log.last_id),
             health=self.health,
@@ -153,6 +182,7 @@ class Machine:
     def end(self) -> None:
         if self.is_up:
             self.engine.close()
+            self.world.observer.ended(self.number)
             self.group = None
             self.is_up = self.active = False
         self.world.unlink_all(self.number)
@@ -165,11 +195,6 @@ class Machine:
         self.end()
         self.disk.crash(self.world.dice)
         self.lost_memory = True
-
-    def register(self) -> None:
-        self.entry = Entry(self.generation, self.memory_lost_generation, self.life)
-        self.world.coordinator.register(self.number, self.entry)
-        self.active = True
 
     # --- what an office serves with ---
 
@@ -193,16 +218,18 @@ class Machine:
         if group is None or group.stopped:
             return
         told = tuple(bodies)
-        observer.asked(told)
+        observer.asked(self.number, told)
 
         def done(error: PenstockError | None) -> None:
             if error is None:
                 observer.answered(told)
-            elif not isinstance(error, PublishUnknown):
+            elif isinstance(error, PublishUnknown):
+                observer.unknown(told)
+            else:
                 observer.refused(told)
 
         group.publish(list(bodies), 0, done)
-        group.write(self.world.clock.wall_ns())
+        group.write(self.clock.wall_ns())
         self.turn()
 
     # --- its turns ---
@@ -248,12 +275,11 @@ class Machine:
                 self.world.observer.sent(self.number, frame)
         self.world.send(self.number, node, lane, sent)
 
-    def propose(self, target: Target, proposal: Propose) -> None:
-        number, record, revision, generations = proposal
-        self.world.submit(self, number, record, revision, generations)
+    @abstractmethod
+    def propose(self, target: Target, proposal: Propose) -> None: ...
 
-    def read(self, target: Target) -> None:
-        self.world.reads.append((self.number, self.life))
+    @abstractmethod
+    def read(self, target: Target) -> None: ...
 
     def state(self) -> str:
         """For people."""

@@ -28,8 +28,8 @@ from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault
 from penstock.sim.protocol.coordinator import Change, Coordinator, Transaction
 from penstock.sim.protocol.observer import Breach
-from penstock.sim.whole.machine import Machine
 from penstock.sim.whole.observer import WholeObserver
+from penstock.sim.whole.walker import Walker
 
 IDENTITY = 1
 ELECTION = 0  # the number of a transaction that is no leader's
@@ -69,7 +69,7 @@ class WholeWorld:
         self.coordinator.last += 1
         self.coordinator.revision = self.coordinator.last
         self.coordinator.changes.append(Change(self.coordinator.revision, record))
-        self.machines = [Machine(self, n, replicas[n]) for n in range(NODES)]
+        self.machines = [Walker(self, n, replicas[n]) for n in range(NODES)]
         for machine in self.machines:
             machine.start()
             machine.register()
@@ -135,9 +135,17 @@ class WholeWorld:
 
     # --- the coordinator ---
 
+    def record(self) -> Record:
+        return self.coordinator.record
+
+    def possible_sets(self) -> list[tuple[Member, ...]]:
+        coordinator = self.coordinator
+        pending = (one for one in coordinator.pending if coordinator.may_install(one))
+        return [coordinator.record.members, *(one.record.members for one in pending)]
+
     def submit(
         self,
-        machine: Machine,
+        machine: Walker,
         number: int,
         record: Record,
         revision: int,
@@ -148,7 +156,7 @@ class WholeWorld:
         )
         self.coordinator.submit(transaction)
 
-    def look_at(self, machine: Machine, count: int) -> None:
+    def look_at(self, machine: Walker, count: int) -> None:
         """The next changes that this node reads."""
         for change in self.coordinator.changes[machine.place : machine.place + count]:
             machine.place += 1
@@ -158,7 +166,7 @@ class WholeWorld:
                 machine.assigned.assign(change.revision, change.record)
                 machine.turn()
 
-    def elect(self, machine: Machine, unreachable: frozenset[int], last: bool = False) -> None:
+    def elect(self, machine: Walker, unreachable: frozenset[int], last: bool = False) -> None:
         assigned, record = machine.assigned, machine.assigned.record
         if record is None or assigned.office is not None or machine.electing:
             return
@@ -174,7 +182,7 @@ class WholeWorld:
             machine, ELECTION, election(record, assigned.seat, unreachable), assigned.revision, ()
         )
 
-    def _is_last(self, machine: Machine) -> bool:
+    def _is_last(self, machine: Walker) -> bool:
         """All members have lost memory, and this one may have the most."""
         record = self.coordinator.record
         if machine.assigned.record != record or isinstance(machine.assigned.role, Stopped):
@@ -209,13 +217,14 @@ class WholeWorld:
         if applied:
             for before, after in applied:
                 self.observer.growths += bool(set(after.members) - set(before.members))
+                self.observer.shrinks += len(after.members) < len(before.members)
             applied.clear()
             self.observer.check_sets()
 
-    def any_machine(self) -> Machine:
+    def any_machine(self) -> Walker:
         return self.machines[int(self.dice.random() * NODES)]
 
-    def serving(self) -> Machine | None:
+    def serving(self) -> Walker | None:
         found = [machine for machine in self.machines if machine.group is not None]
         return self.dice.choice(found) if found else None
 
@@ -439,10 +448,10 @@ def wipe(world: WholeWorld) -> None:
         replace_disk(world, machine)
 
 
-def replace_disk(world: WholeWorld, machine: Machine) -> None:
+def replace_disk(world: WholeWorld, machine: Walker) -> None:
     machine.end()
     life = machine.life
-    other = Machine(world, machine.number, world.new_replica())
+    other = Walker(world, machine.number, world.new_replica())
     other.life = life
     other.entry = machine.entry
     world.machines[machine.number] = other
@@ -483,7 +492,7 @@ WEIGHTS: dict[Event, tuple[float, tuple[float, ...]]] = {
 ROUNDS_MAX = 60
 
 
-def calm(world: WholeWorld) -> Machine:
+def calm(world: WholeWorld) -> Walker:
     """Nothing fails any more: the partition has to be whole again. Returns who leads."""
     missing = "L-a: no replica is in office"
     for _ in range(ROUNDS_MAX):
@@ -550,7 +559,7 @@ def elect_calmly(world: WholeWorld) -> None:
             return
 
 
-def found(world: WholeWorld) -> tuple[Machine | None, str]:
+def found(world: WholeWorld) -> tuple[Walker | None, str]:
     """Who leads, and what is missing."""
     record = world.coordinator.record
     for machine in world.machines:
