@@ -1,0 +1,1 @@
+"""A world for publishes that are handed on, and whose answers get lost."""
