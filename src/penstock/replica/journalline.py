@@ -60,6 +60,8 @@ class JournalGuards(NamedTuple):
     dropped_when_held: bool = True  # what is below the log's start; else when it is written
     starts_end_with_generation: bool = True  # those that were not held
     level_with_set: bool = True  # who is added has what the set has; else its log is enough
+    ordered_when_held: bool = True  # the next message; else when the FIN before it is written
+    start_from_leader: bool = True  # else each replica removes by its own clock
 
 
 ALL = JournalGuards()
@@ -307,6 +309,12 @@ class JournalFollower:
             self._wanted = max(self._wanted, self.place)
             self._sync_wanted()
 
+    def outlived(self, start: int) -> None:
+        """By this node's clock what lies below is too old. Its leader decides, by one clock for
+        all: what this replica removed of itself it might have to give out as the next leader."""
+        if not self._guards.start_from_leader:
+            self.out.append(DropBelow(start))
+
     def write_failed(self) -> None:
         """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
         full disk here would have the leader write one after the other."""
@@ -508,6 +516,15 @@ class JournalLeader:
         else:
             self._waiting.append((place, token))
             self._ask_sync(place)
+
+    def when_finished(self, place: Position, token: Any) -> None:
+        """Of a strictly ordered channel: `Answer` says that the next message may go out, for the
+        FIN of the one before it is with the set. Else another leader would give that out again,
+        while its successor is being worked on."""
+        if self._guards.ordered_when_held:
+            self.when_held(place, token)
+        else:
+            self.out.append(Answer(token))
 
     def _ask_sync(self, place: Position) -> None:
         """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""

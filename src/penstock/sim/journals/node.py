@@ -32,7 +32,7 @@ from penstock.sim.disk import Fault, SimDisk
 
 PATH = "/p"
 BYTES_MAX = 900  # about eight records, then a generation ends
-FINISHED, SOUGHT = 1, 2  # the channels
+FINISHED, SOUGHT, ORDERED = 1, 2, 3  # the channels
 
 
 class Broken(AssertionError):
@@ -45,21 +45,23 @@ class Said(NamedTuple):
     finished: int = 0  # cursor of a channel whose FINs are answered at once
     sought: int = 0  # cursor of one that is set by hand, which is answered when it is held
     start: int = 0
+    ordered: int = 0  # cursor of a strictly ordered one
 
     def groups(self) -> list[Group]:
         return [
             Group(PARTITION, start_entry(self.start)),
             Group(FINISHED, cursor_entry(Entry.CURSOR, self.finished, self.finished)),
             Group(SOUGHT, cursor_entry(Entry.RESET, self.sought, self.sought)),
+            Group(ORDERED, cursor_entry(Entry.CURSOR, self.ordered, self.ordered)),
         ]
 
 
 def said(folding: Folding) -> Said:
     channels = folding.channels()
-    finished, sought = (
-        channels[number].next if number in channels else 0 for number in (FINISHED, SOUGHT)
+    finished, sought, ordered = (
+        channels[number].next if number in channels else 0 for number in (FINISHED, SOUGHT, ORDERED)
     )
-    return Said(finished, sought, folding.start_offset)
+    return Said(finished, sought, folding.start_offset, ordered)
 
 
 class Office:

@@ -31,6 +31,8 @@ SWITCHES = (
     Switch("dropped_when_held", 200),
     Switch("starts_end_with_generation", 50),
     Switch("level_with_set", 100),
+    Switch("ordered_when_held", 50),
+    Switch("start_from_leader", 50),
 )
 
 

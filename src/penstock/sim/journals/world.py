@@ -4,6 +4,8 @@
   did there.
 - *I21*: what was finished when a place was held is not unfinished for any later leader.
 - *I25*: nor is a seek undone that was answered.
+- *I26*: no later leader gives out a message of a strictly ordered channel once more after the next
+  one was given out.
 - *I16*: no replica removes what a later leader says is there.
 - *Calm*: when nothing fails any more, a seek is answered and all journals say the same.
 
@@ -47,6 +49,12 @@ class Frame(NamedTuple):
     said: Said
 
 
+class Next(NamedTuple):
+    """The token of a message that waits for the FIN of the one before it."""
+
+    ordered: int
+
+
 class Link(NamedTuple):
     """Of one office to one node, in one session."""
 
@@ -72,6 +80,7 @@ class World:
         self.sessions = 0
         self.sought = 0  # the number of the newest seek
         self.answered = 0
+        self.given = 0  # the newest message of the ordered channel that was given out
         self.finished_held = 0
         self.books: dict[tuple[int, Position], Said] = {}
         self.seen: Counter[str] = Counter()
@@ -80,7 +89,7 @@ class World:
             (self.link, 6), (self.move_start, 2), (self.roll, 1), (self.cut, 2),
             (self.deliver_late, 4), (self.elect, 2), (self.regroup, 2), (self.stop, 2),
             (self.stop_all, 1), (self.wipe, 1), (self.fail_write, 1), (self.try_again, 3),
-            (self.sync_all, 4),
+            (self.sync_all, 4), (self.finish_in_order, 4), (self.outlive, 1),
         ]  # fmt: skip
 
     def play(self) -> None:
@@ -116,6 +125,20 @@ class World:
             self.sought += 1
             if self.write(node, office, office.said._replace(sought=self.sought)):
                 office.line.when_held(office.line.place, self.sought)
+
+    def finish_in_order(self) -> None:
+        """The message at the cursor is given out, and finished at once; then comes the next."""
+        if found := self.office():
+            node, office = found
+            now = office.said._replace(ordered=office.said.ordered + 1)
+            if self.write(node, office, now):
+                office.line.when_finished(office.line.place, Next(now.ordered))
+
+    def outlive(self) -> None:
+        """The clock of a follower's node runs ahead: all that is finished seems too old to it."""
+        node = self.rng.choice(self.nodes)
+        if node.office is None:
+            node.follower.outlived(node.said.finished)
 
     def move_start(self) -> None:
         if found := self.office():
@@ -163,6 +186,8 @@ class World:
     def check_election(self, now: Said) -> None:
         if now.sought < self.answered:
             raise Broken(f"I25: seek {self.answered} was answered, the leader knows {now.sought}")
+        if now.ordered < self.given:
+            raise Broken(f"I26: {self.given} was given out, the leader goes on at {now.ordered}")
         if now.finished < self.finished_held:
             raise Broken(f"I21: {self.finished_held} was held, the leader knows {now.finished}")
         self.check_starts(now)
@@ -285,6 +310,9 @@ class World:
 
     def carry_out(self, node: Node, effect: Any) -> None:
         match effect:
+            case Answer(Next(ordered)):
+                self.given = max(self.given, ordered)
+                self.seen["given"] += 1
             case Answer(token):
                 self.answered = max(self.answered, int(str(token)))
                 self.seen["answered"] += 1
