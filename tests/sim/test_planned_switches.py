@@ -1,0 +1,69 @@
+"""The table of the plan's switches in docs/simulation.md says what the worlds do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cluster import test_starts as starts
+from tests.cluster.commits import test_world as commits
+
+from penstock.sim.authority import switches as authority
+from penstock.sim.forwarding import switches as forwarding
+from penstock.sim.ids import switches as ids
+from penstock.sim.journals import switches as journals
+from penstock.sim.producers import switches as producers
+from penstock.sim.protocol import switches as protocol
+from penstock.sim.timed import scenarios as timed
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
+ROW = re.compile(r"\| M(\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
+PLANNED = 72
+CANARY = 72
+NOT_SHOWN = {18, 25, 32, 34, 39, 42, 43, 49}
+
+WORLDS: dict[str, dict[str, int]] = {
+    "protocol": {one.off: one.seeds_max for one in protocol.SWITCHES},
+    "journals": {one.off: one.seeds_max for one in journals.SWITCHES},
+    "producers": {one.off: one.seeds_max for one in producers.SWITCHES},
+    "timed": {one.off: one.seeds_max for one in timed.SWITCHES},
+    "ids": {one.off: one.seeds_max for one in ids.SWITCHES},
+    "authority": {one.off: one.seeds_max for one in authority.SWITCHES},
+    "forwarding": {one.off: one.seeds_max for one in forwarding.SWITCHES},
+    "commits": {one.off: one.seeds_max for one in commits.SWITCHES},
+    "starts": dict(starts.SWITCHES),
+}
+
+
+class Row(NamedTuple):
+    number: int
+    world: str
+    switch: str
+    seeds_max: str
+
+
+def rows() -> list[Row]:
+    found = ROW.findall(DOCUMENT.read_text())
+    return [Row(int(number), *rest) for number, _, *rest in found]
+
+
+def test_every_planned_switch_has_a_row() -> None:
+    assert [row.number for row in rows()] == list(range(1, PLANNED + 1))
+
+
+def test_each_row_names_a_switch_of_its_world_and_its_number() -> None:
+    for row in rows():
+        if row.number in NOT_SHOWN or row.number == CANARY:
+            continue
+        known = WORLDS[row.world]
+        assert row.seeds_max == f"{known[row.switch.strip('`')]:,}", f"M{row.number}"
+
+
+def test_no_switch_stands_for_two() -> None:
+    named = [(row.world, row.switch) for row in rows() if row.number not in NOT_SHOWN]
+    assert len(set(named)) == len(named)
+
+
+def test_what_no_world_shows_is_said() -> None:
+    assert {row.number for row in rows() if row.world == "–"} == NOT_SHOWN
