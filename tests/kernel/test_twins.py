@@ -53,8 +53,12 @@ FILTERS = (
 
 # Rounds of one flush decide which of a consumer's windows has its room; publishers that wait for
 # several batches go on in the order of the last ones (two); a publish is held while its topic
-# comes to ask for a partition or a key; one step takes more than twenty turns.
-ODD_SEEDS = (200948788430469, 275843599143232, 91694769505729, 24415098149415, 144908726616116)
+# comes to ask for a partition or a key; one step takes more than twenty turns; a stray comes to
+# wait while the cursor moves, in a turn whose share of strays was all of it.
+ODD_SEEDS = (
+    200948788430469, 275843599143232, 91694769505729, 24415098149415, 144908726616116,
+    220569805179486,
+)  # fmt: skip
 FIXED_SEEDS = (*range(12), *ODD_SEEDS)
 STEPS = 250
 TURNS_MAX = 200  # after a step; a filter may leave out one message in each

@@ -249,8 +249,9 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
         sent = deliver_strays(window, conn, hub, out, for_strays)
     if more and sent < quota:
         sent += deliver_forward(window, conn, hub, out, quota - sent)
-        if sent < quota and for_strays < quota and window.strays.waiting_count:
-            # new messages left room: they are all delayed, or have to be read first
+        if sent < quota and window.strays.waiting_count:
+            # new messages left room: they are all delayed, or have to be read first, or strays
+            # wait since they were looked at
             sent += deliver_strays(window, conn, hub, out, quota - sent)
     if sent == 0 and out.length == 0:
         return 0
