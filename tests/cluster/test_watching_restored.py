@@ -1,0 +1,125 @@
+"""A watch over coordinators that are restored from backups, at random: the view never shows a part
+of one history behind a part of another."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, Transaction
+from penstock.cluster.documents import CLUSTER, RECORD, Cluster
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.memory import MemoryCoordinator
+from penstock.cluster.store import Backup, Store
+from penstock.cluster.view import View
+from penstock.cluster.watching import ALL, Phase, WatchGuards, Watching
+from penstock.limits import WATCH_PROGRESS_NS
+from penstock.replica.record import Member, Record, Seat
+
+PARTITIONS = 4
+STEPS = 80
+BACK_MIN = 15  # revisions: fewer may be overtaken before the watch is asked how far it is
+EXCHANGES = 6
+ALL_COUNT = 1 << 30
+
+
+class Breach(Exception):
+    pass
+
+
+class World:
+    def __init__(self, seed: int, guards: WatchGuards) -> None:
+        self.dice = random.Random(seed)
+        self.now_ns = 0
+        self.store = Store()
+        self.epochs = [0] * PARTITIONS
+        self.backup: Backup | None = None
+        self.restored = False
+        self.was_frozen = False
+        self.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 0)))
+        self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
+        self.view = View()
+        self.watching = Watching(self.coordinator, self.view, guards)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.transact(Transaction((), (Put(key, value),)))
+
+    def step(self) -> None:
+        throw = self.dice.random()
+        if throw < 0.08 and not self.restored:
+            self.backup = self.store.backup()
+        elif throw < 0.2 and not self.restored:
+            self.restore()
+        else:
+            self.change(self.dice.randrange(PARTITIONS))
+        self.follow()
+        self.check()
+
+    def change(self, partition: int) -> None:
+        """An election. Epochs rise over all histories, so no record seems to be an older one."""
+        self.epochs[partition] += 1
+        members = (Member(1, 101, 1), Member(2, 102, 1))
+        record = Record(7, self.epochs[partition], Seat(1, 1, 101), members, 1, (1, 2))
+        self.put(keys.partition("t", partition), RECORD.encode(record))
+
+    def restore(self) -> None:
+        if self.backup is not None and self.store.revision - self.backup.revision >= BACK_MIN:
+            self.store.restore(self.backup)
+            self.restored = True
+
+    def follow(self) -> None:
+        self.now_ns += WATCH_PROGRESS_NS // 2
+        self.watching.tick(self.now_ns)
+        for _ in range(EXCHANGES):
+            self.coordinator.run()
+            self.view.apply(ALL_COUNT)
+            self.was_frozen = self.was_frozen or bool(self.view.frozen)
+
+    def check(self) -> None:
+        """Where the view says that it is at the coordinator's revision, it shows what is there."""
+        is_current = self.watching.phase is Phase.WATCHING and not self.view.frozen
+        if not is_current or self.view.revision != self.store.revision:
+            return
+        for partition in range(PARTITIONS):
+            name = PartitionName("t", partition)
+            if self.view.refusal(name):  # its records are compared one by one
+                continue
+            entry = self.store.entries.get(keys.partition(*name))
+            held = self.view.partitions.get(name)
+            there = RECORD.decode(entry.key, entry.value) if entry is not None else None
+            if there != (held.document if held is not None else None):
+                raise Breach(f"I8: the view shows {held} of partition {partition}, not {there}")
+
+
+def play(seed: int, guards: WatchGuards = ALL) -> World:
+    world = World(seed, guards)
+    for _ in range(STEPS):
+        world.step()
+    return world
+
+
+def test_no_view_shows_two_histories() -> None:
+    played = [play(seed) for seed in range(200)]
+    restored = [world for world in played if world.restored]
+    assert len(restored) > 50
+    assert all(world.was_frozen for world in restored[:20])
+
+
+SWITCHES = (("behind_is_asked", 50),)
+
+
+@pytest.mark.parametrize(("off", "seeds_max"), SWITCHES)
+def test_the_absence_of_the_rule_is_found(off: str, seeds_max: int) -> None:
+    with pytest.raises(Breach, match="I8"):
+        play_all(seeds_max, ALL._replace(**{off: False}))
+
+
+def play_all(count: int, guards: WatchGuards) -> None:
+    for seed in range(count):
+        play(seed, guards)
+
+
+def test_the_rule_has_a_switch() -> None:
+    assert tuple(off for off, _ in SWITCHES) == ALL._fields
