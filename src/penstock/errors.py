@@ -351,6 +351,17 @@ class PartitionUnknown(Refused):
         self.number = number
 
 
+class PartitionElsewhere(Refused):
+    """Another node leads it, or none does at present."""
+
+    def __init__(self, topic: str, number: int | None = None) -> None:
+        which = "no partition" if number is None else f"partition {number}"
+        verb = "is" if number is None else "is not"
+        super().__init__(f"{which} of topic {topic} {verb} led by this node")
+        self.topic = topic
+        self.number = number
+
+
 class SequenceGap(Refused):
     """`expected` is the sequence that would be taken."""
 

@@ -325,9 +325,9 @@ def test_a_topic_file_of_a_newer_version_stops_the_start(start: Start) -> None:
     world.broker.topic("news")
     world.close()
     path = world.path / "topics" / "news" / "topic.json"
-    document = unseal(path.read_bytes()).replace(b'"version":1', b'"version":3,"newer":true')
+    document = unseal(path.read_bytes()).replace(b'"version":1', b'"version":4,"newer":true')
     path.write_bytes(seal(document))
-    with pytest.raises(StorageError, match="has format version 3, not 1 to 2"):
+    with pytest.raises(StorageError, match="has format version 4, not 1 to 3"):
         world.restart()
 
 

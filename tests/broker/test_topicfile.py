@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 3},
+        {"version": 4},
         {"later": 1},
         {"name": 5},
         {"settings": {"durability": "maybe"}},

@@ -81,6 +81,8 @@ class AgeBound:
     def _drop_of(self, leader: Leader, wall_ns: int) -> int:
         """In one partition. Returns when the next message is too old."""
         topic, tail, log = self._topic, leader.tail, leader.log
+        if not leader.acts:
+            return wall_ns + limits.SECOND
         due_ns = wall_ns + self.age_max_ns
         is_ahead = is_log_ahead(log, wall_ns)
         if leader.floor < tail.committed_end:

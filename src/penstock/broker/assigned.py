@@ -13,9 +13,9 @@ there, when none of its methods is running.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.followed import Files, Followed
+from penstock.broker.followed import Files, Followed, Watch
 from penstock.broker.health import Trouble
 from penstock.broker.logview import LogView
 from penstock.broker.office import Office, Post, Records
@@ -45,8 +45,17 @@ if TYPE_CHECKING:
     from penstock.log.sync import SyncJob
 
 
+class Beside(NamedTuple):
+    """What is kept beside the log, and goes from role to role with it."""
+
+    watch: Watch
+    is_free: Callable[[], bool]  # no thread has its files: an office may begin to serve
+    stir: Callable[[], None]  # `turn` is to be called
+
+
 class Assigned:
-    """`serve` makes what an office serves with, `cease` takes it away."""
+    """`serve` makes what an office serves with, `cease` takes it away. `beside`: None where there
+    is the log alone."""
 
     def __init__(
         self,
@@ -58,13 +67,18 @@ class Assigned:
         waits: bool,
         serve: Callable[[Office], Served],
         cease: Callable[[Served], None],
+        beside: Beside | None = None,
     ) -> None:
         self.files = files
+        self._beside = beside
+        self._stop_due = ""  # why this replica is to end with its office
+        self._promising = False
         self.record: Record | None = None
         self.revision = 0
         self.target = target_of(files.key)
         log = files.log
-        self.role: Role = Unassigned() if log.stopped is None else Stopped(log.stopped.reason)
+        reason = files.own.file.reason if log.stopped is None else log.stopped.reason
+        self.role: Role = Stopped(reason) if reason else Unassigned()
         self._station = station
         self._records = records
         self._syncs = syncs
@@ -98,6 +112,27 @@ class Assigned:
         if self.office is not None:
             return self.office.line.committed
         return self._committed if self.followed is None else self.followed.line.committed
+
+    @property
+    def restless(self) -> bool:
+        """Something waits for `turn`."""
+        is_elected = isinstance(self.role, Elected)
+        return self._is_over or self._promising or is_elected or bool(self._due_epoch)
+
+    @property
+    def busy(self) -> bool:
+        """A sync of this office, before it serves, has the log's files."""
+        return self._job is not None
+
+    def _stir(self) -> None:
+        if self._beside is not None:
+            self._beside.stir()
+
+    def set_waits(self, waits: bool) -> None:
+        """The topic's durability has changed. An office's own line follows its `GroupCommit`."""
+        self._waits = waits
+        if self.followed is not None:
+            self.followed.line.waits = waits
 
     # --- the record ---
 
@@ -133,10 +168,13 @@ class Assigned:
         self._office_epoch = epoch
         if self.followed is not None:
             self.followed.abandon(epoch)
+        self._promising = True
+        self._stir()
         promises.save(key, epoch, lambda: self._sit_down(epoch))
 
     def _sit_down(self, epoch: int) -> None:
         """The promise is durable. Does the record still name this replica?"""
+        self._promising = False
         record, promises = self.record, self._station.promises
         if record is None or record.epoch != epoch or promises.epoch(self.files.key) != epoch:
             return
@@ -148,7 +186,8 @@ class Assigned:
             return
         line = LeaderLine(
             LogView(self.files.log), record, self.revision, self.seat, self._station.generation,
-            self.committed, self._waits,
+            self.committed, self._waits, heard=self._station.heard,
+            isolation=self._station.isolation, beside=self._beside is not None,
         )  # fmt: skip
         post = Post(self.target, self._station.peers, self._records)
         office = Office(self.files.log, line, post)
@@ -188,7 +227,8 @@ class Assigned:
         role = self.role
         if not isinstance(role, Elected) or self._is_over or self._job is not None:
             return
-        if role.office.has_level_tail:
+        is_free = self._beside is None or self._beside.is_free()
+        if role.office.has_level_tail and is_free:
             self._note_in_sync()
             self.role = Leading(role.office, self._serve(role.office))
 
@@ -205,6 +245,7 @@ class Assigned:
     def _note_over(self) -> None:
         """Before a publisher hears of it. That a sync failed is written down first."""
         self._is_over = True
+        self._stir()
         if self.files.log.stopped is not None:
             self._mark_stopped(self.files.log.stopped.reason)
 
@@ -216,16 +257,46 @@ class Assigned:
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
 
     def turn(self) -> None:
-        office = self.office
+        stopped, office = self.files.log.stopped, self.office
+        if office is not None and stopped is not None and not self._is_over:
+            office.failed(stopped.reason)  # by a sync of its own, say
         if office is not None and self._is_over:
             self._clear(office)
+        self._look()
         if self._due_epoch:
             epoch, self._due_epoch = self._due_epoch, 0
             self._sit_down(epoch)
-        stopped = self.files.log.stopped
+        if self._stop_due and self.office is None:
+            reason, self._stop_due = self._stop_due, ""
+            self._stop_for(reason)
         if stopped is not None and not isinstance(self.role, Stopped):
             self._mark_stopped(stopped.reason)
             self.role = Stopped(stopped.reason)
+
+    def stop(self, reason: str) -> None:
+        """What is kept beside the log is in doubt: the replica ends, and an office before it."""
+        office = self.office
+        if office is None:
+            self._stop_for(reason)
+            return
+        self._stop_due = reason
+        office.leave(reason)
+        self._stir()
+
+    def _stop_for(self, reason: str) -> None:
+        if self.followed is not None:
+            self.followed.stop(reason)
+        elif not isinstance(self.role, Stopped):
+            self._mark_stopped(reason)
+            self.role = Stopped(reason)
+
+    def resign(self, reason: str) -> None:
+        """The office ends, if there is one, and is cleared away at once."""
+        office = self.office
+        if office is not None:
+            office.leave(reason)
+            office.on_change()
+            self.turn()
 
     def _clear(self, office: Office) -> None:
         role = self.role
@@ -281,7 +352,7 @@ class Assigned:
     def _follow(self) -> None:
         followed = Followed(
             self._station, self.files, self._syncs, self._health, self._waits, self._stop,
-            self._committed,
+            self._committed, None if self._beside is None else self._beside.watch,
         )  # fmt: skip
         record = self.record
         place = Place.OTHER if record is None else place_in(record, self.seat)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,15 +29,19 @@ from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
 from penstock.broker.growth import Growth
 from penstock.broker.health import Health, Trouble
+from penstock.broker.hosting import Hosting, Membership, owns_in
 from penstock.broker.hourly import Hourly
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import is_internal, settings_of
 from penstock.broker.latency import LatencyTurns
 from penstock.broker.leader import Leader
 from penstock.broker.options import BrokerOptions
+from penstock.broker.ownfile import OwnFile
 from penstock.broker.ports import Syncer
+from penstock.broker.promises import Promises
 from penstock.broker.ratelimit import refill
 from penstock.broker.settings import WritesDisabledFor
+from penstock.broker.station import Station
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
@@ -261,8 +265,17 @@ class Broker:
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
-        logs = open_logs(self._disk, directory, file, self._log_settings, self._clock.wall_ns())
-        self._add_topic(directory, file, logs)
+        hosting, wall_ns, settings = self.hosting, self._clock.wall_ns(), self._log_settings
+        if file.placed is not True:
+            logs = open_logs(self._disk, directory, file, settings, wall_ns)
+            self._add_topic(directory, file, logs)
+        elif hosting is None:
+            raise StorageError(directory, "a cluster places its replicas, and none is named")
+        else:
+            numbers = directories.partition_numbers(self._disk, directory)
+            owns = owns_in(self._disk, directory, numbers)
+            logs = open_logs(self._disk, directory, file, settings, wall_ns, owns)
+            hosting.add(self._add_topic(directory, file, logs, owns))
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
         """A creation that was interrupted before it ended: nothing can have been published. When
@@ -272,16 +285,41 @@ class Broker:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
         self._directories.remove(name)
 
-    def _add_topic(self, directory: str, file: TopicFile, logs: list[PartitionLog]) -> Topic:
+    def _add_topic(
+        self,
+        directory: str,
+        file: TopicFile,
+        logs: Mapping[int, PartitionLog],
+        owns: Mapping[int, OwnFile] | None = None,
+    ) -> Topic:
         ids = self._context.ids
-        ids.last_id = max(ids.last_id, *(log.last_id for log in logs))
+        ids.last_id = max([ids.last_id, *(log.last_id for log in logs.values())])
         try:
-            topic = Topic(self._context, directory, file, logs, self._delete_ephemeral)
+            topic = Topic(self._context, directory, file, logs, self._delete_ephemeral, owns)
         except BaseException:
-            close_all(logs)
+            close_all(logs.values())
             raise
         self.topics[file.name] = topic
         return topic
+
+    # --- a node of a cluster ---
+
+    @property
+    def hosting(self) -> Hosting | None:
+        return self._context.hosting
+
+    def join(self, membership: Membership) -> Hosting:
+        """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
+        context, of = self._context, membership
+        promises = Promises(of.ledger, context.syncs)
+        station = Station(
+            of.node, of.life, of.generation, promises, of.peers, of.heard, of.isolation
+        )
+        context.hosting = Hosting(
+            context, station, of.records, self.topics, self._directories, self._make_known,
+            self._delete,
+        )  # fmt: skip
+        return context.hosting
 
     def _abandon(self) -> None:
         """The start failed: let go of everything."""
@@ -305,6 +343,8 @@ class Broker:
         wall_ns = self._clock.wall_ns()
         for leader in self._leaders():
             leader.group.write(wall_ns)  # all syncs set off before any is waited for
+        if self.hosting is not None:
+            self.hosting.close()
         for topic in self.topics.values():
             topic.close_partitions()
         for topic in self.topics.values():
@@ -381,12 +421,20 @@ class Broker:
             extended=extended or msgspec.UNSET,
         )
         logs = self._directories.make(file)
-        topic = self._add_topic(self._directories.path(name), file, logs)
+        return self._make_known(file, dict(enumerate(logs)))
+
+    def _make_known(
+        self,
+        file: TopicFile,
+        logs: Mapping[int, PartitionLog],
+        owns: Mapping[int, OwnFile] | None = None,
+    ) -> Topic:
+        topic = self._add_topic(self._directories.path(file.name), file, logs, owns)
         try:
             topic.make_known(self._topics_path)
         except BaseException:
             self._drop(topic, made=False)
-            self._directories.remove_unmade(name)
+            self._directories.remove_unmade(file.name)
             raise
         return topic
 
@@ -399,6 +447,11 @@ class Broker:
         first. Raises StorageError when the deletion could not be written down; then nothing is
         deleted."""
         topic = self.find_topic(name)
+        if topic.hosted:
+            raise Refused(f"topic {name} is deleted by the cluster")
+        self._delete(topic)
+
+    def _delete(self, topic: Topic) -> None:
         topic.mark_deleted()
         ends = [tail.committed_end for tail in topic.tails]
         self.ended.add(topic.name, topic.identity, ends)
@@ -451,7 +504,7 @@ class Broker:
     def load(self, window: Window, which: int, offset: int) -> None:
         """The answer of a NEED event."""
         channel = window.owner
-        if not channel.deleted:  # by an event of the same turn
+        if channel.has(window) and not channel.deleted:
             window.tail.owner.load(window, which, offset)
 
     def journal(self, windows: list[Window]) -> None:
@@ -532,6 +585,8 @@ class Broker:
         sync_journals = mono_ns - self._journals_synced_ns >= limits.JOURNAL_SYNC_EVERY_NS
         if sync_journals:
             self._journals_synced_ns = mono_ns
+        if self.hosting is not None:
+            self.hosting.settle(wall_ns, sync_logs)
         touched = self._context.touched
         for topic in list(touched):
             if topic.settle(wall_ns, sync_logs, sync_journals):
@@ -585,10 +640,12 @@ class Broker:
 
     def validate(self) -> None:
         self.commits.validate()
+        if self.hosting is not None:
+            self.hosting.validate()
         for name, topic in self.topics.items():
             if topic.name != name:
                 raise RuntimeError(f"topic {topic.name} is listed as {name}")
             topic.validate()
-            last_id = max(replica.log.last_id for replica in topic.replicas.values())
+            last_id = max((leader.log.last_id for leader in topic.leaders), default=0)
             if last_id > self._context.ids.last_id:
                 raise RuntimeError(f"{name}: id {last_id} is above the last one given out")

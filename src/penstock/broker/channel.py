@@ -24,7 +24,7 @@ from penstock.broker.settings import (
     sample_below,
 )
 from penstock.broker.skips import ANY, Skips
-from penstock.errors import OffsetBeyondEnd, OffsetGone, Refused
+from penstock.errors import OffsetBeyondEnd, OffsetGone, PartitionElsewhere, Refused
 from penstock.kernel import Conn, Window
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -41,6 +41,7 @@ class Channel:
         self.number = number
         self.windows: dict[int, Window] = {}  # by partition
         self.created_ns = created_ns
+        self.created = 0  # the revision at which it was made in the cluster
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
         self._chosen: dict[Conn, int] = {}  # consumers of one partition alone
@@ -70,6 +71,17 @@ class Channel:
         self.oldest.watch(partition, window)
         self.refresh_trace()  # what is stepped over from now on is in the trace, too
 
+    def detach(self, partition: int) -> None:
+        """It is led elsewhere from now on. What is in flight is forgotten here."""
+        window = self.windows.pop(partition)
+        del self._trim_ends[partition]
+        self.latency.forget(window)
+        self.oldest.forget(partition)
+
+    def has(self, window: Window) -> bool:
+        """Is the partition of this window led here, by the same leader?"""
+        return self.windows.get(window.tail.partition) is window
+
     # --- consumers ---
 
     def subscribe(self, conn: Conn, consumers_max: int = 0, partition: int = ANY) -> None:
@@ -81,6 +93,8 @@ class Channel:
             raise Refused(
                 f"consumers for {self.topic.name}:{self.name} exceeds limit of {consumers_max}"
             )
+        if partition != ANY and partition not in self.windows:
+            raise PartitionElsewhere(self.topic.name, partition)
         self.consumers.append(conn)
         self.subscriptions += 1
         if partition != ANY:
@@ -100,9 +114,9 @@ class Channel:
         return len(self.consumers) - len(self._chosen) + chosen
 
     def follow(self, partition: int) -> None:
-        """A partition has come: those who consume all of them get it, too."""
+        """A partition has come: those who consume all of them get it, or this very one."""
         for conn in self.consumers:
-            if conn not in self._chosen:
+            if self._chosen.get(conn, partition) == partition:
                 conn.subscribe(self.windows[partition])
 
     def leave(self, conn: Conn) -> None:
@@ -220,7 +234,8 @@ class Channel:
         return self.paused or self.skips.some
 
     def holds(self, partition: int) -> bool:
-        return self.paused or self.skips.covers(partition)
+        is_silent = partition in self.topic.silent
+        return self.paused or is_silent or self.skips.covers(partition)
 
     def refresh_held(self) -> None:
         for partition, window in self.windows.items():
@@ -243,8 +258,8 @@ class Channel:
         """The same in several partitions; all of them or none."""
         topic = self.topic
         for partition, offset in places.items():
-            handed_end = self.windows[partition].tail.handed_end
-            start_offset = topic.leader(partition).log.start_offset
+            leader = topic.leader(partition)
+            handed_end, start_offset = leader.tail.handed_end, leader.log.start_offset
             if offset < start_offset:
                 raise OffsetGone(offset, start_offset)
             if offset > handed_end:

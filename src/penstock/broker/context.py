@@ -18,6 +18,7 @@ from penstock.log.disk import Disk
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.broker.hosting import Hosting
     from penstock.broker.topic import Topic
     from penstock.kernel import Engine
 
@@ -64,6 +65,7 @@ class Context:
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
     limited: dict[Channel, None] = field(default_factory=dict)  # how fast they are sent has a bound
     skipping: dict[Channel, None] = field(default_factory=dict)  # their cursors follow the end
+    hosting: Hosting | None = None  # of replicas that a cluster places; None: there is no cluster
 
     def room_refusal(self, length: int) -> str:
         """Why there is no room for so many bytes; empty when there is."""

@@ -80,6 +80,10 @@ class Cursors:
         self._must_replace |= folded.handed_end > log.written_end
         return max(min(folded.handed_end, log.written_end), log.start_offset)
 
+    def knows(self, number: int) -> bool:
+        """Does the journal that was found know this channel?"""
+        return self._folded is not None and number in self._folded.channels
+
     def state(
         self, number: int, name: str, log: PartitionLog, unknown_start: int | None = None
     ) -> ChannelState:

@@ -196,7 +196,11 @@ class DeadLetters:
             self._show_held()
             return
         for window in channel.windows.values():
-            self._collect(channel, window)
+            leader: Leader = window.tail.owner
+            if leader.acts:
+                self._collect(channel, window)
+            elif window.exhausted:  # a leader that was replaced would send them, too
+                self._retries[channel] = None
 
     def _show_held(self) -> None:
         """In `/ping`: in an ordered channel others wait for them."""
@@ -254,7 +258,7 @@ class DeadLetters:
                 self._put_back(channel, window, list(letters), error)
                 return
             self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
-            for id in letters:
+            for id in letters if channel.has(window) else ():
                 channel.dead_letter_count += window.settle_exhausted(id, True)
             self.collect(channel)
 
@@ -265,7 +269,7 @@ class DeadLetters:
     def _put_back(
         self, channel: Channel, window: Window, ids: list[int], error: PenstockError
     ) -> None:
-        if channel.deleted:
+        if channel.deleted or not channel.has(window):
             return
         self._retries[channel] = None
         for id in ids:
@@ -376,6 +380,8 @@ class Redrive:
         if self._channel.deleted or self._source.deleted:
             raise Refused("the channel was deleted")
         span = self._spans[0]
+        if not self._source.has(span.window):
+            raise Refused("the dead letters are led by another node now")
         looked, found = self._look(span)
         if found:
             self._publish(span.window, found)
@@ -431,7 +437,7 @@ class Redrive:
         topic = self._channel.topic
         start, end = place.offset, place.offset + len(found)
         for channel in topic.channels.values():
-            if channel is not self._channel:
+            if channel is not self._channel and place.partition in channel.windows:
                 channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
         topic.store_cursors()
         self._settle(window, found)
@@ -444,7 +450,7 @@ class Redrive:
 
     def _settle(self, window: Window, found: list[Stored]) -> None:
         """They are done on the dead-letter topic."""
-        if self._source.deleted:
+        if self._source.deleted or not self._source.has(window):
             return
         for stored in found:
             window.lose_range(stored.offset, stored.offset + 1)  # where it was a stray

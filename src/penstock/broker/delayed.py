@@ -45,7 +45,7 @@ def _settle(
         records = window.stray_records(Stray.DELAYED, limits.PARKED_MAX)
         ids = [record.id for record in records if wanted(record)]
         for first in range(0, len(ids), limits.SETTLED_TOGETHER):
-            if channel.deleted:
+            if channel.deleted or not channel.has(window):
                 return settled
             channel.topic.tell_time()
             piece = ids[first : first + limits.SETTLED_TOGETHER]

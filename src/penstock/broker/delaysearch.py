@@ -50,7 +50,8 @@ class DelaySearch:
 
     def _recount(self, wall_ns: int) -> None:
         for window in list(self._counted):
-            if window.owner.deleted or not window.unparked:
+            channel = window.owner
+            if channel.deleted or not channel.has(window) or not window.unparked:
                 del self._counted[window]
             else:
                 window.recount(wall_ns)
@@ -62,7 +63,9 @@ class DelaySearch:
         leader = next(iter(self._leaders))
         del self._leaders[leader]
         channels = leader.topic.channels.values()
-        windows = [channel.windows[leader.number] for channel in channels]
+        found = (channel.windows.get(leader.number) for channel in channels)
+        # Of another leader are those of an office that began since.
+        windows = [one for one in found if one is not None and one.tail.owner is leader]
         windows = [window for window in windows if window.search_start < window.search_end]
         if leader.topic.deleted or not windows:
             self._unreadable.pop(leader, None)

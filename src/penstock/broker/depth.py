@@ -43,6 +43,8 @@ class DepthBound:
                 tail.append_end_max = 0
             return UNBOUNDED
         room = max(self.messages_max - self.depth, 0)
+        if not tails:
+            return room
         first = asked if asked and sum(asked.values()) <= room else {}
         # so that all together take no more than the room
         share, rest = divmod(room - sum(first.values()), len(tails))

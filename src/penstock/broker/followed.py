@@ -30,6 +30,7 @@ from penstock.broker.ports import Lane
 from penstock.broker.station import Station, target_of
 from penstock.errors import StorageError, WriteRefused
 from penstock.kernel import decode_header
+from penstock.log.cutting import Removed
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused
 from penstock.replica.effects import (
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from penstock.broker.health import Health
     from penstock.broker.ownfile import OwnFile
     from penstock.broker.syncs import Syncs
-    from penstock.log.cutting import Removed
     from penstock.log.ledgerfile import ReplicaKey
     from penstock.log.partition import PartitionLog
     from penstock.log.sync import SyncJob
@@ -79,6 +79,13 @@ class Files(NamedTuple):
     own: OwnFile
 
 
+class Watch(NamedTuple):
+    """Who keeps something beside the log, and has to know what happens to that."""
+
+    appended: Callable[[bytes], None]  # batches
+    cut: Callable[[Removed], None]
+
+
 class Followed:
     """`waits`: an acknowledgement is of what is synced. `committed`: what this replica knows to be,
     beyond what the headers say that it may believe."""
@@ -92,7 +99,9 @@ class Followed:
         waits: bool,
         on_stop: Callable[[str], None],
         committed: int = 0,
+        watch: Watch | None = None,
     ) -> None:
+        self._watch = watch
         self.files = files
         self.log, self.own = files.log, files.own
         self.listed = False  # the record has this replica among the members
@@ -267,14 +276,19 @@ class Followed:
             self._awaited = Awaited.SYNC
             return
         unclean = 0 < self.line.unclean_epoch <= self.line.epoch
-        self.cuts.append(self.log.cut(effect.end, unclean))
+        self._note_cut(self.log.cut(effect.end, unclean))
 
     def _begin(self, node: int, effect: Begin) -> None:
         if self._job is not None:
             self._awaited = Awaited.SYNC
             return
         self.own.become("copying")
-        self.cuts.append(self.log.reset(effect.start))
+        self._note_cut(self.log.reset(effect.start))
+
+    def _note_cut(self, removed: Removed) -> None:
+        self.cuts.append(removed)
+        if self._watch is not None:
+            self._watch.cut(removed)
 
     def _append(self, node: int, effect: Append) -> None:
         log, batches = self.log, effect.batches
@@ -287,6 +301,8 @@ class Followed:
             self.line.unlinked()
             return
         self._health.clear(self.files.label, Trouble.WRITE)
+        if self._watch is not None:
+            self._watch.appended(batches)
         self.line.appended(log.written_end, effect.committed)
         self._collect()
 

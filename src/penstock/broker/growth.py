@@ -42,7 +42,7 @@ class Growth:
         Refused and StorageError, and then nothing has changed."""
         self._check(topic, count, rehash)
         hash_count = count if rehash else topic.hash_partitions
-        have = len(topic.replicas)
+        have = topic.partition_count
         if (count, hash_count) == (have, topic.hash_partitions):
             return
         replicas = self._make(topic, range(have, count))
@@ -55,9 +55,11 @@ class Growth:
             raise
 
     def _check(self, topic: Topic, count: int, rehash: bool) -> None:
-        have = len(topic.replicas)
+        have = topic.partition_count
         if self._context.exiting:
             raise Refused("exiting")
+        if topic.hosted:
+            raise GrowthRefused(f"the cluster says how many partitions topic {topic.name} has")
         if topic.internal:
             raise GrowthRefused(f"topic {topic.name} of penstock's own has 1 partition")
         if not have <= count <= limits.PARTITIONS_MAX:

@@ -15,7 +15,7 @@ from penstock.broker.rows import Place, PlacedDone, PublishDone, Sections
 from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.stamped import Stamp, StampedDone
 from penstock.broker.traced import Traced, TracedDone, publish_headed, publish_traced
-from penstock.errors import PartitionUnknown, Refused, WritesDisabled
+from penstock.errors import PartitionElsewhere, PartitionUnknown, Refused, WritesDisabled
 from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
@@ -39,7 +39,8 @@ class Intake:
 
     name: str
     internal: bool
-    replicas: dict[int, Replica]
+    replicas: dict[int, Replica]  # those that are here, by number
+    partition_count: int  # of all that the topic has
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
     ordered: bool  # consumers have to ask for strict order
@@ -59,14 +60,27 @@ class Intake:
         return [role for role in roles if isinstance(role, Leader)]
 
     def leader(self, number: int = PARTITION) -> Leader:
-        return self.replicas[number].leader
-
-    def partition(self, number: int) -> Leader:
-        """The same for a number that somebody else has named. Raises PartitionUnknown."""
+        """Raises PartitionElsewhere."""
         replica = self.replicas.get(number)
         if replica is None:
-            raise PartitionUnknown(self.name, number, len(self.replicas))
+            raise PartitionElsewhere(self.name, number)
         return replica.leader
+
+    def partition(self, number: int) -> Leader:
+        """The same for a number that a client has named. Raises PartitionUnknown, too."""
+        if not 0 <= number < self.partition_count:
+            raise PartitionUnknown(self.name, number, self.partition_count)
+        return self.leader(number)
+
+    def leads(self, number: int) -> bool:
+        """Is this partition led here?"""
+        replica = self.replicas.get(number)
+        return replica is not None and isinstance(replica.role, Leader)
+
+    def check_led(self) -> None:
+        """Raises PartitionElsewhere where no partition is led here."""
+        if not self.leaders:
+            raise PartitionElsewhere(self.name)
 
     def partition_of_key(self, key: bytes) -> int:
         """Where all messages with this key are, in the order of their publishes."""
@@ -77,13 +91,16 @@ class Intake:
         Elsewhere its retry would be stored again."""
         key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
         home = self.leader(self.partition_of_key(key))
-        if len(self.replicas) == 1 or home.stamped.knows(producer_id):
+        if self.partition_count == 1 or home.stamped.knows(producer_id):
             return home
         return next((one for one in self.leaders if one.stamped.knows(producer_id)), home)
 
     def route(self) -> Leader:
-        """The partition of the next publish that names none."""
-        leader: Leader = self._context.engine.route(self.name.encode()).owner
+        """The partition of the next publish that names none. Raises PartitionElsewhere."""
+        try:
+            leader: Leader = self._context.engine.route(self.name.encode()).owner
+        except KeyError as error:  # the kernel has no tail of the topic
+            raise PartitionElsewhere(self.name) from error
         return leader
 
     @property
@@ -157,6 +174,8 @@ class Intake:
         leader = self.stamped_leader(stamp.producer_id)
         if not leader.stamped.is_repeat(stamp, len(bodies)):
             self._check_publish(len(bodies), due_ns)
+            if leader.refusal:  # while others take publishes
+                raise Refused(leader.refusal)
             leader.group.check_waiting(sum(map(len, bodies)))
         leader.stamped.publish(stamp, bodies, due_ns, done, sections)
         self._note_held(leader.group)
@@ -239,5 +258,8 @@ class Intake:
         for leader in self.leaders:
             reasons.append(first or leader.refusal or last)
             leader.tail.refusing = bool(always or reasons[-1])
-        self.trouble = reasons[0] if all(reasons) else ""
+        if not reasons:
+            self.trouble = PartitionElsewhere(self.name).reason
+        else:
+            self.trouble = reasons[0] if all(reasons) else ""
         self.refusal = always or self.trouble

@@ -78,6 +78,12 @@ class Latency:
             window.measures_latency = True
             self._windows.append(window)
 
+    def forget(self, window: Window) -> None:
+        """What it has counted stays."""
+        if self.quantiles:
+            _add(self._now, window.take_latencies())
+            self._windows.remove(window)
+
     def _take(self) -> None:
         for window in self._windows:
             _add(self._now, window.take_latencies())

@@ -23,22 +23,23 @@ from penstock.broker.office import Office
 from penstock.broker.settings import ORDERS
 from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
-from penstock.errors import LogDamaged, StorageError
+from penstock.errors import LogDamaged, PublishUnknown, StorageError
 from penstock.kernel import Source, TraceKind, Window
 from penstock.log.damage import describe
+from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.context import Context
+    from penstock.broker.ledchannels import LedChannels
     from penstock.broker.replica import Replica
-    from penstock.broker.topicfile import ChannelEntry, Marks
+    from penstock.broker.rows import PublishDone
     from penstock.log.fold import ChannelState, Group
+    from penstock.replica.authority import Permits
 
 
 class Leader:
-    def __init__(
-        self, context: Context, replica: Replica, marks: Marks, office: Office | None = None
-    ) -> None:
+    def __init__(self, context: Context, replica: Replica, office: Office | None = None) -> None:
         """`office`: of a partition that has other replicas, all of its log committed."""
         topic, log = replica.topic, replica.log
         self.topic = topic
@@ -47,8 +48,8 @@ class Leader:
         self.log = log
         self.retain_age_ns = context.options.retain_age_ns
         self.retain_bytes = context.options.retain_bytes
-        self.age_marks = AgeMarks(marks.age)
-        self.retain_marks = AgeMarks(marks.retain)
+        self.age_marks = AgeMarks(replica.marks.age)
+        self.retain_marks = AgeMarks(replica.marks.retain)
         self._context = context
         self._mark_failed = False
         self._unread: dict[tuple[Window, int], int] = {}  # loads that failed, by offset
@@ -67,6 +68,8 @@ class Leader:
             topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
+        self.led: LedChannels | None = None  # the journals of other replicas
+        self._permits = self.office.line.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:
             self.cursors = Cursors(context, replica.label, replica.journal, replica.folded)
@@ -78,9 +81,45 @@ class Leader:
         """Why no publish is taken, for good; empty when they are."""
         if self.group.stopped:
             return self.group.stopped
+        if not self._permits.publishes:
+            return "it is not known whether this node still leads the partition"
         if self.log.refusal is not None:
             return f"the end of the log is corrupt: {describe(self.log.refusal)}"
         return self.group.blocked
+
+    # --- what it may do alone ---
+
+    @property
+    def acts(self) -> bool:
+        """May it remove what is old, and send messages elsewhere, by what is known of its office?
+        (`replica/authority.py`)"""
+        return self._permits.acts
+
+    def permit(self, permits: Permits) -> None:
+        before, self._permits = self._permits, permits
+        if before == permits:
+            return
+        topic = self.topic
+        (topic.silent.discard if permits.delivers else topic.silent.add)(self.number)
+        for channel in topic.channels.values():
+            channel.refresh_held()
+        topic.refresh_refusal()
+
+    def when_held(self, done: PublishDone) -> None:
+        """When all that the journal says by now is on the disk of every needed member; with
+        PublishUnknown when the office ends before that. A node by itself answers at once."""
+        led = self.led
+        if led is None:
+            done(None)
+            return
+        lost = PublishUnknown(self.replica.label, "the office of this leader is over")
+        led.when_held(lambda: done(None), lambda: done(lost))
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds its files."""
+        is_saving = self.cursors is not None and self.cursors.busy
+        return self.group.busy or is_saving or self.replica.producers.busy
 
     @property
     def depth(self) -> int:
@@ -101,41 +140,53 @@ class Leader:
 
     # --- channels ---
 
-    def bring_back(
-        self, channels: Sequence[tuple[ChannelEntry, Channel]], gathers: bool, hands_over: bool
-    ) -> None:
+    def bring_back(self, channels: Sequence[Channel], gathers: bool, hands_over: bool) -> None:
         """The channels' windows as they were, and the point of handing over. `gathers`: the topic
         keeps what comes to itself, being paused or without a channel."""
         cursors, tail, log = self.cursors, self.tail, self.log
         if cursors is None:
             return
-        states = [cursors.state(entry.number, entry.name, log) for entry, _ in channels]
         handed_end = cursors.handed_end(log, gathers and not self.topic.internal)
+        states = [self._state(cursors, channel, channels, handed_end) for channel in channels]
         if not gathers:
             handed_end = log.written_end
         tail.handed_end = max([handed_end, *(state.next for state in states)])
-        for (entry, channel), state in zip(channels, states, strict=True):
-            self._restore(entry, channel, state)
+        for channel, state in zip(channels, states, strict=True):
+            self._restore(channel, state)
         cursors.begin(tail)
         cursors.report_missing(log.start_offset)
         tail.handing = hands_over
         if self.topic.internal:
             tail.hand()
 
-    def _restore(self, entry: ChannelEntry, channel: Channel, state: ChannelState) -> None:
+    def _state(
+        self, cursors: Cursors, channel: Channel, channels: Sequence[Channel], handed_end: int
+    ) -> ChannelState:
+        """`handed_end`: as the journal has it. A partition of several replicas may not know a
+        channel: then it has never confirmed it."""
+        if self.office.is_alone or cursors.knows(channel.number):
+            return cursors.state(channel.number, channel.name, self.log)
+        gathers = self.topic.paused or not any(cursors.knows(one.number) for one in channels)
+        ends = PartitionEnds(self.log.start_offset, handed_end, self.log.written_end)
+        start = start_of_unknown(ends, self.replica.is_younger_than(channel), gathers)
+        return cursors.state(channel.number, channel.name, self.log, start)
+
+    def _restore(self, channel: Channel, state: ChannelState) -> None:
         window = self._context.engine.window(self.tail, state.low)
-        window.attempts_max = entry.settings.max_attempts
-        window.order = ORDERS[entry.settings.order]
+        window.attempts_max = channel.settings.max_attempts
+        window.order = ORDERS[channel.settings.order]
         window.restore(state.low, state.next, state.finished, state.strays)
         window.searched = state.searched
         channel.attach(self.number, window)
         self._step_over_damage(window)
         if self.cursors is not None:
-            self.cursors.adopt(entry.number, window)
+            self.cursors.adopt(channel.number, window)
 
     def add_window(self, channel: Channel, kept: bool) -> None:
-        """Of a new channel: it begins where the topic's own queue does."""
-        start_offset = self.tail.handed_end
+        """Of a new channel: it begins where the topic's own queue does, or has all of a partition
+        that came after it."""
+        is_younger = kept and self.replica.is_younger_than(channel)
+        start_offset = self.log.start_offset if is_younger else self.tail.handed_end
         window = self._context.engine.window(self.tail, start_offset)
         channel.attach(self.number, window)
         self._step_over_damage(window)
@@ -215,6 +266,8 @@ class Leader:
         return self._retain(wall_ns, age_ns, kept_bytes, 0)
 
     def _retain(self, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
+        if not self.acts:
+            return 0
         floor, kept = self.floor, self.replica.producers.floor
         if self.cursors is not None:
             floor = min(floor, self.cursors.floor_synced)
@@ -222,7 +275,7 @@ class Leader:
             floor = min(floor, kept)
         health, name = self._context.health, self.replica.label
         try:
-            removed = self.log.retain(floor, wall_ns, age_ns, bytes_max, old_end)
+            removed = self._remove(floor, wall_ns, age_ns, bytes_max, old_end)
         except StorageError as error:
             removed = 0
             health.report(name, Trouble.CLEANUP, error.reason)
@@ -231,6 +284,17 @@ class Leader:
         self.replica.refresh_damage()
         self.group.notice_stop()
         return removed
+
+    def _remove(self, floor: int, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
+        """Where there are other replicas, their journals say first where the log begins, and all
+        of them have that on their disks before anything goes."""
+        if self.led is None or self.cursors is None:
+            return self.log.retain(floor, wall_ns, age_ns, bytes_max, old_end)
+        start = self.log.start_to_keep(floor, wall_ns, age_ns, bytes_max, old_end)
+        if start > self.cursors.start_offset:
+            self.cursors.decide_start(start)
+            self.cursors.sync()
+        return 0
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> bool:
         """Sync what is unsynced, repeat the synced end in the mark, and try again what failed. True

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 Held = Callable[[], None]
 
 
+def _nothing() -> None:
+    """The caller does not ask."""
+
+
 class LedChannels:
     """In one office. `drop_below`: whole segments below an offset may be removed, once or later.
     `on_leave`: the office has to end, and why."""
@@ -75,9 +79,10 @@ class LedChannels:
             self.line.sync_failed()
         self._carry_out()
 
-    def when_held(self, then: Held) -> None:
-        """When every needed member has, on its disk, all that the journal says by now."""
-        self.line.when_held(self._cursors.written, then)
+    def when_held(self, then: Held, lost: Held = _nothing) -> None:
+        """When every needed member has, on its disk, all that the journal says by now. `lost`: the
+        office has ended before that."""
+        self.line.when_held(self._cursors.written, (then, lost))
         self._carry_out()
 
     def settle(self) -> None:
@@ -130,7 +135,7 @@ class LedChannels:
                 self._send(node, encode(self._target, effect, self._payload))
             case SyncOwn():
                 self._cursors.sync()
-            case Answer(then):
+            case Answer((then, _)):
                 then()
             case DropBelow(start):
                 self._drop_below(start)
@@ -145,4 +150,7 @@ class LedChannels:
     def leave(self) -> int:
         """The office is over. Returns for how much the outcome is unknown."""
         self._cursors.on_record = self._cursors.on_synced = None
-        return len(self.line.leave())
+        waiting = self.line.leave()
+        for _, lost in waiting:
+            lost()
+        return len(waiting)

@@ -221,6 +221,10 @@ class Office:
             for effect in effects:
                 _EFFECTS[type(effect)](self, self._post, effect)
 
+    def completed(self, node: int, session: int) -> None:
+        self.line.completed(node, session)
+        self._changed()
+
     def tell_committed(self) -> None:
         """To those that have heard nothing since the committed end has moved."""
         post = self._post

@@ -24,6 +24,9 @@ class Oldest:
     def watch(self, partition: int, window: Window) -> None:
         self._windows[partition] = OldestOf(window)
 
+    def forget(self, partition: int) -> None:
+        del self._windows[partition]
+
     def of(self, partition: int) -> OldestOf:
         return self._windows[partition]
 

@@ -237,6 +237,13 @@ class ProducerTable:
             self._read_end = self._log.written_end  # though its end may not be readable
         self._line.committed(min(committed_end, self._read_end))
 
+    def leave_office(self, committed_end: int) -> None:
+        """Of a leader that was: what its log has above the committed end may be cut."""
+        self.pending = ()
+        self._line.committed(committed_end)
+        self._read_end = max(self._read_end, committed_end)
+        self.learn(committed_end)
+
     def take_tail(self) -> list[Stamped]:
         """Of a new leader: what lies above the committed end is pending there from now on."""
         return self._line.take_tail()
@@ -327,6 +334,11 @@ class ProducerTable:
         for producer_id, known in list(table.items()):
             if known.used_ns < oldest_ns and producer_id not in self.pending:
                 del table[producer_id]
+
+    @property
+    def busy(self) -> bool:
+        """A thread holds the file."""
+        return self._writing
 
     def wait(self) -> None:
         """Until no thread holds the file; before the topic's files are removed."""

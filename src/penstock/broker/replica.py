@@ -4,6 +4,9 @@
       Unassigned   the files are open and nothing is served
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
+A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
+places some partitions are here, and `hosted.py` says what they are when they are not led.
+
 A role is an object that is replaced as a whole, so that nothing of one is left in another.
 """
 
@@ -13,16 +16,20 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.commits.shelf import Place
 from penstock.broker.health import Trouble
+from penstock.broker.hosted import HostedReplica
 from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.producers import ProducerTable
-from penstock.errors import StorageError
+from penstock.broker.topicfile import Marks
+from penstock.errors import PartitionElsewhere, StorageError
 from penstock.log.damage import describe
 
 if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
     from penstock.broker.context import Context
+    from penstock.broker.office import Office
+    from penstock.broker.ownfile import OwnFile
     from penstock.broker.topic import Topic
-    from penstock.broker.topicfile import Marks
     from penstock.log.damage import Damage
     from penstock.log.fold import Folded
     from penstock.log.partition import PartitionLog
@@ -37,8 +44,16 @@ class Replica:
     TopicDamaged and StorageError, and then the kernel knows nothing of it."""
 
     def __init__(
-        self, context: Context, topic: Topic, number: int, log: PartitionLog, kept: bool
+        self,
+        context: Context,
+        topic: Topic,
+        number: int,
+        log: PartitionLog,
+        kept: bool,
+        marks: Marks | None = None,
+        own: OwnFile | None = None,
     ) -> None:
+        """`own`: of a replica that a cluster has placed here."""
         self.topic = topic
         self.number = number
         # Troubles, log lines and errors name it: a topic's first partition by the topic alone.
@@ -48,13 +63,19 @@ class Replica:
         self.kept = kept
         self.epoch = 0  # of the leader that is followed
         self.role: Unassigned | Leader = Unassigned()
+        self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
         self._context = context
         self._damage_count = 0  # of ranges, when retention was last looked at
-        self.producers = ProducerTable(context, self.label, log, kept, topic.touch)
+        committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
+        self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
         self.stages = context.shelves.at(Place(topic.name, topic.identity, number))
-        self.journal: Journal | None = None
-        self.folded: Folded | None = None
-        if kept:
+        self.created = 0  # the revision at which its partition was made in the cluster
+        self.journal: Journal | None = None  # of a leader
+        self.folded: Folded | None = None  # what it said when that began
+        self.hosted: HostedReplica | None = None
+        if own is not None and context.hosting is not None:
+            self.hosted = HostedReplica(context, context.hosting, self, own)
+        elif kept:
             self.journal, self.folded = self._open_journal()
         if log.report.leftovers:
             context.health.report(self.label, Trouble.LEFTOVERS, "; ".join(log.report.leftovers))
@@ -69,15 +90,32 @@ class Replica:
         except OSError as error:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
-    def lead(self, marks: Marks) -> Leader:
+    def lead(self, office: Office | None = None) -> Leader:
         """The role of the leader: a tail that continues the log, and no windows yet."""
-        leader = self.role = Leader(self._context, self, marks)
+        leader = self.role = Leader(self._context, self, office)
         return leader
+
+    def step_down(self) -> None:
+        """Its office is over, and the topic has nothing of it any more."""
+        self._marks = self.marks
+        self.role = Unassigned()
+        self.journal = self.folded = None
+
+    def is_younger_than(self, channel: Channel) -> bool:
+        """Was the partition made after this channel?"""
+        return self.created > channel.created
+
+    @property
+    def marks(self) -> Marks:
+        role = self.role
+        if isinstance(role, Leader):
+            return Marks(role.age_marks.marks, role.retain_marks.marks)
+        return self._marks
 
     @property
     def leader(self) -> Leader:
         if not isinstance(self.role, Leader):
-            raise RuntimeError(f"{self.label} is not led here")
+            raise PartitionElsewhere(self.topic.name, self.number)
         return self.role
 
     # --- damage ---
@@ -107,6 +145,8 @@ class Replica:
     def rest(self) -> None:
         """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
         self.log.rest()
+        if self.hosted is not None and self.journal is None:
+            self.hosted.rest()
         if self.journal is not None:
             self.journal.rest()
 

@@ -69,6 +69,10 @@ class Skips:
         return self._state.covers(partition)
 
     @property
+    def _partitions(self) -> range:
+        return range(self._channel.topic.partition_count)
+
+    @property
     def count(self) -> int:
         """Messages that were skipped, since the start of the daemon. Those of load tests are
         counted as what filters leave out is: not at all."""
@@ -95,14 +99,14 @@ class Skips:
     def begin(self, partition: int = ANY) -> None:
         """Raises StorageError, and then nothing has changed."""
         chosen = self._state.chosen | {partition}
-        if partition == ANY or self.on or chosen.issuperset(self._channel.windows):
+        if partition == ANY or self.on or chosen.issuperset(self._partitions):
             self._change(self._state._replace(whole=True, chosen=frozenset()))
         else:
             self._change(self._state._replace(chosen=chosen))
 
     def end(self, partition: int = ANY) -> None:
         """Of a partition, or of all. Raises StorageError, and then nothing has changed."""
-        rest = frozenset(self._channel.windows) if self.on else self._state.chosen
+        rest = frozenset(self._partitions) if self.on else self._state.chosen
         rest = frozenset() if partition == ANY else rest - {partition}
         self._change(self._state._replace(whole=False, chosen=rest))
 

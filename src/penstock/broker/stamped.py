@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.rows import Sections
 from penstock.broker.traced import Stored
-from penstock.errors import PenstockError, Refused
+from penstock.errors import PenstockError, Refused, SequenceGap
 from penstock.kernel import Section, encode_batch
 from penstock.replica.producerline import Known, Newest, Stamped, Verdict, judge
 
@@ -131,13 +131,26 @@ class StampedPublishes:
         known = self._table.find(stamp.producer_id)
         pending = self._pending.get(stamp.producer_id)
         newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
-        verdict = judge(known, newest, stamp.epoch, stamp.sequence, count)
+        verdict = self._judge(known, newest, stamp, count)
         if verdict is Verdict.NEW:
             self._check_room(known is None and not pending)
             return None
         if verdict is Verdict.STORED:
             return known
         return self._covering(pending, stamp.epoch, stamp.sequence + count)
+
+    def _judge(
+        self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
+    ) -> Verdict:
+        """A leader that may have been replaced does not know what was committed since: what it
+        lacks is a gap to nobody but itself."""
+        try:
+            return judge(known, newest, stamp.epoch, stamp.sequence, count)
+        except SequenceGap as error:
+            if self._group.office.line.permits.acts:
+                raise
+            reason = f"{error.reason}, as far as a leader knows that may have been replaced"
+            raise Refused(reason) from error
 
     def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
         """The one whose safety makes all below `end` safe."""

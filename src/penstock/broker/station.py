@@ -6,11 +6,12 @@ There is one only where partitions are kept on several nodes.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.broker.ports import Peers
 from penstock.broker.promises import Promises
 from penstock.log.ledgerfile import ReplicaKey
+from penstock.replica.authority import Heard, Isolation
 from penstock.replica.frames import Target
 
 _IDENTITY_BYTES = 8
@@ -23,6 +24,8 @@ class Station:
     generation: int  # of its start, durable
     promises: Promises
     peers: Peers
+    heard: Heard = field(default_factory=Heard)  # by which offices know that they are in force
+    isolation: Isolation = field(default_factory=Isolation)
 
 
 def identity_number(identity: str) -> int:

@@ -37,7 +37,7 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": topic_latency_row(topic),
-        "durability": leaders[0].group.durability,
+        "durability": topic.durability,
         "start_offset": sum(leader.log.start_offset for leader in leaders),
         "committed_end": sum(leader.tail.committed_end for leader in leaders),
         "stored_bytes": sum(leader.log.bytes_stored for leader in leaders),
@@ -45,14 +45,14 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "refusal": topic.trouble,
         "expired_count": topic.age_bound.expired_count,
         "trace_rate": topic.trace_rate,
-        "damaged": _damaged(leaders),
+        "damaged": _damaged(topic, leaders),
     }
 
 
-def _damaged(leaders: list[Leader]) -> list[Row]:
+def _damaged(topic: Topic, leaders: list[Leader]) -> list[Row]:
     """Ranges of offsets; with their partition where there are several."""
-    if len(leaders) == 1:
-        return partitionrows.damaged_rows(leaders[0])
+    if topic.partition_count == 1:
+        return [row for leader in leaders for row in partitionrows.damaged_rows(leader)]
     return [
         {"partition": leader.number, **row}
         for leader in leaders

@@ -28,10 +28,18 @@ from penstock.broker.depth import DepthBound
 from penstock.broker.intake import Intake
 from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
+from penstock.broker.options import Durability
+from penstock.broker.ownfile import OwnFile
 from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.syncpace import SyncPace
-from penstock.broker.topicfile import ChannelEntry, Marks, TopicFile
+from penstock.broker.topicfile import (
+    PLACED_VERSION,
+    SEVERAL_VERSION,
+    ChannelEntry,
+    Marks,
+    TopicFile,
+)
 from penstock.broker.topicstore import TopicStore
 from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import TraceKind
@@ -48,15 +56,21 @@ class Topic(Intake):
         context: Context,
         directory: str,
         file: TopicFile,
-        logs: Sequence[PartitionLog],
+        logs: Mapping[int, PartitionLog],
         on_last_channel_deleted: Callable[[Topic], None],
+        owns: Mapping[int, OwnFile] | None = None,
     ) -> None:
+        """`owns`: of replicas that a cluster has placed here."""
+        owns = owns or {}
         self.name = file.name
         self.ephemeral = is_ephemeral(file.name)
         self.internal = is_internal(file.name)
         self.identity = file.identity
         self.created_ns = file.created_ns
+        self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
+        self.hosted = file.placed is True  # a cluster places its replicas, and says who leads
+        self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
         self.extended = file.extended is True
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
@@ -85,18 +99,24 @@ class Topic(Intake):
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
         self.replicas = {
-            number: Replica(context, self, number, log, not self.ephemeral)
-            for number, log in enumerate(logs)
+            number: Replica(
+                context, self, number, log, not self.ephemeral, file.marks(number), owns.get(number)
+            )
+            for number, log in logs.items()
         }
-        for number, replica in self.replicas.items():
-            replica.lead(file.marks(number))
+        if not self.hosted:
+            for replica in self.replicas.values():
+                replica.lead()
         self._prepare_route()
         self._bring_back(file.channels)
         self._apply_settings()
         self.refresh_refusal()
 
     def _prepare_route(self) -> None:
-        """What the kernel has to know to take publishes with keys and headers by itself."""
+        """What the kernel has to know to take publishes with keys and headers by itself. It knows
+        nothing of a topic of which no partition is led here."""
+        if not self.leaders:
+            return
         engine, name = self._context.engine, self.name.encode("ascii")
         engine.set_hash_partitions(name, self.hash_partitions)
         engine.set_extended(name, self.extended)
@@ -112,9 +132,9 @@ class Topic(Intake):
             channel.paused = entry.paused
             channel.skips.restore(entry)
         gathers = self.paused or not entries
-        for leader in self.leaders:
-            leader.bring_back(found, gathers, self.internal or not gathers)
         self.channels = {channel.name: channel for _, channel in found}
+        for leader in self.leaders:
+            leader.bring_back(list(self.channels.values()), gathers, self.internal or not gathers)
         if self._context.killed:
             self.touch()
 
@@ -122,16 +142,18 @@ class Topic(Intake):
         """New partitions, empty, and how many of all take keys. Raises StorageError, and then
         nothing has changed."""
         before, self.hash_partitions = self.hash_partitions, hash_partitions
+        count = self.partition_count
+        self.partition_count += len(replicas)
         self.replicas.update((replica.number, replica) for replica in replicas)
 
         def undo() -> None:
-            self.hash_partitions = before
+            self.hash_partitions, self.partition_count = before, count
             for replica in replicas:
                 del self.replicas[replica.number]
 
         self.store_or(undo)
         for replica in replicas:
-            self._begin(replica.lead(Marks()))
+            self._begin(replica.lead())
         self._prepare_route()
         self._apply_settings()
         self.refresh_refusal()
@@ -156,6 +178,94 @@ class Topic(Intake):
             leader.add_window(channel, channel.number != NOT_KEPT)
             channel.follow(leader.number)
         leader.update_handing(self._hands_over)
+
+    # --- a topic of a cluster ---
+
+    def take_in(self, replica: Replica) -> None:
+        """Another replica that is here from now on."""
+        self.replicas[replica.number] = replica
+        self.replicas = dict(sorted(self.replicas.items()))
+
+    def adopt(self, file: TopicFile) -> None:
+        """What the metadata says of the topic. Raises StorageError, and then nothing has
+        changed."""
+        before = self.file()
+        self._adopt(file)
+        self.store_or(lambda: self._adopt(before))
+        self._prepare_route()
+        self._apply_settings()
+        self._update_handing()
+        self.store_cursors()
+        self.refresh_refusal()
+        self._context.changed(Change.TOPIC_RESHAPED, self)
+
+    def _adopt(self, file: TopicFile) -> None:
+        self.settings, self.paused = file.settings, file.paused
+        self.partition_count, self.hash_partitions = file.partitions, file.hash_count
+        self.extended = file.extended is True
+
+    def adopt_channels(self, found: Sequence[tuple[ChannelEntry, int]]) -> None:
+        """All channels that are kept, and the revisions at which they were made. Raises
+        StorageError: then the next start may find them as they were."""
+        numbers = {entry.name: entry.number for entry, _ in found}
+        for channel in list(self.channels.values()):
+            if channel.number not in (NOT_KEPT, numbers.get(channel.name)):
+                del self.channels[channel.name]
+                channel.deleted = True
+                self._let_go(channel)
+        for entry, created in found:
+            self._adopt_channel(entry, created)
+        self._update_handing()
+        self.store_cursors()
+        self.store_or(self.touch)
+
+    def _adopt_channel(self, entry: ChannelEntry, created: int) -> None:
+        channel = self.channels.get(entry.name)
+        is_new = channel is None
+        if channel is None:
+            channel = Channel(self, entry.name, entry.number, entry.created_ns)
+            self.channels[entry.name] = channel
+        channel.created, channel.paused = created, entry.paused
+        channel.adopt(entry.settings)
+        channel.skips.restore(entry)
+        channel.refresh_trace()
+        self._channel_number_next = max(self._channel_number_next, entry.number + 1)
+        if is_new:
+            for leader in self.leaders:
+                leader.add_window(channel, kept=True)
+            self._context.changed(Change.CHANNEL_CREATED, self, channel)
+
+    # --- offices that begin and end while the process runs ---
+
+    def began(self, leader: Leader) -> None:
+        """It leads a partition from now on: the channels have windows of it, as they were."""
+        self._prepare_route()
+        leader.tail.trace_below = sample_below(self.trace_rate)
+        channels = list(self.channels.values())
+        kept = [channel for channel in channels if channel.number != NOT_KEPT]
+        leader.bring_back(kept, self.paused or not kept, self._hands_over)
+        for channel in channels:
+            if channel.number == NOT_KEPT:
+                leader.add_window(channel, kept=False)
+            channel.follow(leader.number)
+        leader.update_handing(self._hands_over)
+        self.reshaped()
+
+    def ended(self, leader: Leader) -> None:
+        """It leads no more. What its consumers have in flight is not theirs to finish any more."""
+        self.silent.discard(leader.number)
+        for channel in self.channels.values():
+            if leader.number in channel.windows:
+                leader.drop_window(channel)
+                channel.detach(leader.number)
+        leader.leave()
+
+    def reshaped(self) -> None:
+        """An office has begun or ended, and all of it is there, or cleared away."""
+        self._apply_settings()
+        self.refresh_refusal()
+        self.touch()
+        self._context.changed(Change.TOPIC_RESHAPED, self)
 
     @property
     def wall_ns(self) -> int:
@@ -188,6 +298,8 @@ class Topic(Intake):
         if self._context.exiting:
             raise Refused("exiting")
         kept = not self.ephemeral and not is_ephemeral(name)
+        if kept and self.hosted:
+            raise Refused(f"channels of topic {self.name} are made by the cluster")
         number = self._channel_number_next if kept else NOT_KEPT
         if self.ephemeral and not self.channels:
             self._trim_queue()
@@ -209,6 +321,8 @@ class Topic(Intake):
         """`on_topic_changed` is told while the consumers are still in the list; those that nobody
         takes away are made to leave."""
         channel = self.find_channel(name)
+        if self.hosted and channel.number != NOT_KEPT:
+            raise Refused(f"channels of topic {self.name} are deleted by the cluster")
         del self.channels[name]
         if channel.number != NOT_KEPT:
             self.store_or(lambda: self.channels.update({name: channel}))
@@ -291,6 +405,10 @@ class Topic(Intake):
             self._context.changed(Change.TOPIC_RESHAPED, self)
 
     @property
+    def durability(self) -> Durability:
+        return "os" if self.ephemeral else self.effective.durability
+
+    @property
     def effective(self) -> Effective:
         return effective(self.settings, self._context.options)
 
@@ -318,8 +436,9 @@ class Topic(Intake):
     def _apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging
         self.ordered = bool(self.settings.ordered)
-        self.placed = self.ordered and len(self.replicas) > 1
-        self._context.engine.set_placed(self.name.encode("ascii"), self.placed)
+        self.placed = self.ordered and self.partition_count > 1
+        if self.leaders:
+            self._context.engine.set_placed(self.name.encode("ascii"), self.placed)
         for leader in self.leaders:
             if not self.ephemeral:
                 leader.group.set_durability(chosen.durability)
@@ -361,12 +480,13 @@ class Topic(Intake):
 
     def file(self) -> TopicFile:
         """What topic.json is to say."""
-        first, *others = [
-            Marks(leader.age_marks.marks, leader.retain_marks.marks) for leader in self.leaders
-        ]
-        count = len(self.replicas)
+        marks = {number: replica.marks for number, replica in self.replicas.items()}
+        first = marks.pop(0, Marks())
+        count = self.partition_count
         # An older release knows one partition and no headers.
-        version = 2 if count > 1 or self.extended else 1
+        version = SEVERAL_VERSION if count > 1 or self.extended else 1
+        if self.hosted:
+            version = PLACED_VERSION
         return TopicFile(
             name=self.name,
             identity=self.identity,
@@ -378,9 +498,10 @@ class Topic(Intake):
             settings=self.settings,
             age_marks=first.age,
             retain_marks=first.retain,
-            more_marks=dict(enumerate(others, 1)) if others else msgspec.UNSET,
+            more_marks=marks or msgspec.UNSET,
             hash_partitions=self.hash_partitions if count > 1 else msgspec.UNSET,
             extended=self.extended or msgspec.UNSET,
+            placed=self.hosted or msgspec.UNSET,
             channels=[
                 ChannelEntry(
                     channel.name,
@@ -464,8 +585,11 @@ class Topic(Intake):
     def close_partitions(self) -> None:
         """Before `close_cursors` of every topic: a dead letter that is stored here is finished
         there."""
-        for leader in self.leaders:
-            leader.close()
+        for replica in self.replicas.values():
+            if isinstance(replica.role, Leader):
+                replica.role.close()
+            else:
+                replica.close()
 
     def close_cursors(self) -> None:
         for leader in self.leaders:

@@ -67,9 +67,9 @@ class TopicDirectories:
 
     # --- making ---
 
-    def make(self, file: TopicFile) -> list[PartitionLog]:
-        """The directory, with an empty log for each partition and without `topic.json`. Raises
-        StorageError, and then no log is open."""
+    def make(self, file: TopicFile, numbers: Iterable[int] | None = None) -> list[PartitionLog]:
+        """The directory, with an empty log for each partition, or for these, and without
+        `topic.json`. Raises StorageError, and then no log is open."""
         directory = self.path(file.name)
         try:
             self._clear_away(file.name)
@@ -77,7 +77,7 @@ class TopicDirectories:
             self._disk.mkdir(directory)
         except OSError as error:
             raise StorageError(directory, f"cannot be made: {error}") from error
-        return self.add(file, range(file.partitions))
+        return self.add(file, range(file.partitions) if numbers is None else numbers)
 
     def add(self, file: TopicFile, numbers: Iterable[int]) -> list[PartitionLog]:
         """Empty logs for more partitions of a topic, durable. What is there of a growth that was

@@ -21,7 +21,9 @@ from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.head import Owner
 from penstock.log.sealed import seal, unseal
 
-FORMAT_VERSION = 2  # of topic.json; 2: of a topic with several partitions, or an extended one
+FORMAT_VERSION = 3  # of topic.json
+SEVERAL_VERSION = 2  # of a topic with several partitions, or an extended one
+PLACED_VERSION = 3  # of one whose replicas a cluster places
 NODE_VERSION = 2  # of node.json, and so of the directory: segments may have heads since 2
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
 _DOCUMENT_BYTES_MAX = FILE_BYTES_MAX - 1024  # leaves room for the checksum
@@ -65,6 +67,8 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     # Over how many partitions keys are spread; absent where there is one.
     hash_partitions: int | msgspec.UnsetType = msgspec.UNSET
     extended: bool | msgspec.UnsetType = msgspec.UNSET  # messages have headers; absent: they don't
+    # A cluster says which replicas of which partitions are here; absent: all are, and no others.
+    placed: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if not 1 <= self.hash_count <= self.partitions <= limits.PARTITIONS_MAX:

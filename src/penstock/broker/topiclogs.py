@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.broker import directories
@@ -20,19 +21,24 @@ _log = logging.getLogger("penstock.broker")
 
 
 def open_logs(
-    disk: Disk, directory: str, file: TopicFile, settings: LogSettings, wall_ns: int
-) -> list[PartitionLog]:
-    """By number. Raises StorageError, and then none is open."""
-    logs: list[PartitionLog] = []
+    disk: Disk,
+    directory: str,
+    file: TopicFile,
+    settings: LogSettings,
+    wall_ns: int,
+    numbers: Iterable[int] | None = None,
+) -> dict[int, PartitionLog]:
+    """By number; of all partitions, or of these. Raises StorageError, and then none is open."""
+    logs: dict[int, PartitionLog] = {}
     try:
-        for number in range(file.partitions):
+        for number in range(file.partitions) if numbers is None else numbers:
             path = directories.partition_directory(directory, number)
             _check_there(disk, path, directory, number, file.name)
             log = PartitionLog.open(disk, path, settings, wall_ns, file.owner(number))
-            logs.append(log)
+            logs[number] = log
             _report_cut(file.name, log)
     except BaseException:
-        close_all(logs)
+        close_all(logs.values())
         raise
     return logs
 

@@ -24,7 +24,7 @@ from penstock.log.head import Owner
 from penstock.log.lost import forget_lost
 from penstock.log.mark import Mark
 from penstock.log.opening import Opening
-from penstock.log.retention import consumed_bytes, first_may_go, first_sealed_ns
+from penstock.log.retention import consumed_bytes, first_kept, first_may_go, first_sealed_ns
 from penstock.log.scan import Batch
 from penstock.log.segment import Ground, Segment
 from penstock.log.settings import LogSettings
@@ -138,6 +138,26 @@ class PartitionLog(WrittenLog):
         self._spares.settle()
 
     # --- what a leader decides ---
+
+    def start_to_keep(
+        self,
+        floor_offset: int,
+        wall_ns: int,
+        age_max_ns: int,
+        bytes_max: int,
+        old_end: int = 0,
+    ) -> int:
+        """Where the log would begin if `retain` were called: nothing is removed."""
+        if self.stopped is not None or self.refusal is not None:
+            return self.start_offset
+        try:
+            self._roll_by_age(floor_offset, wall_ns, age_max_ns, old_end)
+            end = min(floor_offset, self.synced_end)
+            return first_kept(
+                self._segments, end, self.last_timestamp_ns, wall_ns, age_max_ns, bytes_max, old_end
+            )
+        except OSError as error:
+            raise StorageError(self.path, f"old segments could not be read: {error}") from error
 
     def drop_below(self, start_offset: int) -> int:
         """Remove whole sealed segments below a start that was decided elsewhere, as far as they are

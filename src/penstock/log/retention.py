@@ -36,3 +36,29 @@ def first_sealed_ns(segments: Segments, last_timestamp_ns: int) -> int:
         if header is not None:
             return header.timestamp_ns
     return last_timestamp_ns
+
+
+def first_kept(
+    segments: Segments,
+    end: int,
+    last_timestamp_ns: int,
+    wall_ns: int,
+    age_max_ns: int,
+    bytes_max: int,
+    old_end: int,
+) -> int:
+    """Where a log begins from which all goes that may, by the same rules: needed, or not synced, is
+    what is not below `end`."""
+    left = consumed_bytes(segments, end)
+    start = segments[0].base_offset
+    for number in range(len(segments) - 1):
+        limit = segments.limit(number)
+        if limit is None or limit > end or segments[number].unsynced:
+            break
+        header = segments.use(number + 1).first_header()
+        sealed_ns = header.timestamp_ns if header is not None else last_timestamp_ns
+        if not (left > bytes_max or sealed_ns + age_max_ns <= wall_ns or limit <= old_end):
+            break
+        left -= segments[number].data_bytes
+        start = limit
+    return start

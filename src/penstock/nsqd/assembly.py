@@ -93,7 +93,7 @@ class Node:
             log.info("TOPIC(%s): created", topic.name)
         elif change is Change.TOPIC_RESHAPED:
             headers = ", messages have headers" if topic.extended else ""
-            count = len(topic.replicas)
+            count = topic.partition_count
             noun = "partition" if count == 1 else "partitions"
             log.info("TOPIC(%s): %d %s%s", topic.name, count, noun, headers)
             self.turn.soon()

@@ -67,7 +67,7 @@ class Consuming:
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
-            if partition not in (ANY, *topic.replicas):
+            if partition != ANY and not topic.leads(partition):
                 raise bad_partition(b"SUB", extra)
             self._subscribe(session, topic, params, partition)
 
@@ -82,7 +82,7 @@ class Consuming:
         partition = read_partition(params[0], params[3])
 
         def subscribe(topic: Topic) -> None:
-            if partition not in topic.replicas:
+            if not topic.leads(partition):
                 raise bad_partition(params[0], params[3])
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             if channel.settings.order != ChannelOrder.STRICT:
@@ -101,7 +101,7 @@ class Consuming:
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
-            if partition not in (ANY, *topic.replicas):
+            if partition != ANY and not topic.leads(partition):
                 raise bad_partition(params[0], params[3])
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             begins = places(channel, position, partition) if position is not None else {}

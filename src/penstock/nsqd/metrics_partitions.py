@@ -65,7 +65,7 @@ _Labelled = list[tuple[str, Row]]
 
 
 def partition_parts(topics: list[Topic]) -> Iterator[bytes]:
-    split = [(f'topic="{escape(one.name)}"', one) for one in topics if len(one.replicas) > 1]
+    split = [(f'topic="{escape(one.name)}"', one) for one in topics if one.partition_count > 1]
     of_topics: _Labelled = []
     of_channels: _Labelled = []
     for label, topic in split:

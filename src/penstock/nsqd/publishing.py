@@ -61,10 +61,13 @@ class Publishing:
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
         """A publish needs its topic, or leave for it; then the kernel reads the command anew."""
 
+        def check_led(topic: Topic) -> None:
+            topic.check_led()  # else the kernel knows nothing of it, and would ask again
+
         def make() -> None:
             if session.conn.allowed is not None:
                 session.conn.allowed.add(topic)
-            self._waits.with_topic(session, topic, PUB_FAULTS[Verb(verb)], lambda topic: None)
+            self._waits.with_topic(session, topic, PUB_FAULTS[Verb(verb)], check_led)
 
         self._waits.with_leave(session, VERB_NAMES[Verb(verb)], topic, b"", make)
         self._waits.resume(session)
@@ -158,7 +161,7 @@ class Publishing:
             messages = traced.messages_of(command, body, options.max_msg_size)
 
             def publish(topic: Topic) -> None:
-                if partition not in (ANY, *topic.replicas):
+                if partition != ANY and not topic.leads(partition):
                     raise bad_partition(command, word)
                 if partition == ANY and topic.placed:
                     raise WireFault(Fault.PARTITION_MISSING, command)
@@ -174,7 +177,7 @@ class Publishing:
             self._waits.read_body(session, command, size_max, take)
 
         def check(topic: Topic) -> None:
-            if partition not in topic.replicas:
+            if not topic.leads(partition):
                 raise bad_partition(command, word)
             read()
 

@@ -36,8 +36,9 @@ def commands_of(
         return []
     verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
     if channel is not None:
-        place = f"{topic.name} {_first(topic)}" if partitions else topic.name
-        return [f"{verb} {place} {channel.name}"]
+        if not partitions:
+            return [f"{verb} {topic.name} {channel.name}"]
+        return [f"{verb} {topic.name} {one.number} {channel.name}" for one in topic.leaders[:1]]
     if change is Change.TOPIC_RESHAPED:
         return [*_places(topic), _meta(topic)]
     if partitions and verb == "REGISTER":
@@ -56,19 +57,22 @@ def _split(topic: Topic) -> Iterator[str]:
     yield from _places(topic)
     settings = topic.settings
     is_plain = not (topic.extended or settings.ordered or settings.disable_channel_auto_create)
-    if len(topic.replicas) > 1 or not is_plain:
+    if topic.partition_count > 1 or not is_plain:
         yield _meta(topic)
 
 
 def _places(topic: Topic) -> Iterator[str]:
-    if len(topic.replicas) > 1 or not topic.channels:  # a channel's command names the first
-        yield from (f"REGISTER {topic.name} {partition}" for partition in topic.replicas)
-    yield from (f"REGISTER {topic.name} {_first(topic)} {channel}" for channel in topic.channels)
+    """What is led here; of a topic of which nothing is, nothing."""
+    led = [leader.number for leader in topic.leaders]
+    if topic.partition_count > 1 or not topic.channels:  # a channel's command names the first
+        yield from (f"REGISTER {topic.name} {partition}" for partition in led)
+    for first in led[:1]:
+        yield from (f"REGISTER {topic.name} {first} {channel}" for channel in topic.channels)
 
 
 def _meta(topic: Topic) -> str:
     """Youzan's names. What is not said is as in a plain topic."""
-    words = [f"partition_num={len(topic.replicas)}", f"extend_support={_word(topic.extended)}"]
+    words = [f"partition_num={topic.partition_count}", f"extend_support={_word(topic.extended)}"]
     if topic.settings.ordered:
         words.append("ordered=true")
     if topic.settings.disable_channel_auto_create:
@@ -78,7 +82,3 @@ def _meta(topic: Topic) -> str:
 
 def _word(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _first(topic: Topic) -> int:
-    return next(iter(topic.replicas))

@@ -215,7 +215,7 @@ def find_topic(ground: Ground, parameters: Parameters) -> Topic:
 def _reader(topic: Topic, parameters: Parameters, default: int | None = 0) -> TopicReader:
     """Of the partition that is named."""
     partition = _number(parameters, "partition", default)
-    if partition not in topic.replicas:
+    if not topic.leads(partition):
         raise HttpError(404, "PARTITION_NOT_FOUND")
     return TopicReader(topic, partition)
 
@@ -340,7 +340,7 @@ def _search(topic: Topic, parameters: Parameters) -> Generator[None, None, tuple
     if len(given) != 1:
         raise HttpError(400, "MISSING_ARG_ID give one of id, offset, trace_id")
     if given == ["offset"]:
-        only = 0 if len(topic.leaders) == 1 else None
+        only = 0 if topic.partition_count == 1 else None
         reader = _reader(topic, parameters, only)
         return reader.partition, reader.message(_number(parameters, "offset"))
     found = yield from _find(_readers(topic, parameters), parameters)

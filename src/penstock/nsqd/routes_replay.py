@@ -67,13 +67,13 @@ def _find(broker: Broker, parameters: Parameters) -> Channel:
 
 def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
     """Where to look for the place: in the partition that is named, or in all of them."""
-    numbers = list(topic.replicas)
+    numbers = [leader.number for leader in topic.leaders]
     text = parameters.get("partition", "")
     if text and text != ANY:
         number = whole_number(text, OFFSET_MAX)
         if number is None:
             raise HttpError(400, f"INVALID_ARG_PARTITION {text[:100]!r}: a whole number")
-        if number not in topic.replicas:
+        if number not in numbers:
             raise HttpError(404, "PARTITION_NOT_FOUND")
         return [number]
     if position.kind in OF_ONE and len(numbers) > 1:

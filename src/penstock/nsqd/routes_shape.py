@@ -100,7 +100,7 @@ def _invalid(name: str, text: str, rule: str) -> HttpError:
 
 
 def _check_same(topic: Topic, shape: Shape) -> None:
-    count = len(topic.replicas)
+    count = topic.partition_count
     if shape.partitions not in (0, count):
         there = f"topic {topic.name} has {count}"
         more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"

@@ -121,7 +121,7 @@ def _changes(parameters: Parameters) -> dict[str, Any]:
 def _tell(topic: Topic) -> Response:
     """What holds, and by `own` which of it the topic has chosen itself."""
     holds = topic.effective._asdict() | {
-        "durability": topic.leader().group.durability,
+        "durability": topic.durability,
         "ordered": bool(topic.settings.ordered),
         "disable_channel_auto_create": bool(topic.settings.disable_channel_auto_create),
     }
@@ -138,8 +138,8 @@ def _shape(topic: Topic) -> dict[str, Any]:
     """Said where it is not that of a topic of NSQ: a row of settings is no place for what all
     topics are."""
     shape: dict[str, Any] = {}
-    if len(topic.replicas) > 1:
-        shape |= {"partitions": len(topic.replicas), "hash_partitions": topic.hash_partitions}
+    if topic.partition_count > 1:
+        shape |= {"partitions": topic.partition_count, "hash_partitions": topic.hash_partitions}
     if topic.extended:
         shape["extended"] = True
     return shape

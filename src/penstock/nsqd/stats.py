@@ -167,7 +167,7 @@ def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
     partition = view.query.partition
     for name in names:
         topic = view.broker.topics.get(name)
-        if topic is not None and (partition is None or partition in topic.replicas):
+        if topic is not None and (partition is None or topic.leads(partition)):
             channels = broker_stats.chosen_channels(topic, view.query.channel)
             if channels is not None:
                 row = broker_stats.split_topic(broker_stats.topic_row(topic, []), topic, partition)

@@ -26,6 +26,9 @@ be. Then it is demanded, and proposed when it has all that was committed until t
 | unknown | all sets stay possible; the record is read; if it is as before, it is touched |
 | touched: put there unchanged | the revision has moved: no earlier proposal can be applied |
 
+Where state is kept beside the log, `beside`, a replica that has all of the log is level only once
+the shell says that it has that state, too: `completed`, in this session.
+
 A replica in `held_off` is fed and never demanded: its node was dropped lately, and has to prove
 itself first (`penstock.cluster.members`).
 
@@ -76,10 +79,11 @@ class Outcome(IntEnum):
 class Peer:
     """The replica on one node, in one session of the link."""
 
-    __slots__ = ("counted", "generation", "replica", "sent", "session", "synced")
+    __slots__ = ("complete", "counted", "generation", "replica", "sent", "session", "synced")
 
-    def __init__(self, session: int) -> None:
+    def __init__(self, session: int, complete: bool = True) -> None:
         self.session = session
+        self.complete = complete  # it has what is kept beside the log
         self.replica = 0
         self.generation = 0
         self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
@@ -99,6 +103,7 @@ class LeaderLine:
         "_session",
         "_sets",
         "_unsettled",
+        "beside",
         "committed",
         "confirmed_ns",
         "end",
@@ -132,7 +137,9 @@ class LeaderLine:
         heard: Heard | None = None,
         confirmed_ns: int = 0,
         isolation: Isolation = Isolation(),  # noqa: B008
+        beside: bool = False,
     ) -> None:
+        self.beside = beside
         self.guards = guards
         self.log = log
         self.heard = heard if heard is not None else Heard()
@@ -284,7 +291,7 @@ class LeaderLine:
         self._session += 1
         session = (self.record.epoch << _OFFICE_BITS) + self._session
         kept = self.peers.get(node)
-        self.peers[node] = peer = Peer(session)
+        self.peers[node] = peer = Peer(session, complete=not self.beside)
         if kept is not None and not self.guards.acknowledgements_end_with_link:
             peer.counted, peer.replica = kept.counted, kept.replica
         self.out.append(Hello(node, session, self.record.epoch, self.committed))
@@ -390,7 +397,7 @@ class LeaderLine:
         newcomer = Member(node, peer.replica, peer.generation)
         if self._proposed is not None or newcomer in self.record.members:
             return
-        if node in self.held_off:
+        if node in self.held_off or not peer.complete:
             return
         if node not in self.record.wanted or not self._is_level(peer):
             return
@@ -404,6 +411,14 @@ class LeaderLine:
         peer = self.peers.get(node)
         if peer is not None and peer.counted != UNMATCHED and not self.over:
             self._consider(node, peer)
+
+    def completed(self, node: int, session: int) -> None:
+        """The replica there has what is kept beside the log."""
+        peer = self._peer(node, session)
+        if peer is not None and not peer.complete:
+            peer.complete = True
+            if peer.counted != UNMATCHED:
+                self._consider(node, peer)
 
     def _renew_own_entry(self) -> None:
         """The leader has everything, so its entry may say so of its node's present generation."""

@@ -194,6 +194,8 @@ class Stages:
         has no such partition."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
+        if topic.hosted:
+            raise Refused("nothing can be staged for a topic of a cluster yet")
         if block.partition not in topic.replicas:
             raise NotFound("partition", str(block.partition))
         ref = Ref(topic.name, block.name, block.partition)

@@ -1,0 +1,342 @@
+"""One replica that a cluster has placed here: all that goes from role to role with its log.
+
+| role | channel journal | table of producers | kernel, channels |
+|---|---|---|---|
+| unassigned, learner, follower | takes its leader's records | folds what is committed | – |
+| elected | takes nothing any more | the same | – |
+| leading | is written from (epoch, 0) on, and sent | notes its own publishes | a `Leader` |
+| stopped | takes nothing | as it was | – |
+
+`broker.assigned` says which role it is. Here is what that means for a topic that is in use: an
+office begins with the windows of all channels as the followed journal has them, and their consumers
+get them at once. When it ends the windows go, and with them what is in flight: FIN of such a
+message fails as after a timeout, for the next leader delivers it again.
+
+Everything is called between two turns of the kernel, never from within one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.broker.assigned import Assigned, Beside
+from penstock.broker.channel import NOT_KEPT
+from penstock.broker.followed import Files, Watch
+from penstock.broker.followedchannels import FollowedChannels
+from penstock.broker.health import Trouble
+from penstock.broker.journal import Journal
+from penstock.broker.leader import Leader
+from penstock.broker.ledchannels import LedChannels
+from penstock.broker.roles import Served, Stopped
+from penstock.broker.station import target_of
+from penstock.errors import PenstockError, StorageError
+from penstock.kernel import BatchHeader, decode_header
+from penstock.log.followedjournal import FollowedJournal
+from penstock.log.ledgerfile import ReplicaKey
+from penstock.replica.journalframes import JournalFrame
+from penstock.replica.leading import UNMATCHED, LeaderLine
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.hosting import Hosting
+    from penstock.broker.office import Office
+    from penstock.broker.ownfile import OwnFile
+    from penstock.broker.replica import Replica
+    from penstock.log.cutting import Removed
+    from penstock.replica.frames import Frame
+
+
+class HostedReplica:
+    def __init__(self, context: Context, hosting: Hosting, replica: Replica, own: OwnFile) -> None:
+        self.replica = replica
+        self.topic = replica.topic
+        self.number = replica.number
+        self.own = own
+        self.key = ReplicaKey(self.topic.identity, self.number)
+        self.target = target_of(self.key)
+        self.led: LedChannels | None = None
+        self._context = context
+        self._hosting = hosting
+        self._station = hosting.station
+        self._sessions: dict[int, int] = {}  # of journals, by node, in this office
+        self._line: LeaderLine | None = None  # of the office that was reported
+        self._needed: frozenset[tuple[int, int]] = frozenset()
+        self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
+        self._start = 0  # all below it may be removed
+        self.channels = self._follow()
+        self.assigned = Assigned(
+            hosting.station,
+            hosting.records,
+            Files(replica.label, self.key, replica.log, own),
+            context.syncs,
+            context.health,
+            self.topic.effective.durability == "disk",
+            self._serve,
+            self._cease,
+            Beside(Watch(self._appended, self._cut), self._is_free, self._stir),
+        )
+        replica.producers.learn(self.assigned.committed)
+
+    @property
+    def office(self) -> Office | None:
+        return self.assigned.office
+
+    @property
+    def leader(self) -> Leader | None:
+        """It serves."""
+        role = self.replica.role
+        return role if isinstance(role, Leader) else None
+
+    def _stir(self) -> None:
+        self._hosting.stir(self)
+
+    # --- what is kept beside the log, of a follower ---
+
+    def _follow(self) -> FollowedChannels:
+        journal = FollowedJournal.open(self._context.disk, self.replica.path)
+        return FollowedChannels(
+            self._station,
+            self.key,
+            self.replica.label,
+            self.own.replica,
+            journal,
+            self._context.syncs,
+            self._context.health,
+            self._drop_below,
+            self._stop,
+        )
+
+    def _stop(self, reason: str) -> None:
+        self.assigned.stop(reason)
+
+    def _is_free(self) -> bool:
+        return not self.channels.busy
+
+    def _appended(self, batches: bytes) -> None:
+        self.replica.producers.appended(headers_of(batches))
+
+    def _cut(self, removed: Removed) -> None:
+        try:
+            self.replica.producers.cut(removed.from_offset)
+        except StorageError as error:
+            self._context.health.report(self.replica.label, Trouble.PRODUCERS, error.reason)
+
+    def _drop_below(self, start: int) -> None:
+        """Every needed member knows that the log begins there."""
+        self._start = max(self._start, start)
+        self._drop()
+
+    def _drop(self) -> None:
+        """As far as the table of producers does not need it."""
+        replica, floor = self.replica, self.replica.producers.floor
+        end = self._start if floor is None else min(self._start, floor)
+        if end <= replica.log.start_offset:
+            return
+        try:
+            replica.log.drop_below(end)
+        except StorageError as error:
+            self._context.health.report(replica.label, Trouble.CLEANUP, error.reason)
+        else:
+            self._context.health.clear(replica.label, Trouble.CLEANUP)
+        replica.refresh_damage()
+
+    # --- an office begins ---
+
+    def _serve(self, office: Office) -> Leader:
+        replica, context = self.replica, self._context
+        context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
+        # All of the log is committed, so no publish of an earlier leader is pending any more.
+        replica.producers.learn(office.line.committed)
+        journal, epoch = self.channels.journal, office.line.record.epoch
+        replica.journal = Journal(
+            journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
+        )
+        replica.folded, replica.epoch = journal.folded(), epoch
+        leader = replica.lead(office)
+        if leader.cursors is None:
+            raise RuntimeError(f"{replica.label}: a replica of several without a journal")
+        self.led = LedChannels(
+            self._station, self.key, epoch, leader.cursors, self._drop_below, self._stop
+        )
+        leader.led = self.led
+        try:
+            self.topic.began(leader)
+        except StorageError as error:
+            context.health.report(replica.label, Trouble.JOURNAL, error.reason)
+            office.leave(error.reason)
+        self.led.settle()
+        self._confirmed.clear()
+        self._hosting.confirm_starts(self)
+        return leader
+
+    def confirm_starts(self, started: Callable[[int, int], None]) -> None:
+        """Of each channel that is kept, when the set has it; once in an office."""
+        leader = self.leader
+        if leader is None:
+            return
+        for channel in self.topic.channels.values():
+            number = channel.number
+            if number == NOT_KEPT or number in self._confirmed:
+                continue
+            self._confirmed.add(number)
+            leader.when_held(partial(self._note_start, started, number))
+
+    def _note_start(
+        self, started: Callable[[int, int], None], number: int, error: PenstockError | None
+    ) -> None:
+        if error is None:
+            started(self.number, number)
+
+    # --- and ends ---
+
+    def _cease(self, served: Served) -> None:
+        replica = self.replica
+        leader = replica.leader
+        leader.group.leave(leader.office.reason)
+        replica.producers.leave_office(leader.office.line.committed)
+        if self.led is not None:
+            self.led.leave()
+        self.led, self._needed = None, frozenset()
+        self._sessions.clear()
+        self.topic.ended(leader)
+        replica.step_down()
+        self.channels = self._follow()
+        self.topic.reshaped()
+
+    # --- what comes ---
+
+    def receive(self, node: int, frame: Frame) -> None:
+        if not isinstance(frame, JournalFrame):
+            self.assigned.receive(node, frame)
+        elif self.office is None and not isinstance(self.assigned.role, Stopped):
+            self.channels.receive(node, frame)
+        elif self.led is not None:
+            self.led.receive(node, frame)
+            self.led.settle()
+
+    def refresh(self) -> None:
+        """After something has come: what follows from where the office's machine stands now."""
+        office = self.office
+        self._report(office.line if office is not None and not office.line.over else None)
+        led = self.led
+        if office is None or led is None or office.line.over:
+            return
+        line = office.line
+        needed = frozenset((m.node, m.replica) for members in line.possible_sets for m in members)
+        if needed != self._needed:
+            self._needed = needed
+            led.needs(needed)
+        self._link_journals(line, led)
+        self._complete(office, led)
+        self.replica.leader.permit(line.permits)
+
+    def _report(self, line: LeaderLine | None) -> None:
+        before, self._line = self._line, line
+        if before is line:
+            return
+        if before is not None:
+            self._hosting.note_office(self.target, before, began=False)
+        if line is not None:
+            self._hosting.note_office(self.target, line, began=True)
+
+    def _link_journals(self, line: LeaderLine, led: LedChannels) -> None:
+        """A replica whose log is level in this session is greeted for the journal."""
+        for node in [node for node in self._sessions if node not in line.peers]:
+            del self._sessions[node]
+            led.unlinked(node)
+        for node, peer in line.peers.items():
+            is_level = peer.counted != UNMATCHED and peer.counted >= line.start_end
+            if is_level and self._sessions.get(node) != peer.session:
+                self._sessions[node] = peer.session
+                led.linked(node, peer.session)
+
+    def _complete(self, office: Office, led: LedChannels) -> None:
+        """A replica that has the journal, too, may become a member."""
+        for node, peer in list(office.line.peers.items()):
+            is_linked = self._sessions.get(node) == peer.session
+            if not peer.complete and is_linked and led.line.is_level(node, peer.replica):
+                office.completed(node, peer.session)
+
+    # --- time ---
+
+    def tick(self, mono_ns: int) -> None:
+        office = self.office
+        if office is not None:
+            office.line.tick(mono_ns)
+            if office.line.out:
+                office.moved()
+            self.refresh()
+
+    def settle(self, wall_ns: int, sync_log: bool) -> None:
+        """Housekeeping, of what a `Leader` does not do."""
+        self.assigned.set_waits(self.topic.effective.durability == "disk")
+        self.assigned.settle()
+        if self.led is not None:
+            self.led.settle()
+        elif self.office is None:
+            self._settle_followed(wall_ns, sync_log)
+        self._drop()
+        self._stir()
+
+    def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:
+        replica, followed = self.replica, self.assigned.followed
+        self.channels.settle()
+        if followed is None or followed.stopped:
+            return
+        committed = self.assigned.committed
+        replica.producers.learn(committed)
+        replica.producers.settle(committed, committed, 0)
+        if sync_log:
+            followed.sync()
+        try:
+            replica.log.mark(wall_ns)
+        except StorageError as error:
+            self._context.health.report(replica.label, Trouble.MARK, error.reason)
+        else:
+            self._context.health.clear(replica.label, Trouble.MARK)
+
+    # --- the end ---
+
+    @property
+    def busy(self) -> bool:
+        """A thread holds one of its files."""
+        assigned = self.assigned
+        followed = assigned.followed
+        return self.channels.busy or assigned.busy or (followed is not None and followed.busy)
+
+    def let_go(self, reason: str) -> None:
+        """No role any more, and no thread at its files. Raises nothing."""
+        self.assigned.resign(reason)
+        self._context.syncs.wait_for(lambda: self.busy)
+        self.refresh()
+        self.channels.journal.close()
+
+    def close(self) -> None:
+        """The process stops. A leader's files are closed with the topic's others."""
+        if self.leader is None:
+            self.let_go("the process stops")
+
+    def rest(self) -> None:
+        if not self.channels.busy and not self.channels.journal.files.unsynced:
+            self.channels.journal.close()
+
+    def validate(self) -> None:
+        self.assigned.validate()
+        is_led = isinstance(self.replica.role, Leader)
+        if is_led != (self.led is not None):
+            raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
+        if not is_led:
+            self.channels.validate()
+            windows = [channel.windows for channel in self.topic.channels.values()]
+            if any(self.number in one for one in windows):
+                raise RuntimeError(f"{self.replica.label}: it is not led, and has windows")
+
+
+def headers_of(batches: bytes) -> Iterator[BatchHeader]:
+    position = 0
+    while position < len(batches):
+        header = decode_header(batches, position)
+        yield header
+        position += header.length

@@ -1,0 +1,404 @@
+"""What a cluster asks of the broker of one node: which replicas are here, and what they are.
+
+| the layer above | calls |
+|---|---|
+| has read in the metadata what is to be here | `host`, `release`, `adopt_topic`, `adopt_channels` |
+| has a record, newly read | `assign` |
+| has, or has lost, a link to a node | `linked`, `unlinked` |
+| has a frame of a node | `receive` |
+| has an answer of the coordinator | `outcome`, `read` |
+| is through with what has come in a turn | `turn` |
+| looks at the clock, some ten times a second | `tick` |
+
+`Broker.join` makes it, before the topics are opened; `Broker.housekeeping` calls `settle`. What the
+replicas want of the coordinator and of other nodes goes to `Records` and `Peers`, never from within
+a turn of the kernel. Which offices began and ended meanwhile, `take_offices` says.
+
+A topic of a cluster has `placed` in its `topic.json`, and of its partitions those are here whose
+directory has a `replica.json`. A directory without one is of a hosting that was interrupted, or has
+lost it: it is moved aside, and never taken for what it looks like.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.broker import directories
+from penstock.broker.health import Trouble
+from penstock.broker.ownfile import OwnFile
+from penstock.broker.replica import Replica
+from penstock.broker.settings import TopicSettings
+from penstock.broker.station import identity_number
+from penstock.broker.topicfile import ChannelEntry, TopicFile
+from penstock.errors import NotFound, Refused, StorageError, TopicDamaged
+from penstock.log import names
+from penstock.log.errors import ReplicaUnreadable
+from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
+from penstock.replica.authority import Heard, Isolation
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.hosted import HostedReplica
+    from penstock.broker.leader import Leader
+    from penstock.broker.office import Records
+    from penstock.broker.ports import Peers
+    from penstock.broker.station import Station
+    from penstock.broker.topic import Topic
+    from penstock.broker.topicdirs import TopicDirectories
+    from penstock.log.disk import Disk
+    from penstock.log.ledger import Ledger
+    from penstock.log.partition import PartitionLog
+    from penstock.replica.frames import Frame, Target
+    from penstock.replica.leading import LeaderLine, Outcome
+    from penstock.replica.record import Record
+
+ASIDE = "aside"  # directory of what was released
+Started = Callable[[int, int], None]  # partition, number of the channel
+Logs = Mapping[int, "PartitionLog"]
+Owns = Mapping[int, OwnFile]
+
+
+class Membership(NamedTuple):
+    """Of this node in a cluster, in this life of its process."""
+
+    node: int
+    life: int
+    generation: int  # durable in the ledger, and in the coordinator
+    ledger: Ledger
+    peers: Peers
+    records: Records
+    heard: Heard  # shared with the cluster's `Offices`
+    isolation: Isolation = Isolation()
+
+
+class PlacedTopic(NamedTuple):
+    """What the metadata says of a topic."""
+
+    name: str
+    identity: str
+    partitions: int
+    hash_partitions: int
+    created_ns: int
+    extended: bool = False
+    paused: bool = False
+    settings: TopicSettings = TopicSettings()
+
+    def file(self) -> TopicFile:
+        return TopicFile(
+            name=self.name,
+            identity=self.identity,
+            created_ns=self.created_ns,
+            paused=self.paused,
+            partitions=self.partitions,
+            hash_partitions=self.hash_partitions,
+            settings=self.settings,
+            extended=self.extended or msgspec.UNSET,
+            placed=True,
+        )
+
+
+class PlacedChannel(NamedTuple):
+    """What it says of a channel. `created`: the revision at which it was made."""
+
+    entry: ChannelEntry
+    created: int = 0
+
+
+class OfficeChange(NamedTuple):
+    target: Target
+    line: LeaderLine
+    began: bool
+
+
+class Hosting:
+    def __init__(
+        self,
+        context: Context,
+        station: Station,
+        records: Records,
+        topics: Mapping[str, Topic],
+        files: TopicDirectories,
+        open_topic: Callable[[TopicFile, Logs, Owns], Topic],
+        drop_topic: Callable[[Topic], None],
+    ) -> None:
+        """`open_topic` makes one known, durably; `drop_topic` removes it."""
+        self.station = station
+        self.records = records
+        self._context = context
+        self._topics = topics
+        self._files = files
+        self._open_topic = open_topic
+        self._drop_topic = drop_topic
+        self._replicas: dict[Target, HostedReplica] = {}
+        self._stirred: dict[HostedReplica, None] = {}  # `turn` looks at them
+        self._offices: list[OfficeChange] = []
+        self._linked: dict[int, None] = {}
+        self._started: dict[str, Started] = {}  # by identity of the topic
+
+    # --- what is here ---
+
+    def targets(self) -> list[Target]:
+        return list(self._replicas)
+
+    def replica(self, target: Target) -> HostedReplica | None:
+        return self._replicas.get(target)
+
+    def topic(self, identity: str) -> Topic:
+        """Raises NotFound."""
+        for topic in self._topics.values():
+            if topic.identity == identity:
+                return topic
+        raise NotFound("topic", identity)
+
+    def host(
+        self, placed: PlacedTopic, partition: int, replica: int, state: State = "copying"
+    ) -> None:
+        """A new, empty replica of a partition; nothing happens where it is here already. `state`:
+        "in_sync" for the first members of a partition that was just made. Durable on return. Raises
+        Refused and StorageError."""
+        topic = self._topics.get(placed.name)
+        if topic is not None and topic.identity != placed.identity:
+            raise Refused(f"another topic {placed.name} is here, {topic.identity}")
+        if placed.name in self._context.set_aside:
+            raise Refused(self._context.set_aside[placed.name])
+        there = topic.replicas.get(partition) if topic is not None else None
+        if there is not None and there.hosted is not None:
+            if there.hosted.own.replica != replica:
+                raise Refused(f"another replica of {there.label} is here")
+            return
+        file = ReplicaFile(replica_id=replica_id(replica), identity=placed.identity, state=state)
+        if topic is None:
+            self._host_first(placed, partition, file)
+        else:
+            self._host_more(topic, partition, file)
+
+    def _host_first(self, placed: PlacedTopic, partition: int, file: ReplicaFile) -> None:
+        content = placed.file()
+        (log,) = self._files.make(content, (partition,))
+        own = self._write_own(log, file)
+        topic = self._open_topic(content, {partition: log}, {partition: own})
+        topic.replicas[partition].producers.begin()
+        self.add(topic)
+
+    def _host_more(self, topic: Topic, partition: int, file: ReplicaFile) -> None:
+        path = directories.partition_directory(topic.directory, partition)
+        if self._context.disk.is_directory(path):
+            self._move_aside(path, f"{topic.name}-{partition}")
+        (log,) = self._files.add(topic.file(), (partition,))
+        own = self._write_own(log, file)
+        replica = Replica(self._context, topic, partition, log, kept=True, own=own)
+        try:
+            replica.producers.begin()
+        except BaseException:
+            replica.close()
+            raise
+        topic.take_in(replica)
+        self.add(topic)
+
+    def _write_own(self, log: PartitionLog, file: ReplicaFile) -> OwnFile:
+        try:
+            write_replica(self._context.disk, log.path, file)
+        except OSError as error:
+            log.close()
+            raise StorageError(log.path, f"the replica cannot be made: {error}") from error
+        return OwnFile(self._context.disk, log.path, file)
+
+    def add(self, topic: Topic) -> None:
+        """Its replicas, as they were found or made."""
+        for replica in topic.replicas.values():
+            hosted = replica.hosted
+            if hosted is not None and hosted.target not in self._replicas:
+                self._replicas[hosted.target] = hosted
+                for node in self._linked:
+                    hosted.assigned.linked(node)
+
+    def release(self, target: Target) -> str:
+        """It is not wanted here any more: its directory is moved aside. Returns where to. Raises
+        StorageError when that could not be done; it is let go all the same."""
+        hosted = self._replicas.pop(target)
+        replica, topic = hosted.replica, hosted.topic
+        hosted.let_go("the replica was released")
+        self._stirred.pop(hosted, None)
+        del topic.replicas[replica.number]
+        replica.close()
+        topic.refresh_refusal()
+        aside = f"{topic.name}-{replica.number}-{hosted.own.file.replica_id}"
+        try:
+            return self._move_aside(replica.path, aside)
+        finally:
+            if not topic.replicas:
+                self._drop_topic(topic)
+
+    def _move_aside(self, path: str, name: str) -> str:
+        disk, parent = self._context.disk, os.path.join(self._context.data_path, ASIDE)
+        place, number = os.path.join(parent, name), 1
+        try:
+            if not disk.is_directory(parent):
+                disk.mkdir(parent)
+                disk.sync_directory(self._context.data_path)
+            while disk.exists(place):
+                number += 1
+                place = os.path.join(parent, f"{name}.{number}")
+            disk.rename(path, place)
+            disk.sync_directory(parent)
+            disk.sync_directory(os.path.dirname(path))
+        except OSError as error:
+            raise StorageError(path, f"cannot be moved aside: {error}") from error
+        return place
+
+    # --- what the metadata says ---
+
+    def adopt_topic(self, placed: PlacedTopic) -> None:
+        """Settings, and how many partitions there are. Raises NotFound and StorageError."""
+        self.topic(placed.identity).adopt(placed.file())
+
+    def adopt_channels(
+        self, identity: str, channels: Sequence[PlacedChannel], started: Started | None = None
+    ) -> None:
+        """All channels of a topic that are kept: new ones begin, others go. `started` is called
+        when the start of a channel is held by the set of a partition that is led here, now or
+        later; in each office once. Raises NotFound and StorageError."""
+        topic = self.topic(identity)
+        if started is not None:
+            self._started[identity] = started
+        topic.adopt_channels([(one.entry, one.created) for one in channels])
+        for replica in topic.replicas.values():
+            if replica.hosted is not None:
+                self.confirm_starts(replica.hosted)
+
+    def confirm_starts(self, hosted: HostedReplica) -> None:
+        started = self._started.get(hosted.topic.identity)
+        if started is not None:
+            hosted.confirm_starts(started)
+
+    # --- what comes ---
+
+    def assign(self, target: Target, revision: int, record: Record, created: int = 0) -> None:
+        """`created`: the revision at which the partition was made."""
+        hosted = self._replicas.get(target)
+        if hosted is not None:
+            hosted.replica.created = created
+            hosted.assigned.assign(revision, record)
+            self._came(hosted)
+
+    def linked(self, node: int) -> None:
+        self._linked[node] = None
+        for hosted in self._replicas.values():
+            hosted.assigned.linked(node)
+            self._came(hosted)
+
+    def unlinked(self, node: int) -> None:
+        self._linked.pop(node, None)
+        for hosted in self._replicas.values():
+            hosted.assigned.unlinked(node)
+            self._came(hosted)
+
+    def receive(self, node: int, target: Target, frame: Frame) -> None:
+        """One for a replica that is not here is dropped: its leader begins again."""
+        hosted = self._replicas.get(target)
+        if hosted is not None:
+            hosted.receive(node, frame)
+            self._came(hosted)
+
+    def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
+        """Of what the office proposed."""
+        hosted = self._replicas.get(target)
+        if hosted is not None and hosted.office is not None:
+            hosted.office.outcome(number, outcome, revision)
+            self._came(hosted)
+
+    def read(self, target: Target, revision: int, record: Record) -> None:
+        """The record that the office wanted to be read."""
+        hosted = self._replicas.get(target)
+        if hosted is not None and hosted.office is not None:
+            hosted.office.read(revision, record)
+            self._came(hosted)
+
+    def worked(self, target: Target) -> None:
+        """The machine of its office was called from outside: what it wants is done."""
+        hosted = self._replicas.get(target)
+        if hosted is not None and hosted.office is not None:
+            hosted.office.moved()
+            self._came(hosted)
+
+    def _came(self, hosted: HostedReplica) -> None:
+        hosted.refresh()
+        if hosted.assigned.restless:
+            self._stirred[hosted] = None
+
+    def stir(self, hosted: HostedReplica) -> None:
+        """`turn` is to look at it."""
+        self._stirred[hosted] = None
+
+    # --- time ---
+
+    def turn(self) -> None:
+        """At the end of a turn: promises go to the disk, and offices that are over are cleared."""
+        self.station.promises.flush()
+        stirred, self._stirred = self._stirred, {}
+        for hosted in stirred:
+            hosted.assigned.turn()
+            self._came(hosted)
+
+    def tick(self, mono_ns: int) -> None:
+        """What may be done alone, by what is known of the offices at this time?"""
+        for hosted in self._replicas.values():
+            hosted.tick(mono_ns)
+
+    def settle(self, wall_ns: int, sync_logs: bool) -> None:
+        """About once a second."""
+        for hosted in self._replicas.values():
+            hosted.settle(wall_ns, sync_logs)
+        health, trouble = self._context.health, self.station.promises.trouble
+        if trouble:
+            health.report("", Trouble.LEDGER, f"no office can begin or be followed: {trouble}")
+        else:
+            health.clear("", Trouble.LEDGER)
+
+    # --- offices ---
+
+    def note_office(self, target: Target, line: LeaderLine, began: bool) -> None:
+        self._offices.append(OfficeChange(target, line, began))
+
+    def take_offices(self) -> list[OfficeChange]:
+        """Those that began (elected, not serving yet) or ended since the last call."""
+        taken, self._offices = self._offices, []
+        return taken
+
+    def leader(self, target: Target) -> Leader | None:
+        """It serves."""
+        hosted = self._replicas.get(target)
+        return hosted.leader if hosted is not None else None
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Before the logs are closed."""
+        for hosted in self._replicas.values():
+            hosted.close()
+
+    def validate(self) -> None:
+        for target, hosted in self._replicas.items():
+            if target != hosted.target or target.identity != identity_number(hosted.key.identity):
+                raise RuntimeError(f"{hosted.replica.label} is listed as {target}")
+            hosted.validate()
+
+
+def owns_in(disk: Disk, directory: str, numbers: Iterable[int]) -> dict[int, OwnFile]:
+    """Which of these partitions have a replica here. Raises TopicDamaged and StorageError."""
+    found: dict[int, OwnFile] = {}
+    for number in numbers:
+        path = directories.partition_directory(directory, number)
+        try:
+            file = read_replica(disk, path)
+        except ReplicaUnreadable as error:
+            raise TopicDamaged(path, f"{names.REPLICA} cannot be read: {error}") from error
+        except OSError as error:
+            raise StorageError(path, f"{names.REPLICA} cannot be read: {error}") from error
+        if file is not None:
+            found[number] = OwnFile(disk, path, file)
+    return found
