@@ -8,6 +8,7 @@ import logging
 import struct
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,7 +94,8 @@ class Named:
         self, name: str, channels: Iterable[str] = (), partitions: int = 1, extended: bool = False
     ) -> None:
         self.name = name
-        self.replicas = dict.fromkeys(range(partitions))
+        self.partition_count = partitions
+        self.leaders = [SimpleNamespace(number=number) for number in range(partitions)]
         self.extended = extended
         self.channels = dict.fromkeys(channels)
         self.settings = TopicSettings()

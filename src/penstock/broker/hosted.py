@@ -131,6 +131,8 @@ class HostedReplica:
     def _drop(self) -> None:
         """As far as the table of producers does not need it."""
         replica, floor = self.replica, self.replica.producers.floor
+        if floor is not None and floor < self._start:
+            replica.producers.renew()
         end = self._start if floor is None else min(self._start, floor)
         if end <= replica.log.start_offset:
             return

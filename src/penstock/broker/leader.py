@@ -268,11 +268,9 @@ class Leader:
     def _retain(self, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
         if not self.acts:
             return 0
-        floor, kept = self.floor, self.replica.producers.floor
+        floor = self.floor
         if self.cursors is not None:
             floor = min(floor, self.cursors.floor_synced)
-        if kept is not None:
-            floor = min(floor, kept)
         health, name = self._context.health, self.replica.label
         try:
             removed = self._remove(floor, wall_ns, age_ns, bytes_max, old_end)
@@ -288,9 +286,14 @@ class Leader:
     def _remove(self, floor: int, wall_ns: int, age_ns: int, bytes_max: int, old_end: int) -> int:
         """Where there are other replicas, their journals say first where the log begins, and all
         of them have that on their disks before anything goes."""
+        producers = self.replica.producers
+        kept = floor if producers.floor is None else producers.floor
         if self.led is None or self.cursors is None:
-            return self.log.retain(floor, wall_ns, age_ns, bytes_max, old_end)
+            return self.log.retain(min(floor, kept), wall_ns, age_ns, bytes_max, old_end)
         start = self.log.start_to_keep(floor, wall_ns, age_ns, bytes_max, old_end)
+        if start > kept:
+            producers.renew()  # its file is there from the beginning, and moves on with the log
+            start = self.log.start_to_keep(kept, wall_ns, age_ns, bytes_max, old_end)
         if start > self.cursors.start_offset:
             self.cursors.decide_start(start)
             self.cursors.sync()

@@ -90,6 +90,7 @@ class LedChannels:
         the disk has refused one."""
         if self.line.must_begin:
             self._cursors.begin_generation()
+            self._cursors.sync()  # nothing may come after it for long, and then nothing is held
 
     # --- the others ---
 

@@ -138,6 +138,7 @@ class ProducerTable:
         self._candidate: tuple[int, bytes] | None = None
         self._writing = False
         self._failed = False  # health says so: until the file was written
+        self._is_wanted = False  # though the log has not grown enough
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
         end = log.written_end if committed_end is None else committed_end
         file = read_producers(context.disk, log.path) if kept else None
@@ -214,6 +215,11 @@ class ProducerTable:
         except OSError as error:
             raise StorageError(self._path, f"cannot be written: {error}") from error
         self._end = end
+
+    def renew(self) -> None:
+        """The file holds up what could be removed of the log: the next `settle` writes it again."""
+        self._is_wanted = True
+        self._touch()
 
     @property
     def floor(self) -> int | None:
@@ -304,6 +310,7 @@ class ProducerTable:
     def _write(self, committed_end: int, count: int, size: int) -> None:
         if self._candidate is None and self._is_due(count, size):
             self._counted = (count, size)
+            self._is_wanted = False
             self._forget()
             self._candidate = (committed_end, self._encode(committed_end))
         if self._candidate is None or self._candidate[0] > self._log.synced_end:
@@ -316,6 +323,7 @@ class ProducerTable:
     def _is_due(self, count: int, size: int) -> bool:
         return (
             self._failed
+            or self._is_wanted
             or count - self._counted[0] >= limits.PRODUCERS_LOG_COUNT
             or size - self._counted[1] >= limits.PRODUCERS_LOG_BYTES
         )

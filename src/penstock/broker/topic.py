@@ -15,7 +15,7 @@ its own beside it: nothing of it is synced, nothing is brought back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ from penstock.broker.leader import Leader
 from penstock.broker.options import Durability
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.replica import Replica
+from penstock.broker.rows import PublishDone
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.syncpace import SyncPace
 from penstock.broker.topicfile import (
@@ -41,7 +42,14 @@ from penstock.broker.topicfile import (
     TopicFile,
 )
 from penstock.broker.topicstore import TopicStore
-from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused, StorageError
+from penstock.errors import (
+    ChannelUnregistered,
+    NameInvalid,
+    NotFound,
+    PenstockError,
+    Refused,
+    StorageError,
+)
 from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -525,6 +533,25 @@ class Topic(Intake):
         for leader in self.leaders:
             leader.store_cursors()
         self.touch()
+
+    def when_held(self, done: PublishDone, partitions: Collection[int] | None = None) -> None:
+        """When the sets of all partitions that are led here, or of these, have what their journals
+        say by now; with PublishUnknown where an office ended before. A node by itself: at once."""
+        asked = [one for one in self.leaders if partitions is None or one.number in partitions]
+        waiting, failures = len(asked), list[PenstockError]()
+
+        def held(error: PenstockError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is not None:
+                failures.append(error)
+            if not waiting:
+                done(failures[0] if failures else None)
+
+        for leader in asked:
+            leader.when_held(held)
+        if not asked:
+            done(None)
 
     def was_read(self) -> None:
         """Its files are open now: housekeeping is to close them when it rests again."""

@@ -1,0 +1,288 @@
+"""Replicas that come to a node, leave it, and are found again by a start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from penstock import limits
+from penstock.broker.settings import TopicSettings
+from penstock.broker.topicfile import ChannelEntry
+from penstock.errors import NotFound, Refused, StorageError
+from penstock.replica.record import arranged
+from penstock.sim.disk import Fault
+
+from .hostedworld import BILLING, IDENTITY, ORDERS, PATH, Cluster, replica_on, target
+from .world import Outcome, World, bodies
+
+
+@pytest.fixture
+def cluster(kernel: SimpleNamespace) -> Cluster:
+    return Cluster(kernel)
+
+
+def test_a_node_holds_some_of_the_partitions(cluster: Cluster) -> None:
+    node, placed = cluster.nodes[0], ORDERS._replace(partitions=8, hash_partitions=8)
+    for partition in (3, 0):
+        node.hosting.host(placed, partition, 7)
+        node.hosting.host(placed, partition, 7)  # again: nothing happens
+    assert list(node.topic.replicas) == [0, 3]
+    cluster.kill(0, power=True)
+    again = cluster.start(0)
+    assert list(again.topic.replicas) == [0, 3]
+    assert again.hosting.targets() == [target(0), target(3)]
+    assert again.topic.partition_count == 8
+    hosted = again.hosting.replica(target(3))
+    assert hosted is not None
+    assert (hosted.own.replica, hosted.own.state) == (7, "copying")
+
+
+def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
+    hosting = cluster.nodes[0].hosting
+    hosting.host(ORDERS, 0, 7)
+    with pytest.raises(Refused, match="another replica of orders is here"):
+        hosting.host(ORDERS, 0, 8)
+    with pytest.raises(Refused, match="another topic orders is here"):
+        hosting.host(ORDERS._replace(identity="another"), 0, 8)
+    with pytest.raises(NotFound):
+        hosting.adopt_channels("another", [])
+
+
+def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluster) -> None:
+    cluster.place([0])
+    cluster.publish(0, b"kept aside")
+    node = cluster.nodes[1]
+    place = node.hosting.release(target())
+    assert node.disk.exists(f"{place}/replica.json")
+    assert (node.hosting.targets(), list(node.broker.topics)) == ([], [])
+    node.hosting.host(ORDERS, 0, 55)
+    assert node.bodies() == b""
+    assert node.hosting.release(target()) != place
+    cluster.kill(1)
+    assert list(cluster.start(1).broker.topics) == []
+
+
+def test_a_leader_that_is_released_ends_its_office(cluster: Cluster) -> None:
+    cluster.place([0])
+    consumer = cluster.nodes[0].consume()
+    cluster.publish(0, b"x")
+    assert bodies(consumer.take()) == [b"x"]
+    cluster.nodes[0].hosting.take_offices()
+    cluster.nodes[0].hosting.release(target())
+    (change,) = cluster.nodes[0].hosting.take_offices()
+    assert (change.target, change.began) == (target(), False)
+    cluster.elect(1, gone=[0])
+    cluster.publish(1, b"y")
+
+
+def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
+    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
+    node.hosting.host(placed, 0, 7)
+    node.hosting.host(placed, 1, 7)
+    node.disk.inject(Fault("rename", path_part="orders/1"))
+    with pytest.raises(StorageError, match="cannot be moved aside"):
+        node.hosting.release(target(1))
+    assert node.hosting.targets() == [target(0)]
+    node.hosting.host(placed, 1, 8)  # what is left there is moved aside first
+    assert node.hosting.targets() == [target(0), target(1)]
+
+
+def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.disk.inject(Fault("rename", path_part="replica.json"))
+    with pytest.raises(StorageError, match="the replica cannot be made"):
+        node.hosting.host(ORDERS, 0, 7)
+    assert node.hosting.targets() == []
+    node.hosting.host(ORDERS, 0, 7)
+    node.disk.inject(Fault("rename", path_part="1/producers"))
+    with pytest.raises(StorageError):
+        node.hosting.host(ORDERS._replace(partitions=2, hash_partitions=2), 1, 7)
+    assert node.hosting.targets() == [target()]
+
+
+def test_a_directory_without_its_replica_file_is_not_a_replica(cluster: Cluster) -> None:
+    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
+    node.hosting.host(placed, 0, 7)
+    node.hosting.host(placed, 1, 7)
+    node.disk.unlink(f"{PATH}/topics/orders/1/replica.json")
+    cluster.kill(0)
+    again = cluster.start(0)
+    assert again.hosting.targets() == [target(0)]
+    again.hosting.host(placed, 1, 9)
+    assert again.hosting.targets() == [target(0), target(1)]
+    assert again.disk.listdir(f"{PATH}/aside") == ["orders-1"]
+
+
+def test_a_corrupt_replica_file_sets_the_topic_aside(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.hosting.host(ORDERS, 0, 7)
+    node.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)
+    cluster.kill(0)
+    again = cluster.start(0)
+    assert "set aside" in again.broker.health
+    with pytest.raises(Refused, match="set aside"):
+        again.hosting.host(ORDERS, 0, 7)
+
+
+def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
+    cluster: Cluster, kernel: SimpleNamespace
+) -> None:
+    node = cluster.nodes[0]
+    node.hosting.host(ORDERS, 0, 7)
+    cluster.kill(0)
+    alone = World(Path(PATH), kernel, [], disk=node.disk, clock=cluster.clock)
+    with pytest.raises(StorageError, match="a cluster places its replicas"):
+        alone.broker.open()
+
+
+def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
+    cluster.place([0])
+    broker, topic = cluster.broker(0), cluster.nodes[0].topic
+    for act in (
+        lambda: topic.channel("new"),
+        lambda: topic.delete_channel("billing"),
+        lambda: broker.delete_topic("orders"),
+        lambda: broker.grow_topic(topic, 2),
+    ):
+        with pytest.raises(Refused, match="cluster"):
+            act()
+    assert topic.channel("new#ephemeral").windows.keys() == {0}
+    cluster.publish(0, b"x")
+    cluster.elect(1)
+    assert topic.find_channel("new#ephemeral").windows == {}
+    cluster.elect(0)
+    assert topic.find_channel("new#ephemeral").windows.keys() == {0}
+
+
+def test_channels_come_and_go_with_the_metadata(cluster: Cluster) -> None:
+    cluster.place([0])
+    node = cluster.nodes[0]
+    node.consume().leave()
+    cluster.channels = [BILLING._replace(entry=ChannelEntry("mail", 2, 6, paused=True))]
+    cluster.announce_channels()
+    cluster.run()
+    assert [(one.name, one.paused) for one in node.topic.channels.values()] == [("mail", True)]
+    assert ("CHANNEL_DELETED", "orders", "billing") in node.changes
+    assert ("CHANNEL_CREATED", "orders", "mail") in node.changes
+    cluster.publish(0, b"x")
+    consumer = node.consume("mail")
+    assert consumer.take() == []
+    cluster.channels = [BILLING._replace(entry=ChannelEntry("mail", 2, 6))]
+    cluster.announce_channels()
+    assert bodies(consumer.take()) == [b"x"]
+    cluster.kill(0)
+    again = cluster.start(0)
+    assert list(again.topic.channels) == ["mail"]
+
+
+def test_a_topics_settings_come_from_the_metadata(cluster: Cluster) -> None:
+    cluster.place([0])
+    quick = ORDERS._replace(paused=True, settings=TopicSettings(durability="os"))
+    for node in cluster.nodes:
+        node.hosting.adopt_topic(quick)
+    cluster.pass_ns(limits.SECOND)
+    for node in cluster.nodes:
+        node.threads.held = True  # nothing is synced any more
+    outcome = cluster.nodes[0].put(b"x")
+    cluster.run()
+    assert outcome.told == [None]
+    assert cluster.nodes[0].topic.depth == 1
+    assert cluster.nodes[0].topic.paused
+
+
+def test_a_partition_younger_than_its_channel_is_had_from_its_start(cluster: Cluster) -> None:
+    cluster.channels.clear()
+    cluster.place([0])
+    cluster.publish(0, b"before it was known")
+    first = BILLING._replace(created=5)  # the partition was made at revision 10
+    second = BILLING._replace(entry=ChannelEntry("mail", 2, 6), created=30)
+    cluster.channels = [first, second]
+    cluster.kill(0)
+    cluster.nodes[1].hosting.adopt_channels(IDENTITY, cluster.channels)
+    cluster.elect(1, gone=[0])
+    assert bodies(cluster.nodes[1].consume("billing").take()) == [b"before it was known"]
+
+
+def test_a_learner_becomes_a_member_when_it_has_the_journal_too(cluster: Cluster) -> None:
+    cluster.place([0], on=[0, 1])
+    cluster.publish(0, b"a", b"b")
+    consumer = cluster.nodes[0].consume()
+    consumer.finish(consumer.take()[0])
+    learner = cluster.nodes[2]
+    known = cluster.known[target()]
+    cluster.write(target(), arranged(known.record, (0, 1, 2), 2))
+    learner.hosting.host(ORDERS, 0, replica_on(2))
+    cluster.announce_channels()
+    learner.hosting.assign(
+        target(), cluster.known[target()].revision, cluster.known[target()].record
+    )
+    cluster.unlink(learner)
+    cluster.link(learner)
+    cluster.run()
+    members = [member.node for member in cluster.known[target()].record.members]
+    assert members == [0, 1, 2]
+    cluster.kill(0)
+    cluster.elect(2, gone=[0])
+    assert bodies(learner.consume().take()) == [b"b"]
+
+
+def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None:
+    cluster.place([0])
+    node = cluster.nodes[0]
+    node.disk.inject(Fault("sync", path_part="channels."))
+    node.topic.find_channel("billing").empty()
+    node.topic.when_held(lambda error: None)
+    cluster.run()
+    assert node.role() == "Stopped"
+    hosted = node.hosting.replica(target())
+    assert hosted is not None
+    assert hosted.own.state == "stopped"
+    cluster.kill(0)
+    cluster.elect(1, gone=[0])
+    cluster.publish(1, b"x")
+    assert cluster.start(0).role() == "Stopped"
+
+
+def test_a_failed_sync_of_a_lone_leaders_log_ends_its_office(cluster: Cluster) -> None:
+    cluster.place([0], on=[0])
+    node = cluster.nodes[0]
+    node.disk.inject(Fault("sync", path_part="topics/orders/0/"))
+    outcome = node.put(b"x")
+    cluster.run()
+    assert node.role() == "Stopped"
+    assert len(outcome.told) == 1
+    assert outcome.told != [None]
+
+
+def test_an_orderly_stop_leaves_all_as_it_is(cluster: Cluster) -> None:
+    cluster.place([0])
+    cluster.publish(0, b"x")
+    for node in cluster.nodes:
+        node.broker.close()
+        node.engine.close()
+        node.is_up = False
+    for number in range(3):
+        cluster.start(number)
+    cluster.elect(1)
+    assert bodies(cluster.nodes[1].consume().take()) == [b"x"]
+
+
+def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
+    cluster.place([0])
+    node = cluster.nodes[1]
+    node.disk.inject(Fault("write", path_part="ledger", times=100))
+    cluster.elect(1)
+    assert node.role() == "Follower"
+    cluster.pass_ns(limits.SECOND)
+    assert "no office can begin" in node.broker.health
+
+
+def test_publishes_are_refused_with_what_is_wrong(cluster: Cluster) -> None:
+    cluster.place([0])
+    outcome = Outcome()
+    for node in cluster.nodes[1:]:
+        with pytest.raises(Refused):
+            node.topic.publish([b"x"], 0, outcome, 0)
+    assert outcome.told == []
