@@ -78,8 +78,8 @@ class Node(World):
     # --- Peers and Records ---
 
     def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
-        for data in frames:
-            self.cluster.sent.append((self.number, node, bytes(data)))
+        data = b"".join(b"".join(parts) for parts in frames)
+        self.cluster.sent.append((self.number, node, data))
 
     def propose(self, target: Target, proposal: Propose) -> None:
         self.cluster.asked.append((self, target, proposal))

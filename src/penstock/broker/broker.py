@@ -586,7 +586,7 @@ class Broker:
         if sync_journals:
             self._journals_synced_ns = mono_ns
         if self.hosting is not None:
-            self.hosting.settle(wall_ns, sync_logs)
+            self.hosting.settle(wall_ns, sync_logs, sync_journals)
         touched = self._context.touched
         for topic in list(touched):
             if topic.settle(wall_ns, sync_logs, sync_journals):

@@ -271,20 +271,20 @@ class HostedReplica:
                 office.moved()
             self.refresh()
 
-    def settle(self, wall_ns: int, sync_log: bool) -> None:
+    def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
         """Housekeeping, of what a `Leader` does not do."""
         self.assigned.set_waits(self.topic.effective.durability == "disk")
         self.assigned.settle()
         if self.led is not None:
             self.led.settle()
         elif self.office is None:
+            self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
         self._stir()
 
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:
         replica, followed = self.replica, self.assigned.followed
-        self.channels.settle()
         if followed is None or followed.stopped:
             return
         committed = self.assigned.committed

@@ -349,10 +349,10 @@ class Hosting:
         for hosted in self._replicas.values():
             hosted.tick(mono_ns)
 
-    def settle(self, wall_ns: int, sync_logs: bool) -> None:
+    def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """About once a second."""
         for hosted in self._replicas.values():
-            hosted.settle(wall_ns, sync_logs)
+            hosted.settle(wall_ns, sync_logs, sync_journals)
         health, trouble = self._context.health, self.station.promises.trouble
         if trouble:
             health.report("", Trouble.LEDGER, f"no office can begin or be followed: {trouble}")
