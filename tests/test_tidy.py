@@ -493,8 +493,6 @@ def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
 
 # Finished and tested before what will use them, each with its user. Who is used leaves the list.
 AHEAD = {
-    "penstock.broker.ledchannels": "a leader of several replicas has one in its office",
-    "penstock.broker.followedchannels": "a replica that the record does not let lead",
     "penstock.cluster.commits.committer": "a node of a cluster that is asked for a commit",
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.controller": "it stands beside a nsqlookupd",

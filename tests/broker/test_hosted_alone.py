@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock import limits
+from penstock.broker.placed import when_held
 from penstock.broker.settings import TopicSettings
 from penstock.errors import PublishUnknown, Refused, SequenceGap
 from penstock.log.fold import PARTITION
@@ -178,7 +179,7 @@ def test_what_must_survive_is_answered_when_the_set_has_it(kernel: SimpleNamespa
     finish(cluster, consumer, b"a", b"b")
     told: list[object] = []
     node.topic.find_channel("billing").seek(1)
-    node.topic.when_held(told.append)
+    when_held(node.topic, told.append)
     node.turn()
     assert told == []
     cluster.run()
@@ -194,7 +195,7 @@ def test_an_office_that_ends_answers_that_it_is_not_known(kernel: SimpleNamespac
     told: list[object] = []
     cluster.cut.add(0)
     node.topic.find_channel("billing").empty()
-    node.topic.when_held(told.append)
+    when_held(node.topic, told.append)
     cluster.run()
     assert told == []
     cluster.cut.clear()

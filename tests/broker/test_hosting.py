@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock import limits
+from penstock.broker.placed import when_held
 from penstock.broker.settings import TopicSettings
 from penstock.broker.topicfile import ChannelEntry
 from penstock.errors import NotFound, Refused, StorageError
@@ -233,7 +234,7 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     node = cluster.nodes[0]
     node.disk.inject(Fault("sync", path_part="channels."))
     node.topic.find_channel("billing").empty()
-    node.topic.when_held(lambda error: None)
+    when_held(node.topic, lambda error: None)
     cluster.run()
     assert node.role() == "Stopped"
     hosted = node.hosting.replica(target())

@@ -54,7 +54,7 @@ def one_number_twice(world: World, topic: Topic) -> None:
 
 
 def number_given_out_again(world: World, topic: Topic) -> None:
-    topic._channel_number_next = topic.channels["b"].number
+    topic.channel_number_next = topic.channels["b"].number
 
 
 def not_handing(world: World, topic: Topic) -> None:

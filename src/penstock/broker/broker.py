@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -35,25 +34,19 @@ from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import is_internal, settings_of
 from penstock.broker.latency import LatencyTurns
 from penstock.broker.leader import Leader
+from penstock.broker.nodestate import NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.ports import Syncer
-from penstock.broker.promises import Promises
 from penstock.broker.ratelimit import refill
 from penstock.broker.settings import WritesDisabledFor
-from penstock.broker.station import Station
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
 from penstock.broker.topicfile import (
-    NODE_FILE,
-    NODE_VERSION,
     TOPIC_FILE,
-    NodeFile,
     TopicFile,
-    read_node_file,
     read_topic_file,
-    write_node_file,
 )
 from penstock.broker.topiclogs import open_logs, stored_messages
 from penstock.broker.trace import TraceLog
@@ -65,7 +58,7 @@ from penstock.errors import (
     StorageError,
     TopicDamaged,
 )
-from penstock.ids.guid import IdRange, parse
+from penstock.ids.guid import IdRange
 from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
 from penstock.log.fold import Group
@@ -96,7 +89,6 @@ class Broker:
         self._disk = disk
         self._clock = clock
         self._lock: Lock | None = None
-        self._node: NodeFile | None = None
         self._context = Context(
             engine=engine,
             disk=disk,
@@ -107,6 +99,7 @@ class Broker:
             ids=IdRange(options.node_id),
             health=Health(),
         )
+        self._state = NodeState(self._context)
         self._log_settings = LogSettings(
             segment_bytes_max=options.segment_bytes_max,
             segment_age_max_ns=options.segment_age_max_ns,
@@ -185,7 +178,7 @@ class Broker:
             raise StorageError(self._path, "the data directory does not exist")
         self._lock = lock_directory(self._disk, self._path)
         try:
-            self._open_node()
+            self._state.begin()
             before_topics()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
@@ -194,7 +187,7 @@ class Broker:
                 self._open_or_set_aside(directory_name)
             self.commits.open()
             self._check_disk()
-            self._check_clock(self._clock.wall_ns())
+            look_at_clock(self._context, self._clock.wall_ns())
             newest = (leader.log.last_timestamp_ns for leader in self._leaders())
             self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
             self.trace.tell_start()
@@ -205,35 +198,6 @@ class Broker:
         except BaseException:
             self._abandon()
             raise
-
-    def _open_node(self) -> None:
-        """From here on, until the next orderly stop, the directory counts as killed."""
-        node_id = self._context.options.node_id
-        if self._disk.exists(os.path.join(self._path, NODE_FILE)):
-            node = read_node_file(self._disk, self._path)
-            self._context.killed = not node.clean
-            is_known = node.node_id == node_id and node.version == NODE_VERSION
-            if is_known and self._context.killed:
-                self._node = node  # it says all that already: a full disk is no reason to stay down
-                return
-        else:
-            node = NodeFile(node_id, self._clock.wall_ns())
-        if node.node_id != node_id:
-            _log.warning("%s: the node id changes from %d to %d", self._path, node.node_id, node_id)
-            node.node_id = node_id
-        node.clean = False
-        node.version = NODE_VERSION  # before a segment is written that an older release would cut
-        write_node_file(self._disk, self._path, node)
-        self._node = node
-
-    def _note_clean_stop(self) -> None:
-        if self._node is None or not self.healthy:
-            return
-        self._node.clean = True
-        try:
-            write_node_file(self._disk, self._path, self._node)
-        except StorageError as error:
-            _log.error("%s", error)
 
     def _open_or_set_aside(self, directory_name: str) -> None:
         """One corrupt topic is no reason to serve none. It takes no publishes, is not made again
@@ -310,16 +274,12 @@ class Broker:
 
     def join(self, membership: Membership) -> Hosting:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
-        context, of = self._context, membership
-        promises = Promises(of.ledger, context.syncs)
-        station = Station(
-            of.node, of.life, of.generation, promises, of.peers, of.heard, of.isolation
-        )
-        context.hosting = Hosting(
-            context, station, of.records, self.topics, self._directories, self._make_known,
+        hosting = Hosting.of(
+            membership, self._context, self.topics, self._directories, self._make_known,
             self._delete,
         )  # fmt: skip
-        return context.hosting
+        self._context.hosting = hosting
+        return hosting
 
     def _abandon(self) -> None:
         """The start failed: let go of everything."""
@@ -358,7 +318,7 @@ class Broker:
         self._context.skipping.clear()
         self._context.limited.clear()
         self._context.aging.clear()
-        self._note_clean_stop()
+        self._state.note_clean_stop()
         self._unlock()
 
     # --- topics ---
@@ -546,7 +506,7 @@ class Broker:
         if due or self._context.headroom_bytes < 0:  # by batches that `write` has not seen
             self._disk_checked_ns = mono_ns
             self._check_disk()
-        self._check_clock(wall_ns)
+        look_at_clock(self._context, wall_ns)
         if not self._leap.stands(mono_ns):
             self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
@@ -564,19 +524,6 @@ class Broker:
     def search(self) -> bool:
         """A slice of the search for delayed messages, between turns. False: there is no more."""
         return self._delays.slice()
-
-    def _check_clock(self, wall_ns: int) -> None:
-        """The clock was ahead when ids and timestamps were given, or it is behind now."""
-        ids, health = self._context.ids, self._context.health
-        if ids.ticks_ahead(wall_ns) <= limits.ID_BORROW_TICKS_MAX:
-            health.clear("", Trouble.CLOCK)
-            return
-        until = datetime.fromtimestamp(parse(ids.last_id).time_ns // limits.SECOND, UTC)
-        reason = (
-            f"message ids and timestamps are ahead of the clock, at {until:%Y-%m-%d %H:%M} UTC: "
-            "the clock was ahead before, or is behind now. Ages count from when messages are seen"
-        )
-        health.report("", Trouble.CLOCK, reason)
 
     def _settle(self, mono_ns: int, wall_ns: int) -> None:
         sync_logs = mono_ns - self._logs_synced_ns >= self._context.options.sync_timeout_ns

@@ -29,6 +29,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
+from penstock.broker.placed import begin_office, end_office
 from penstock.broker.roles import Served, Stopped
 from penstock.broker.station import target_of
 from penstock.errors import PenstockError, StorageError
@@ -164,7 +165,7 @@ class HostedReplica:
         )
         leader.led = self.led
         try:
-            self.topic.began(leader)
+            begin_office(self.topic, leader)
         except StorageError as error:
             context.health.report(replica.label, Trouble.JOURNAL, error.reason)
             office.leave(error.reason)
@@ -202,7 +203,7 @@ class HostedReplica:
             self.led.leave()
         self.led, self._needed = None, frozenset()
         self._sessions.clear()
-        self.topic.ended(leader)
+        end_office(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
         self.topic.reshaped()

@@ -30,9 +30,11 @@ import msgspec
 from penstock.broker import directories
 from penstock.broker.health import Trouble
 from penstock.broker.ownfile import OwnFile
+from penstock.broker.placed import adopt, adopt_channels
+from penstock.broker.promises import Promises
 from penstock.broker.replica import Replica
 from penstock.broker.settings import TopicSettings
-from penstock.broker.station import identity_number
+from penstock.broker.station import Station, identity_number
 from penstock.broker.topicfile import ChannelEntry, TopicFile
 from penstock.errors import NotFound, Refused, StorageError, TopicDamaged
 from penstock.log import names
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from penstock.broker.leader import Leader
     from penstock.broker.office import Records
     from penstock.broker.ports import Peers
-    from penstock.broker.station import Station
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
     from penstock.log.disk import Disk
@@ -138,6 +139,21 @@ class Hosting:
         self._offices: list[OfficeChange] = []
         self._linked: dict[int, None] = {}
         self._started: dict[str, Started] = {}  # by identity of the topic
+
+    @classmethod
+    def of(
+        cls,
+        membership: Membership,
+        context: Context,
+        topics: Mapping[str, Topic],
+        files: TopicDirectories,
+        open_topic: Callable[[TopicFile, Logs, Owns], Topic],
+        drop_topic: Callable[[Topic], None],
+    ) -> Hosting:
+        node, life, generation, ledger, peers, records, heard, isolation = membership
+        promises = Promises(ledger, context.syncs)
+        station = Station(node, life, generation, promises, peers, heard, isolation)
+        return cls(context, station, records, topics, files, open_topic, drop_topic)
 
     # --- what is here ---
 
@@ -254,7 +270,7 @@ class Hosting:
 
     def adopt_topic(self, placed: PlacedTopic) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
-        self.topic(placed.identity).adopt(placed.file())
+        adopt(self.topic(placed.identity), placed.file())
 
     def adopt_channels(
         self, identity: str, channels: Sequence[PlacedChannel], started: Started | None = None
@@ -265,7 +281,7 @@ class Hosting:
         topic = self.topic(identity)
         if started is not None:
             self._started[identity] = started
-        topic.adopt_channels([(one.entry, one.created) for one in channels])
+        adopt_channels(topic, [(one.entry, one.created) for one in channels])
         for replica in topic.replicas.values():
             if replica.hosted is not None:
                 self.confirm_starts(replica.hosted)

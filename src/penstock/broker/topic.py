@@ -15,7 +15,7 @@ its own beside it: nothing of it is synced, nothing is brought back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,6 @@ from penstock.broker.leader import Leader
 from penstock.broker.options import Durability
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.replica import Replica
-from penstock.broker.rows import PublishDone
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.syncpace import SyncPace
 from penstock.broker.topicfile import (
@@ -46,7 +45,6 @@ from penstock.errors import (
     ChannelUnregistered,
     NameInvalid,
     NotFound,
-    PenstockError,
     Refused,
     StorageError,
 )
@@ -103,7 +101,7 @@ class Topic(Intake):
             lambda: [leader.group for leader in self.leaders], context.options.sync_every_count
         )
         self._context = context
-        self._channel_number_next = file.channel_number_next
+        self.channel_number_next = file.channel_number_next
         self._on_last_channel_deleted = on_last_channel_deleted
         # All files are read before the kernel knows of the topic: they may be corrupt.
         self.replicas = {
@@ -115,12 +113,12 @@ class Topic(Intake):
         if not self.hosted:
             for replica in self.replicas.values():
                 replica.lead()
-        self._prepare_route()
+        self.prepare_route()
         self._bring_back(file.channels)
-        self._apply_settings()
+        self.apply_settings()
         self.refresh_refusal()
 
-    def _prepare_route(self) -> None:
+    def prepare_route(self) -> None:
         """What the kernel has to know to take publishes with keys and headers by itself. It knows
         nothing of a topic of which no partition is led here."""
         if not self.leaders:
@@ -162,8 +160,8 @@ class Topic(Intake):
         self.store_or(undo)
         for replica in replicas:
             self._begin(replica.lead())
-        self._prepare_route()
-        self._apply_settings()
+        self.prepare_route()
+        self.apply_settings()
         self.refresh_refusal()
         self.touch()
         if replicas:
@@ -175,17 +173,17 @@ class Topic(Intake):
         if not self.extended:
             self.extended = True
             self.store_or(lambda: setattr(self, "extended", False))
-            self._prepare_route()
+            self.prepare_route()
             self._context.changed(Change.TOPIC_RESHAPED, self)
 
     def _begin(self, leader: Leader) -> None:
         """The channels have windows of it, and the consumers are subscribed to these."""
         leader.tail.trace_below = sample_below(self.trace_rate)
-        leader.bring_back([], not self._hands_over, self._hands_over)
+        leader.bring_back([], not self.hands_over, self.hands_over)
         for channel in self.channels.values():
             leader.add_window(channel, channel.number != NOT_KEPT)
             channel.follow(leader.number)
-        leader.update_handing(self._hands_over)
+        leader.update_handing(self.hands_over)
 
     # --- a topic of a cluster ---
 
@@ -194,86 +192,20 @@ class Topic(Intake):
         self.replicas[replica.number] = replica
         self.replicas = dict(sorted(self.replicas.items()))
 
-    def adopt(self, file: TopicFile) -> None:
-        """What the metadata says of the topic. Raises StorageError, and then nothing has
-        changed."""
-        before = self.file()
-        self._adopt(file)
-        self.store_or(lambda: self._adopt(before))
-        self._prepare_route()
-        self._apply_settings()
-        self._update_handing()
-        self.store_cursors()
-        self.refresh_refusal()
-        self._context.changed(Change.TOPIC_RESHAPED, self)
-
-    def _adopt(self, file: TopicFile) -> None:
-        self.settings, self.paused = file.settings, file.paused
-        self.partition_count, self.hash_partitions = file.partitions, file.hash_count
-        self.extended = file.extended is True
-
-    def adopt_channels(self, found: Sequence[tuple[ChannelEntry, int]]) -> None:
-        """All channels that are kept, and the revisions at which they were made. Raises
-        StorageError: then the next start may find them as they were."""
-        numbers = {entry.name: entry.number for entry, _ in found}
-        for channel in list(self.channels.values()):
-            if channel.number not in (NOT_KEPT, numbers.get(channel.name)):
-                del self.channels[channel.name]
-                channel.deleted = True
-                self._let_go(channel)
-        for entry, created in found:
-            self._adopt_channel(entry, created)
-        self._update_handing()
-        self.store_cursors()
-        self.store_or(self.touch)
-
-    def _adopt_channel(self, entry: ChannelEntry, created: int) -> None:
-        channel = self.channels.get(entry.name)
-        is_new = channel is None
-        if channel is None:
-            channel = Channel(self, entry.name, entry.number, entry.created_ns)
-            self.channels[entry.name] = channel
-        channel.created, channel.paused = created, entry.paused
-        channel.adopt(entry.settings)
-        channel.skips.restore(entry)
-        channel.refresh_trace()
-        self._channel_number_next = max(self._channel_number_next, entry.number + 1)
-        if is_new:
-            for leader in self.leaders:
-                leader.add_window(channel, kept=True)
-            self._context.changed(Change.CHANNEL_CREATED, self, channel)
-
-    # --- offices that begin and end while the process runs ---
-
-    def began(self, leader: Leader) -> None:
-        """It leads a partition from now on: the channels have windows of it, as they were."""
-        self._prepare_route()
-        leader.tail.trace_below = sample_below(self.trace_rate)
-        channels = list(self.channels.values())
-        kept = [channel for channel in channels if channel.number != NOT_KEPT]
-        leader.bring_back(kept, self.paused or not kept, self._hands_over)
-        for channel in channels:
-            if channel.number == NOT_KEPT:
-                leader.add_window(channel, kept=False)
-            channel.follow(leader.number)
-        leader.update_handing(self._hands_over)
-        self.reshaped()
-
-    def ended(self, leader: Leader) -> None:
-        """It leads no more. What its consumers have in flight is not theirs to finish any more."""
-        self.silent.discard(leader.number)
-        for channel in self.channels.values():
-            if leader.number in channel.windows:
-                leader.drop_window(channel)
-                channel.detach(leader.number)
-        leader.leave()
-
     def reshaped(self) -> None:
         """An office has begun or ended, and all of it is there, or cleared away."""
-        self._apply_settings()
+        self.apply_settings()
         self.refresh_refusal()
         self.touch()
         self._context.changed(Change.TOPIC_RESHAPED, self)
+
+    def add_channel(self, channel: Channel) -> None:
+        """One that the cluster has made."""
+        self.channels[channel.name] = channel
+        self.channel_number_next = max(self.channel_number_next, channel.number + 1)
+        for leader in self.leaders:
+            leader.add_window(channel, kept=True)
+        self._context.changed(Change.CHANNEL_CREATED, self, channel)
 
     @property
     def wall_ns(self) -> int:
@@ -308,7 +240,7 @@ class Topic(Intake):
         kept = not self.ephemeral and not is_ephemeral(name)
         if kept and self.hosted:
             raise Refused(f"channels of topic {self.name} are made by the cluster")
-        number = self._channel_number_next if kept else NOT_KEPT
+        number = self.channel_number_next if kept else NOT_KEPT
         if self.ephemeral and not self.channels:
             self._trim_queue()
         channel = Channel(self, name, number, self._context.clock.wall_ns())
@@ -316,11 +248,11 @@ class Topic(Intake):
         for leader in self.leaders:
             leader.add_window(channel, kept)
         if kept:
-            self._channel_number_next += 1
+            self.channel_number_next += 1
             self.store_or(lambda: self._forget(channel))
         elif channel.ephemeral:
             self._context.bounded[channel] = None
-        self._update_handing()
+        self.update_handing()
         self.touch()
         self._context.changed(Change.CHANNEL_CREATED, self, channel)
         return channel
@@ -335,15 +267,15 @@ class Topic(Intake):
         if channel.number != NOT_KEPT:
             self.store_or(lambda: self.channels.update({name: channel}))
         channel.deleted = True
-        self._let_go(channel)
+        self.let_go(channel)
         if not self.channels:
             for tail in self.tails:
-                tail.handing = self._hands_over
+                tail.handing = self.hands_over
             self.store_cursors()
             if self.ephemeral:
                 self._on_last_channel_deleted(self)
 
-    def _let_go(self, channel: Channel) -> None:
+    def let_go(self, channel: Channel) -> None:
         self._context.changed(Change.CHANNEL_DELETED, self, channel)
         for conn in list(channel.consumers):
             channel.leave(conn)
@@ -359,13 +291,13 @@ class Topic(Intake):
     # --- handing over ---
 
     @property
-    def _hands_over(self) -> bool:
+    def hands_over(self) -> bool:
         """Do messages go to the channels, or gather here? What is internal never gathers."""
         return self.internal or (bool(self.channels) and not self.paused)
 
-    def _update_handing(self) -> None:
+    def update_handing(self) -> None:
         for leader in self.leaders:
-            leader.update_handing(self._hands_over)
+            leader.update_handing(self.hands_over)
 
     def pause(self) -> None:
         self._set_paused(True)
@@ -378,7 +310,7 @@ class Topic(Intake):
             return
         self.paused = paused
         self.store_or(lambda: setattr(self, "paused", not paused))
-        self._update_handing()
+        self.update_handing()
         self.store_cursors()
 
     def empty(self) -> None:
@@ -407,7 +339,7 @@ class Topic(Intake):
         before = self.settings
         self.settings = msgspec.structs.replace(before, **changes)
         self.store_or(lambda: setattr(self, "settings", before))
-        self._apply_settings()
+        self.apply_settings()
         self.refresh_refusal()
         if any(getattr(before, name) != getattr(self.settings, name) for name in _TOLD_OUTSIDE):
             self._context.changed(Change.TOPIC_RESHAPED, self)
@@ -441,7 +373,7 @@ class Topic(Intake):
         """To the kernel, before what people do outside of its turns."""
         self._context.engine.tell_time(self._context.clock.wall_ns())
 
-    def _apply_settings(self) -> None:
+    def apply_settings(self) -> None:
         chosen, aging = self.effective, self._context.aging
         self.ordered = bool(self.settings.ordered)
         self.placed = self.ordered and self.partition_count > 1
@@ -502,7 +434,7 @@ class Topic(Intake):
             version=version,
             paused=self.paused,
             partitions=count,
-            channel_number_next=self._channel_number_next,
+            channel_number_next=self.channel_number_next,
             settings=self.settings,
             age_marks=first.age,
             retain_marks=first.retain,
@@ -533,25 +465,6 @@ class Topic(Intake):
         for leader in self.leaders:
             leader.store_cursors()
         self.touch()
-
-    def when_held(self, done: PublishDone, partitions: Collection[int] | None = None) -> None:
-        """When the sets of all partitions that are led here, or of these, have what their journals
-        say by now; with PublishUnknown where an office ended before. A node by itself: at once."""
-        asked = [one for one in self.leaders if partitions is None or one.number in partitions]
-        waiting, failures = len(asked), list[PenstockError]()
-
-        def held(error: PenstockError | None) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if error is not None:
-                failures.append(error)
-            if not waiting:
-                done(failures[0] if failures else None)
-
-        for leader in asked:
-            leader.when_held(held)
-        if not asked:
-            done(None)
 
     def was_read(self) -> None:
         """Its files are open now: housekeeping is to close them when it rests again."""
@@ -631,7 +544,7 @@ class Topic(Intake):
             leader.retire()
         for channel in list(self.channels.values()):
             channel.deleted = True
-            self._let_go(channel)
+            self.let_go(channel)
         for leader in self.leaders:
             leader.leave()
         self._context.touched.pop(self, None)
@@ -671,12 +584,12 @@ class Topic(Intake):
     def validate(self) -> None:
         for leader in self.leaders:
             leader.validate()
-            if leader.tail.handing != self._hands_over:
+            if leader.tail.handing != self.hands_over:
                 raise RuntimeError(f"{self.name}: handing is {leader.tail.handing}")
         for channel in self.channels.values():
             channel.validate()
         numbers = [c.number for c in self.channels.values() if c.number != NOT_KEPT]
         if len(set(numbers)) != len(numbers):
             raise RuntimeError(f"{self.name}: two channels share a number")
-        if numbers and max(numbers) >= self._channel_number_next:
+        if numbers and max(numbers) >= self.channel_number_next:
             raise RuntimeError(f"{self.name}: a channel number could be given out twice")
