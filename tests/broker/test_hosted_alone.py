@@ -32,6 +32,7 @@ def permit(cluster: Cluster, permits: Permits) -> None:
     """As `tick` says it when the leader has heard from its set, or has not."""
     leader = cluster.nodes[0].leader()
     leader.office.line.permits = permits
+    leader.office.moved()
     leader.permit(permits)
     cluster.run()
 
