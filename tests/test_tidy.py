@@ -496,8 +496,9 @@ AHEAD = {
     "penstock.cluster.commits.committer": "a node of a cluster that is asked for a commit",
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.controller": "it stands beside a nsqlookupd",
-    "penstock.cluster.creation": "a node of a cluster that is asked for a topic",
+    "penstock.cluster.joined": "the daemon, when it can be given a cluster",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
+    "penstock.cluster.messages": "the same, for what comes over its links",
     "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
     "penstock.net.peers.links": "a node of a cluster, beside `net.etcd.session`",
 }

@@ -20,7 +20,7 @@ from penstock.replica.effects import (
     Refuse,
     Tell,
 )
-from penstock.replica.frames import Frame, FrameBroken, Frames, Row, Target, encode
+from penstock.replica.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
 from penstock.replica.journalframes import JOURNAL_KINDS
 from penstock.replica.journalline import (
     AcknowledgePlace,
@@ -73,6 +73,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
     st.builds(SendHeld, st.just(NODE), u64, u32, places),
     st.builds(AskSync, st.just(NODE), u64, u32, places),
+    st.builds(Note, st.just(0), st.binary(max_size=300)),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))
 

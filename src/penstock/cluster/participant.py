@@ -26,7 +26,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.offices import Offices
 from penstock.cluster.registration import Registration
 from penstock.cluster.rules import ALL, Rules
-from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
 from penstock.replica.record import Record
@@ -63,7 +63,9 @@ class Participant:
         remembered: Remembered = Remembered(),  # noqa: B008
         records: Mapping[PartitionName, Held[Record]] | None = None,
         rules: Rules = ALL,
+        noticed: Callable[[Change], None] | None = None,
     ) -> None:
+        """`assign` is given the records that change, `noticed` all that changes in the view."""
         self.own = own
         self.view = View(remembered, records)
         self.watching = Watching(coordinator, self.view)
@@ -81,6 +83,7 @@ class Participant:
         self.links: dict[int, int] = {}  # to the life of the process at the other end
         self.out: list[tuple[int, Message]] = []
         self._assign = assign
+        self._noticed = noticed
         self._coordinator = coordinator
         self._heartbeat_due_ns = mono_ns
         self._asked_ns: int | None = None  # when the coordinator was asked how far it is
@@ -115,8 +118,16 @@ class Participant:
     # --- a turn ---
 
     def tick(self, mono_ns: int) -> None:
+        self.look(mono_ns)
+        self.conclude(mono_ns)
+
+    def look(self, mono_ns: int) -> None:
+        """A slice of what the coordinator has said. The shell may make true what it shows before
+        conclusions are drawn: a partition that is new has a replica then, which may be elected."""
         self.watching.tick(mono_ns)
         self._look()
+
+    def conclude(self, mono_ns: int) -> None:
         is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
         self.registration.tick(mono_ns, is_current)
         if is_current and self.registration.is_held(mono_ns):
@@ -130,7 +141,10 @@ class Participant:
     def _look(self) -> None:
         changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
         self.offices.changed(changes)
-        for key, _, after in changes:
+        for change in changes:
+            key, _, after = change
+            if self._noticed is not None:
+                self._noticed(change)
             if key.startswith(keys.PARTITIONS):
                 self._assign(keys.partition_of(key), after)
             elif key == keys.node(self.own) and after is None:

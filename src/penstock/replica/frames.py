@@ -27,6 +27,7 @@ Numbers are big endian. Fields, in this order:
 | 7 | Acknowledge | epoch u32, replica u64, written u64, synced u64 | |
 | 8 | Refuse | epoch u32 | |
 | 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
+| 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
 | 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
@@ -92,7 +93,7 @@ _ACKNOWLEDGE = struct.Struct(">IQQQ")
 _REFUSE = struct.Struct(">I")
 _HELLO_KIND, _TELL_KIND, _MATCH_AT_KIND, _BEGIN_AT_KIND = 1, 2, 3, 4
 _MATCHED_KIND, _ROW_KIND, _ACKNOWLEDGE_KIND, _REFUSE_KIND = 5, 6, 7, 8
-_PIECE_KIND = 15
+_PIECE_KIND, _NOTE_KIND = 15, 32
 # Of kinds with a payload: how long head and fields are.
 _FIELDS_ENDS = {
     _ROW_KIND: _HEAD.size + _ROW.size + _OF_PAYLOAD.size,
@@ -124,8 +125,18 @@ class Row(NamedTuple):
     committed: int
 
 
+class Note(NamedTuple):
+    """Of a node, not of a partition: `target` is zero, and so is the session."""
+
+    session: int
+    data: bytes
+
+
+NO_TARGET = Target(0, 0)
 Encoded = tuple["Buffer", ...]  # one frame: its parts, to be written one behind the other
-Frame = Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse | JournalFrame
+Frame = (
+    Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse | JournalFrame | Note
+)
 
 
 # --- to bytes ---
@@ -183,6 +194,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return _MATCHED_KIND, _OFFSET.pack(end)
         case Refuse(_, epoch):
             return _REFUSE_KIND, _REFUSE.pack(epoch)
+        case Note(_, data):
+            return _NOTE_KIND, data
         case _:
             return journal_body(frame)
 
@@ -355,6 +368,12 @@ def _journal(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
 
 
 _NAMES = {_ROW_KIND: "a row", RECORD_KIND: "a journal's record", _PIECE_KIND: "a piece"}
+
+
+def _note(node: int, session: int, body: bytes) -> Note:
+    return Note(session, body)
+
+
 _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _HELLO_KIND: _hello,
     _TELL_KIND: _tell,
@@ -363,4 +382,5 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _MATCHED_KIND: _matched,
     _ACKNOWLEDGE_KIND: _acknowledge,
     _REFUSE_KIND: _refuse,
+    _NOTE_KIND: _note,
 }

@@ -1,0 +1,336 @@
+"""A broker that has joined a cluster: what the metadata says becomes replicas, channels and roles.
+
+| the view shows | here |
+|---|---|
+| a record that lists or wants this node | a replica, made when it is not there |
+| a record that neither lists nor wants it any more | the replica is moved aside |
+| the record of a replica that is here | assigned to it: its role follows |
+| a topic's settings, or one more partition | adopted |
+| a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
+| channels | adopted: new ones begin, others go |
+
+**An empty directory.** A record that has never changed since its partition was made has had no
+leader, so nothing was ever stored: its members begin with the replica ids of the record, in sync.
+In any other record an id that has no directory here is one that was lost. The replica is made with
+a new id and copied; its leader leaves the lost one out (`replica.record`).
+
+**Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
+once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
+offices that began or ended are reported, and what was proposed goes out. Nothing here is called
+from within a turn of the kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from penstock.broker.broker import Broker
+from penstock.broker.hosting import Hosting
+from penstock.broker.hosting import Membership as BrokerMembership
+from penstock.broker.logview import LogView
+from penstock.broker.ports import Peers
+from penstock.broker.roles import Stopped
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Coordinator, Settled
+from penstock.cluster.creation import confirmation
+from penstock.cluster.documents import Membership, Node, Topic
+from penstock.cluster.elections import Local
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.participant import Message, Participant
+from penstock.cluster.placed import placed_channel, placed_topic, target_for
+from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.view import Change, Held, Remembered
+from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
+from penstock.limits import COORDINATOR_RETRY_NS, REPLICA_GREET_NS
+from penstock.log.ledger import Ledger
+from penstock.replica.authority import Isolation
+from penstock.replica.effects import Hello, Propose
+from penstock.replica.frames import Frame, Target
+from penstock.replica.record import Record
+
+_log = logging.getLogger("penstock.cluster")
+Say = Callable[[int, Message], None]
+
+
+class Joined:
+    """`say` sends a message to a node; `new_replica` draws a random id of a replica."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        own: int,
+        membership: Membership,
+        describe: Callable[[], Node],
+        coordinator: Coordinator,
+        peers: Peers,
+        ledger: Ledger,
+        say: Say,
+        new_replica: Callable[[], int],
+        mono_ns: int,
+        remembered: Remembered | None = None,
+        records: Mapping[PartitionName, Held[Record]] | None = None,
+        isolation: Isolation = Isolation(),  # noqa: B008
+        rules: Rules = ALL,
+    ) -> None:
+        self.own = own
+        self.broker = broker
+        self.participant = Participant(
+            own, membership, describe, coordinator, self._local, self._assign, mono_ns,
+            remembered or Remembered(), records, rules, self._noticed,
+        )  # fmt: skip
+        self.hosting: Hosting = broker.join(
+            BrokerMembership(
+                own, membership.life, membership.generation, ledger, peers, self,
+                self.participant.offices.heard, isolation,
+            )
+        )  # fmt: skip
+        self.troubles: dict[str, str] = {}  # what could not be done, by key of the metadata
+        self._coordinator = coordinator
+        self._say = say
+        self._new_replica = new_replica
+        self._now_ns = mono_ns
+        self._names: dict[Target, PartitionName] = {}
+        self._targets: dict[PartitionName, Target] = {}
+        self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
+        self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
+        self._greet_due_ns = 0
+        self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
+
+    # --- what the view shows ---
+
+    def _noticed(self, change: Change) -> None:
+        key = change.key
+        if key.startswith(keys.TOPICS):
+            self._due[key.removeprefix(keys.TOPICS)] = None
+        elif key.startswith(keys.CHANNELS):
+            self._due[keys.channel_of(key).topic] = None
+
+    def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
+        self._due[name.topic] = None
+
+    def look(self) -> None:
+        """Make true what the view shows. What fails is tried again with the next look."""
+        if self.participant.view.is_pending:
+            return
+        due, self._due = self._due, {}
+        for name in due:
+            try:
+                self._look_at(name)
+            except (StorageError, Refused, DocumentBroken) as error:
+                self._due[name] = None
+                if self.troubles.get(name) != str(error):
+                    self.troubles[name] = str(error)
+                    _log.warning("topic %s: %s", name, error)
+            else:
+                self.troubles.pop(name, None)
+
+    def _look_at(self, name: str) -> None:
+        view = self.participant.view
+        held = view.topics.get(name)
+        topic = held.document if held is not None and not held.document.deleted else None
+        here = [one for one in self._targets if one.topic == name]
+        for one in here:
+            if (
+                topic is None
+                or self._targets[one].identity != target_for(topic.identity, 0).identity
+            ):
+                self._release(one)
+        if topic is None:
+            if held is not None:
+                self._gone.setdefault(name, self._now_ns)
+            return
+        records = {n: r for n, r in view.partitions.items() if n.topic == name}
+        for one, record in sorted(records.items()):
+            if record.document.identity == topic.identity:
+                self._place(one, record, topic, len(records))
+        self._adopt(name, topic, len(records))
+        for one, record in sorted(records.items()):
+            target = self._targets.get(one)
+            if target is not None and record.document.identity == topic.identity:
+                self.hosting.assign(target, record.revision, record.document, record.created)
+
+    def _confirm_deletions(self) -> None:
+        """Nothing of these topics is here any more. The view shows when that was written."""
+        for name, due_ns in tuple(self._gone.items()):
+            wanted = confirmation(self.participant.view, name, self.own)
+            if wanted is None:
+                del self._gone[name]
+            elif due_ns <= self._now_ns:
+                self._gone[name] = self._now_ns + COORDINATOR_RETRY_NS
+                self._coordinator.transact(wanted, _seen_by_view)
+
+    def _place(
+        self, name: PartitionName, held: Held[Record], topic: Topic, partitions: int
+    ) -> None:
+        """A replica is made here, found here, or moved aside."""
+        record = held.document
+        target = target_for(record.identity, name.number)
+        entry = record.member_on(self.own)
+        if entry is None and self.own not in record.wanted:
+            if name in self._targets:
+                self._release(name)
+            return
+        if self.hosting.replica(target) is None:
+            is_new = held.revision == held.created and entry is not None
+            replica = entry.replica if is_new and entry is not None else self._new_replica()
+            placed = placed_topic(name.topic, topic, partitions)
+            self.hosting.host(placed, name.number, replica, "in_sync" if is_new else "copying")
+        self._targets[name], self._names[target] = target, name
+
+    def _adopt(self, name: str, topic: Topic, partitions: int) -> None:
+        placed = placed_topic(name, topic, partitions)
+        channels = [
+            placed_channel(one.channel, held)
+            for one, held in sorted(self.participant.view.channels.items())
+            if one.topic == name
+            and not held.document.deleted
+            and held.document.identity == topic.identity
+        ]
+        try:
+            self.hosting.adopt_topic(placed)
+        except NotFound:  # no partition of it is here
+            return
+        self.hosting.adopt_channels(placed.identity, channels)
+
+    def _release(self, name: PartitionName) -> None:
+        target = self._targets[name]
+        if self.hosting.replica(target) is not None:
+            place = self.hosting.release(target)
+            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+        self._report()  # its office is over
+        del self._targets[name], self._names[target]
+
+    def _local(self, name: PartitionName) -> Local | None:
+        target = self._targets.get(name)
+        hosted = self.hosting.replica(target) if target is not None else None
+        if hosted is None:
+            return None
+        assigned = hosted.assigned
+        waits = hosted.topic.effective.durability == "disk"
+        stopped = isinstance(assigned.role, Stopped)
+        extent = LogView(hosted.replica.log).extent()
+        return Local(hosted.own.replica, stopped, waits, extent, assigned.office is not None)
+
+    # --- what the offices want of the coordinator ---
+
+    def propose(self, target: Target, proposal: Propose) -> None:
+        hosted, name = self.hosting.replica(target), self._names.get(target)
+        if name is not None and hosted is not None and hosted.office is not None:
+            self.participant.offices.propose(name, hosted.office.line, proposal)
+
+    def read(self, target: Target) -> None:
+        name = self._names.get(target)
+        if name is not None:
+            self.participant.offices.read(name)
+
+    # --- links ---
+
+    def linked(self, node: int, life: int) -> None:
+        self.participant.linked(node, life)
+        self.hosting.linked(node)
+        self.turn()
+
+    def unlinked(self, node: int) -> None:
+        self.participant.unlinked(node)
+        self.hosting.unlinked(node)
+        self.turn()
+
+    def refused(self, node: int, life: int) -> None:
+        """A connection of this node to that life of another one."""
+        self.participant.refused(node, life)
+        self._speak()
+
+    def receive(self, node: int, target: Target, frame: Frame) -> None:
+        self.hosting.receive(node, target, frame)
+        if isinstance(frame, Hello):
+            self._note_hello(node, target, frame)
+
+    def _note_hello(self, node: int, target: Target, hello: Hello) -> None:
+        """A leader that is followed is in office."""
+        hosted, name = self.hosting.replica(target), self._names.get(target)
+        followed = hosted.assigned.followed if hosted is not None else None
+        if name is not None and followed is not None and followed.leader == node:
+            self.participant.offices.elections.in_office(name, hello.epoch)
+
+    def hear(self, node: int, message: Message) -> None:
+        self.participant.receive(node, message)
+        self._speak()
+
+    # --- time ---
+
+    def tick(self, mono_ns: int) -> None:
+        """Some ten times a second."""
+        self._now_ns = mono_ns
+        self.participant.look(mono_ns)
+        self.look()
+        self.participant.conclude(mono_ns)
+        self._confirm_deletions()
+        for name in self.participant.take_moved():
+            target = self._targets.get(name)
+            if target is not None:
+                self.hosting.worked(target)
+        self.hosting.tick(mono_ns)
+        self._note_commits()
+        self._greet_again()
+        self.turn()
+
+    def turn(self) -> None:
+        """At the end of a turn of the node."""
+        self.hosting.turn()
+        self._report()
+        self.participant.flush()
+        self._speak()
+
+    def _report(self) -> None:
+        offices = self.participant.offices
+        for change in self.hosting.take_offices():
+            name = self._names[change.target]
+            if change.began:
+                change.line.confirmed(self._now_ns)
+                offices.took_office(name, change.line)
+            else:
+                self._busy.pop(name, None)
+                offices.left_office(name)
+
+    def _note_commits(self) -> None:
+        """An office that commits nothing while a row waits is noticed by time."""
+        members = self.participant.offices.members
+        for name, line in members.lines.items():
+            committed = self._busy.get(name)
+            if line.end == line.committed:
+                if committed is not None:
+                    del self._busy[name]
+                    members.committed(name)
+            elif committed is None or committed < line.committed:
+                self._busy[name] = line.committed
+                members.wrote(name, self._now_ns)
+
+    def _greet_again(self) -> None:
+        """A node that was greeted before it had the replica has dropped the greeting."""
+        if self._now_ns < self._greet_due_ns:
+            return
+        self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
+        for name, line in self.participant.offices.members.lines.items():
+            silent = [node for node, peer in line.peers.items() if not peer.replica]
+            hosted = self.hosting.replica(self._targets[name])
+            for node in silent:
+                if hosted is not None and hosted.office is not None:
+                    hosted.office.linked(node)
+
+    def _speak(self) -> None:
+        out, self.participant.out = self.participant.out, []
+        for node, message in out:
+            self._say(node, message)
+
+    # --- for people ---
+
+    def validate(self) -> None:
+        for name, target in self._targets.items():
+            if self._names.get(target) != name:
+                raise RuntimeError(f"{name} is listed as {self._names.get(target)}")
+        self.hosting.validate()
+
+
+def _seen_by_view(settled: Settled) -> None:
+    """What was done comes through the view, and what was not is tried again."""

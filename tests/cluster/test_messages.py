@@ -1,0 +1,67 @@
+"""Messages of participants, as bytes and back."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cluster.elections import SendReport
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.participant import Answer, Heartbeat, Message, Refused
+from penstock.replica.choice import Report
+from penstock.replica.frames import FrameBroken
+from penstock.replica.matching import Extent
+from penstock.replica.record import Member
+
+ORDERS = PartitionName("orders", 3)
+ENTRY = Member(2, (1 << 64) - 1, 9)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Heartbeat(0),
+        Heartbeat((1 << 63) - 1),
+        Answer(5),
+        Refused(7, (1 << 64) - 1),
+        SendReport(4, ORDERS, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
+        SendReport(4, ORDERS, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
+        SendReport(4, ORDERS, 8, Report(ENTRY, 0, None)),
+    ],
+)
+def test_there_and_back(message: Message) -> None:
+    assert decode_message(4, encode_message(message)) == message
+
+
+@given(st.binary(max_size=200))
+def test_what_a_stranger_sends(data: bytes) -> None:
+    try:
+        message = decode_message(4, data)
+    except FrameBroken:
+        return
+    assert decode_message(4, encode_message(message)) == message
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        [],
+        [9, 1],
+        [1],
+        [1, 2, 3],
+        [1, -1],
+        [1, "2"],
+        [1, 2.0],
+        [3, 1 << 63, 5],
+        [4, "x" * 65, 0, 0, [1, 2, 3], 0, None],
+        [4, "t", 0, 0, [1, 2], 0, None],
+        [4, "t", 0, 0, [1, 2, 3], 0, [0, 0, [[1, 0]] * 10_001]],
+        {"1": 2},
+    ],
+)
+def test_what_is_no_message(form: object) -> None:
+    with pytest.raises(FrameBroken, match="a message of"):
+        decode_message(4, msgspec.msgpack.encode(form))
