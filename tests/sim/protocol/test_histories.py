@@ -23,6 +23,17 @@ def test_no_history_breaks_a_promise(block: int) -> None:
     assert is_lively(result.tally)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        30_321_674,  # a follower stops where the log of a replaced leader has rotted
+        42_825_447,  # a replaced leader commits a batch that rots on its own disk
+    ],
+)
+def test_alarms_that_were_false_stay_away(seed: int) -> None:
+    assert play_block(seed, 1).found == ()
+
+
 def is_lively(tally: Tally) -> bool:
     """Did enough happen? Else the histories say nothing."""
     count = tally.histories

@@ -146,7 +146,9 @@ class Observer:
     def committed(self, node: Node, line: LeaderLine, end: int) -> None:
         truth, log = self.truth, node.kept.log
         known = min(end, len(truth))
-        if log.end < end or (known and log.hashes[known - 1] != truth[known - 1]):
+        # What has rotted since is not what the others acknowledged: the disk is at fault.
+        is_other = known and not log.rotten and log.hashes[known - 1] != truth[known - 1]
+        if log.end < end or is_other:
             self._breach("I3", f"node {node.number} commits another sequence than was committed")
         for batch in log.batches[len(truth) : end]:
             if batch.content in self.never_stored:
