@@ -30,6 +30,9 @@ class Log:
     def extent(self) -> Extent:
         raise NotImplementedError
 
+    def bytes_from(self, offset: int) -> int:
+        raise NotImplementedError
+
     def chain_before(self, offset: int) -> Chain | None:
         raise NotImplementedError
 

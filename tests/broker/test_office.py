@@ -228,3 +228,17 @@ def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start,
         assert (mine.end, mine.own, mine.committed) == (its.end, its.own, its.committed)
         assert mine.out == its.out == []
     log.written_end = log.synced_end = 0
+
+
+def test_a_learner_that_is_late_is_waited_for_no_more(start: Start) -> None:
+    shared = Shared(start())
+    shared.link()
+    line = shared.office.line
+    line._demand(Member(3, 103, 1))
+    answers = shared.publish(b"one")
+    shared.acknowledge(1)
+    assert answers == []
+    assert shared.office.withdraw((1,)) is None
+    assert shared.office.withdraw(line.late_members()) == 3
+    shared.world.turns()
+    assert answers == [None]

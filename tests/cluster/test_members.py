@@ -166,3 +166,16 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
     assert desk.proposed() is None
     desk.members.tick(60 * SECOND)
     assert desk.proposed() == (A, B, C)
+
+
+def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> None:
+    desk = Desk(RECORD._replace(members=(A, B), members_min=2, wanted=(1, 2)))
+    desk.line._demand(C)
+    desk.write()
+    desk.acknowledge(B)
+    desk.members.tick(LATE_NS - 1)
+    assert desk.line.committed < desk.line.end
+    desk.members.tick(LATE_NS)
+    assert desk.line.committed == desk.line.end
+    assert desk.members.readmission.held_off == {3}  # else it would be demanded again at once
+    assert desk.resigned == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from penstock.replica.matching import NO_BATCH, Chain, Extent
 
+BATCH_BYTES = 600 * 1024  # one is near the end of the log, two are not
+
 
 class MemoryLog:
     def __init__(self, epochs: list[int], synced: int | None = None) -> None:
@@ -20,6 +22,9 @@ class MemoryLog:
             if not epochs or epochs[-1][0] != epoch:
                 epochs.append((epoch, offset))
         return Extent(0, self.end, tuple(epochs))
+
+    def bytes_from(self, offset: int) -> int:
+        return BATCH_BYTES * (self.end - offset)
 
     def chain_before(self, offset: int) -> Chain | None:
         if offset == 0:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.limits import (
     AUTHORITY_NS,
     ISOLATED_DELIVERY_NS,
     ISOLATED_PUBLISH_NS,
     SECOND,
 )
+from penstock.replica import leading
 from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
 from penstock.replica.effects import (
     Authority,
@@ -170,6 +173,68 @@ def test_level_means_the_end_at_the_start_of_the_epoch() -> None:
     assert not any(isinstance(one, Propose) for one in office.effects())
     office.acknowledge(C, session, 9)
     assert office.proposal().record.members == (A, B, C)
+
+
+def under_load(office: Office, session: int) -> bool:
+    """Each time the learner has what there was, another batch is committed. Is it taken in?"""
+    for _ in range(20):
+        behind = office.log.end
+        office.write()
+        office.sync()
+        office.acknowledge(C, session, behind)
+        if any(isinstance(one, Propose) for one in office.effects()):
+            return True
+    return False
+
+
+def test_a_learner_becomes_level_while_publishers_go_on() -> None:
+    alone = RECORD._replace(members=(A,))
+    office = Office(alone)
+    assert under_load(office, office.match(C, 0))
+
+
+def test_without_nearness_it_never_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "LEARNER_NEAR_BYTES", 0)
+    office = Office(RECORD._replace(members=(A,)))
+    assert not under_load(office, office.match(C, 0))
+
+
+def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_committed() -> None:
+    office = Office(RECORD._replace(members=(A,)), MemoryLog([4, 4]))
+    office.sync()
+    session = office.match(C, 0)
+    for _ in range(2):
+        office.write()
+        office.sync()
+    assert office.line.committed == 4
+    office.acknowledge(C, session, 2)  # two batches behind are not near
+    assert office.line.possible_sets == [(A,)]
+    office.acknowledge(C, session, 3)
+    assert office.line.possible_sets == [(A,), (A, C)]
+    assert not any(isinstance(one, Propose) for one in office.effects())
+    office.write()
+    office.sync()
+    assert office.line.committed == 4  # the row waits for it
+    office.acknowledge(C, session, 5)
+    effects = office.effects()
+    assert CommitTo(5) in effects
+    assert any(isinstance(one, Propose) for one in effects)
+
+
+def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
+    office = Office(RECORD._replace(members=(A,)))
+    office.sync()
+    session = office.match(C, 0)
+    office.write()
+    office.sync()
+    office.acknowledge(C, session, 2)
+    office.write()
+    office.sync()
+    assert office.line.committed == 3
+    assert office.line.withdraw((2,)) is None
+    assert office.line.withdraw((3,)) == 3
+    assert CommitTo(4) in office.effects()
+    assert office.line.withdraw((3,)) is None
 
 
 def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:

@@ -38,6 +38,9 @@ class LogView:
             epochs[0] = epochs[0][0], log.start_offset
         return Extent(log.start_offset, log.written_end, tuple(epochs))
 
+    def bytes_from(self, offset: int) -> int:
+        return self.log.bytes_from(offset)
+
     def chain_before(self, offset: int) -> Chain | None:
         """None where no batch ends."""
         log = self.log

@@ -178,6 +178,12 @@ class Office:
         """Its machine was told something by others: what it wants is done."""
         self._changed()
 
+    def withdraw(self, nodes: tuple[int, ...]) -> int | None:
+        """Commits wait no longer for a learner among these. Returns its node."""
+        node = self.line.withdraw(nodes)
+        self._changed()
+        return node
+
     def drop(self, nodes: tuple[int, ...]) -> bool:
         dropped = self.line.drop(nodes)
         self._changed()

@@ -3,6 +3,7 @@
 | a member | is dropped, if the set's minimum allows |
 |---|---|
 | has not acknowledged a row for `--replica-timeout` | from that partition |
+| is a learner for which commits wait, and the same | it is waited for no more, at any minimum |
 | has had no link for as long | from all |
 | is far slower than the others (`slowness`) | from all |
 | says that its replica has failed | at once |
@@ -112,6 +113,10 @@ class Members:
     def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
         line = self.lines[name]
         late = line.late_members()
+        learner = line.withdraw(late)
+        if learner is not None:
+            self.readmission.dropped(learner, learner in self._links, mono_ns)
+            return
         if late and self._drop(name, late, mono_ns):
             return
         if not self.rules.barren_office_given_up:

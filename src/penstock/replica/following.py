@@ -55,6 +55,9 @@ class LogView(Protocol):
     def chain_before(self, offset: int) -> Chain | None:
         """Of the batch that ends there; None where none does."""
 
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on."""
+
 
 class Following(IntEnum):
     UNMATCHED = 1

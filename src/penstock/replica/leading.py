@@ -14,8 +14,10 @@ the committed end is simply the first one.
 | anything else: a learner | are ignored, and it is fed all the same |
 
 **Level** is a replica that was matched and has acknowledged everything up to the log's end at the
-start of this epoch: below it may lie what an earlier leader committed and this one does not know to
-be. Then it is demanded, and proposed when it has all that was committed until then.
+start of this epoch, below which may lie what an earlier leader committed and this one does not know
+to be, and all that is committed or all but LEARNER_NEAR_BYTES: while publishers go on, the last
+bytes always move. Then it is demanded, so that commits wait for it, and proposed when it has all
+that was committed until then. If it does not get there in time, it is demanded no more.
 
 **Proposals**, at most one at a time:
 
@@ -41,6 +43,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from penstock.limits import LEARNER_NEAR_BYTES
 from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Isolation, permits
 from penstock.replica.effects import (
     Authority,
@@ -432,9 +435,14 @@ class LeaderLine:
         return ((entry.node, entry.generation),) if self.guards.generation_compared else ()
 
     def _is_level(self, peer: Peer) -> bool:
-        if self.guards.level_at_epoch_start:
-            return peer.counted >= max(self.start_end, 0) and peer.counted >= self.committed
-        return peer.counted >= self.committed
+        if peer.counted < self.start_end and self.guards.level_at_epoch_start:
+            return False
+        return peer.counted >= self.committed or self._is_near(peer)
+
+    def _is_near(self, peer: Peer) -> bool:
+        if peer.counted < self.log.extent().start:
+            return False
+        return self.log.bytes_from(peer.counted) <= LEARNER_NEAR_BYTES
 
     def _demand(self, newcomer: Member | None) -> None:
         """From now on its acknowledgements are needed; or no more, as it was not proposed."""
@@ -459,6 +467,15 @@ class LeaderLine:
         """The nodes for which the commit of the row in flight waits."""
         late = [m.node for m in self._needed if self._counted(m) < self.end]
         return tuple(dict.fromkeys(late))
+
+    def withdraw(self, nodes: tuple[int, ...]) -> int | None:
+        """A learner among these is demanded no more, if it is not proposed yet. Returns its node:
+        it is to be held off, or the next acknowledgement demands it again."""
+        demanded = self._demanded
+        if demanded is None or demanded.node not in nodes or self._proposed is not None:
+            return None
+        self._demand(None)
+        return demanded.node
 
     def drop(self, nodes: tuple[int, ...]) -> bool:
         """Leave these out of the set, if it does not become too small. True: it was proposed."""

@@ -20,6 +20,9 @@ class Batch(NamedTuple):
     promise: int  # the header's: what every member in force had synced when it was written
 
 
+BATCH_BYTES = 600 * 1024  # so that one is near the end of a log, and two are not
+
+
 class ModelLog:
     __slots__ = (
         "batches",
@@ -48,6 +51,9 @@ class ModelLog:
 
     def extent(self) -> Extent:
         return Extent(0, self.end, tuple(self.epochs))
+
+    def bytes_from(self, offset: int) -> int:
+        return BATCH_BYTES * (self.end - offset)
 
     def chain_before(self, offset: int) -> Chain | None:
         if offset == 0:

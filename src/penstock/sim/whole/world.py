@@ -380,6 +380,7 @@ def shrink(world: WholeWorld) -> None:
     machine = world.serving()
     if machine is not None and machine.assigned.office is not None:
         office = machine.assigned.office
+        office.withdraw(office.line.late_members())
         others = [m.node for m in office.line.record.members if m.node != machine.number]
         if others:
             office.drop((world.dice.choice(others),))
@@ -539,10 +540,20 @@ def exchange(world: WholeWorld) -> None:
     for _ in range(100):
         sync_all(world)
         if not world.deliver_one():
+            wait_no_longer(world)
             return
         while world.deliver_one():
             pass
     raise Breach("L-f", "frames go to and fro without an end")
+
+
+def wait_no_longer(world: WholeWorld) -> None:
+    """What offices do after a timeout: a learner may have dropped rows while its disk was full."""
+    for machine in world.machines:
+        office = machine.assigned.office
+        if office is not None:
+            office.withdraw(office.line.late_members())
+            machine.turn()
 
 
 def elect_calmly(world: WholeWorld) -> None:
