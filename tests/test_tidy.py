@@ -497,9 +497,10 @@ AHEAD = {
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
     "penstock.cluster.controller": "it stands beside a nsqlookupd",
     "penstock.cluster.joined": "the daemon, when it can be given a cluster",
+    "penstock.cluster.joining": "a node that was by itself, when it is started with a cluster",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
-    "penstock.cluster.messages": "the same, for what comes over its links",
-    "penstock.cluster.starts": "the leader of a partition, and a node whose client makes a channel",
+    "penstock.cluster.messages": "the same daemon, for what comes over its links",
+    "penstock.cluster.restoration": "the command that restores metadata, over a coordinator",
     "penstock.net.peers.links": "a node of a cluster, beside `net.etcd.session`",
 }
 

@@ -1,0 +1,213 @@
+"""Metadata that went back is made again from what the nodes remember: the plan of it, without I/O.
+
+A coordinator that was restored from a backup gives out old records. The nodes have frozen what they
+know better (`view`), and each keeps the last record of a partition on whose ground it acted, on its
+disk before it acts. A newer record than one is made by a member of that, or by a member that its
+leader took in, and it takes in wanted replicas only. So when all nodes that the newest remembered
+record names, as members or as wanted, have reported, no newer one was ever acted upon.
+
+| of a partition | then |
+|---|---|
+| the newest that is remembered stands there | it is kept |
+| what stands there is older, or gone | the newest that is remembered is put there |
+| what stands there is newer: no node has acted on it | it is kept |
+| two records of one epoch name two leaders | it is left: one of them belongs to something else |
+| a node that the newest names has not reported | it is left: it may remember a newer one |
+| its topic was deleted, or made again, in the coordinator | it is left: nothing is made again |
+
+Newer is the higher epoch, then the later restoration, then the higher revision: revisions of before
+and after a restoration don't compare. What is left stays frozen. An operator may name nodes as
+`lost` for good: then they are not waited for, and what only they remembered is given up.
+
+The transactions go one after the other, and each compares what was read. The last one counts the
+restoration, which is what unfreezes the nodes: they follow when everything is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Compare, Operation, Put, RevisionIs, Transaction
+from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Cluster, Topic
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.view import Held, Remembered
+from penstock.errors import Refused
+from penstock.limits import TRANSACTION_KEYS_MAX
+from penstock.replica.record import Record
+
+FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
+FEATURE_LEVEL_MIN = 1  # what every node reads
+
+
+class Memory(NamedTuple):
+    """What one node remembers. `records`: each with the revision at which the node had it."""
+
+    node: int
+    remembered: Remembered
+    records: Mapping[PartitionName, Held[Record]]
+    topics: Mapping[str, Topic]
+
+
+class Standing(NamedTuple):
+    """What the coordinator has now, as it was listed."""
+
+    cluster: Held[Cluster] | None
+    records: Mapping[PartitionName, Held[Record]]
+    topics: Mapping[str, Held[Topic]]
+
+
+class Restoration(NamedTuple):
+    put: Mapping[PartitionName, Record]
+    topics: Mapping[str, Topic]  # those that are gone
+    kept: tuple[PartitionName, ...]
+    left: Mapping[PartitionName, str]  # and why
+    transactions: tuple[Transaction, ...]
+
+
+class _Known(NamedTuple):
+    record: Record
+    restorations: int
+    revision: int
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        return self.record.epoch, self.restorations, self.revision
+
+
+def restoration(
+    standing: Standing, memories: Collection[Memory], lost: Collection[int] = ()
+) -> Restoration:
+    """Raises Refused when the nodes do not remember one cluster, or nothing at all."""
+    uuid = _one_cluster(standing, memories)
+    put: dict[PartitionName, Record] = {}
+    kept: list[PartitionName] = []
+    left: dict[PartitionName, str] = {}
+    heard = {memory.node for memory in memories} | set(lost)
+    for name, known in sorted(_known(memories).items()):
+        newest = max(known, key=lambda one: one.age)
+        there = standing.records.get(name)
+        reason = _reason_to_leave(standing.topics.get(name.topic), known, newest, heard)
+        if reason:
+            left[name] = reason
+        elif there is not None and _stands(there, newest):
+            kept.append(name)
+        elif there is not None and _contradicts(there.document, newest.record):
+            left[name] = f"epoch {newest.record.epoch} has two leaders, one in the coordinator"
+        else:
+            put[name] = newest.record
+    topics = _missing_topics(standing, memories, put)
+    for name in [name for name in put if not _has_topic(name.topic, standing, topics)]:
+        left[name] = "no node knows the settings of its topic"
+        del put[name]
+    cluster = _counted(standing, memories, uuid)
+    return Restoration(
+        put, topics, tuple(kept), left, tuple(_transactions(standing, put, topics, cluster))
+    )
+
+
+def _one_cluster(standing: Standing, memories: Iterable[Memory]) -> int:
+    uuids = {memory.remembered.uuid for memory in memories} - {0}
+    if standing.cluster is not None:
+        uuids.add(standing.cluster.document.uuid)
+    if len(uuids) != 1:
+        found = ", ".join(f"{uuid:032x}" for uuid in sorted(uuids)) or "none"
+        raise Refused(f"nodes and coordinator have to be of one cluster: {found}")
+    return uuids.pop()
+
+
+def _known(memories: Iterable[Memory]) -> dict[PartitionName, list[_Known]]:
+    found: dict[PartitionName, list[_Known]] = {}
+    for memory in memories:
+        for name, held in memory.records.items():
+            known = _Known(held.document, memory.remembered.restorations, held.revision)
+            found.setdefault(name, []).append(known)
+    return found
+
+
+def _reason_to_leave(
+    topic: Held[Topic] | None, known: list[_Known], newest: _Known, heard: Collection[int]
+) -> str:
+    """Empty: there is none."""
+    record = newest.record
+    if topic is not None and topic.document.deleted:
+        return "its topic is deleted"
+    if topic is not None and topic.document.identity != record.identity:
+        return "its topic was made again"
+    if any(one.record.identity != record.identity for one in known):
+        return "nodes remember two topics of this name"
+    if any(_contradicts(one.record, record) for one in known):
+        return f"epoch {record.epoch} has two leaders"
+    named = {member.node for member in record.members} | set(record.wanted)
+    silent = sorted(named - set(heard))
+    if silent:
+        nodes = ", ".join(str(node) for node in silent)
+        return f"it may be changed since: nodes {nodes} have not reported"
+    return ""
+
+
+def _contradicts(one: Record, other: Record) -> bool:
+    """An epoch has one leader; that it has resigned is no contradiction."""
+    both = one.leader is not None and other.leader is not None
+    return one.epoch == other.epoch and both and one.leader != other.leader
+
+
+def _stands(there: Held[Record], newest: _Known) -> bool:
+    """It is what is remembered, or newer."""
+    if there.document == newest.record or there.document.epoch > newest.record.epoch:
+        return True
+    same = there.document.epoch == newest.record.epoch
+    is_newer = there.revision > newest.revision
+    return same and is_newer and not _contradicts(there.document, newest.record)
+
+
+def _missing_topics(
+    standing: Standing, memories: Iterable[Memory], put: Mapping[PartitionName, Record]
+) -> dict[str, Topic]:
+    """As the node knows them that has seen the most."""
+    found: dict[str, Topic] = {}
+    wanted = {name.topic: record.identity for name, record in put.items()}
+    order = sorted(memories, key=lambda one: (one.remembered.restorations, one.remembered.revision))
+    for memory in order:
+        for name, topic in memory.topics.items():
+            is_it = wanted.get(name) == topic.identity and not topic.deleted
+            if is_it and name not in standing.topics:
+                found[name] = topic
+    return found
+
+
+def _has_topic(name: str, standing: Standing, topics: Mapping[str, Topic]) -> bool:
+    return name in standing.topics or name in topics
+
+
+def _counted(standing: Standing, memories: Iterable[Memory], uuid: int) -> Cluster:
+    counts = [memory.remembered.restorations for memory in memories]
+    if standing.cluster is None:
+        return Cluster(uuid, FORMAT, FEATURE_LEVEL_MIN, max(counts, default=0) + 1)
+    cluster = standing.cluster.document
+    return cluster._replace(restorations=max([cluster.restorations, *counts]) + 1)
+
+
+def _transactions(
+    standing: Standing,
+    put: Mapping[PartitionName, Record],
+    topics: Mapping[str, Topic],
+    cluster: Cluster,
+) -> Iterable[Transaction]:
+    """Each compares the key of the cluster, too: two restorations do not mix."""
+    revision = standing.cluster.revision if standing.cluster is not None else 0
+    once = RevisionIs(keys.CLUSTER, revision)
+    changes: list[tuple[Compare, Operation]] = [
+        (RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic)))
+        for name, topic in sorted(topics.items())
+    ]
+    for name, record in sorted(put.items()):
+        held, key = standing.records.get(name), keys.partition(*name)
+        compare = RevisionIs(key, held.revision if held is not None else 0)
+        changes.append((compare, Put(key, RECORD.encode(record))))
+    for at in range(0, len(changes), TRANSACTION_KEYS_MAX):
+        some = changes[at : at + TRANSACTION_KEYS_MAX]
+        compares, operations = zip(*some, strict=True)
+        yield Transaction((once, *compares), operations)
+    yield Transaction((once,), (Put(keys.CLUSTER, CLUSTER.encode(cluster)),))

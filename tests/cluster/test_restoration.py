@@ -1,0 +1,246 @@
+"""Metadata that went back, made again from what the nodes remember."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Put, Transaction
+from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Cluster, Topic
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.memory import MemoryCoordinator
+from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
+from penstock.cluster.store import Store
+from penstock.cluster.view import Held, Remembered, View
+from penstock.cluster.watching import Watching
+from penstock.errors import Refused
+from penstock.limits import TRANSACTION_KEYS_MAX
+from penstock.replica.leading import Outcome
+from penstock.replica.record import Member, Record, Seat
+
+ORDERS = PartitionName("orders", 0)
+TOPIC_OF = Topic(7, 3, 1, False, (), False, ())
+UUID = 5
+ALL_COUNT = 1 << 30
+
+
+def record(epoch: int, leader: int | None, *nodes: int, wanted: Iterable[int] = ()) -> Record:
+    members = tuple(Member(node, node + 100, 1) for node in nodes)
+    seat = None if leader is None else Seat(leader, 1, leader + 100)
+    return Record(7, epoch, seat, members, 1, tuple(wanted) or nodes)
+
+
+def memory(
+    node: int, revision: int, one: Record | None, restorations: int = 0, uuid: int = UUID
+) -> Memory:
+    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
+    remembered = Remembered(uuid, revision, restorations)
+    return Memory(node, remembered, records, {"orders": TOPIC_OF})
+
+
+def standing(
+    one: Record | None, revision: int = 10, topic: Topic | None = TOPIC_OF, restorations: int = 0
+) -> Standing:
+    topics = {} if topic is None else {"orders": Held(topic, 3, 3)}
+    records = {} if one is None else {ORDERS: Held(one, revision, 1)}
+    return Standing(Held(Cluster(UUID, 1, 4, restorations), 2, 2), records, topics)
+
+
+OLD, NEW = record(5, 1, 1, 2, 3), record(7, 2, 2, 3)
+
+
+def restored(there: Standing, *memories: Memory, lost: tuple[int, ...] = ()) -> Restoration:
+    return restoration(there, memories, lost)
+
+
+def test_the_newest_that_is_remembered_takes_the_place_of_an_older_one() -> None:
+    plan = restored(standing(OLD), memory(1, 30, OLD), memory(2, 50, NEW), memory(3, 44, NEW))
+    assert (plan.put, plan.kept, plan.left) == ({ORDERS: NEW}, (), {})
+
+
+def test_what_is_gone_is_put_again_with_its_topic() -> None:
+    there = standing(None, topic=None)
+    plan = restored(there, memory(2, 50, NEW), memory(3, 44, NEW))
+    assert (plan.put, plan.topics) == ({ORDERS: NEW}, {"orders": TOPIC_OF})
+
+
+def test_what_stands_there_is_kept_where_it_is_as_new() -> None:
+    newer = record(8, 3, 3)
+    resigned = NEW._replace(leader=None)
+    for there in (standing(NEW), standing(newer), standing(resigned, revision=60)):
+        plan = restored(there, memory(2, 50, NEW), memory(3, 44, NEW))
+        assert (plan.put, plan.kept, plan.left) == ({}, (ORDERS,), {})
+
+
+def test_in_one_epoch_the_later_revision_counts() -> None:
+    smaller = NEW._replace(members=NEW.members[:1])
+    plan = restored(standing(NEW, 40), memory(2, 50, smaller), memory(3, 44, NEW))
+    assert plan.put == {ORDERS: smaller}
+
+
+def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
+    smaller = NEW._replace(members=NEW.members[:1])
+    plan = restored(standing(OLD, restorations=1), memory(2, 5, smaller, 1), memory(3, 900, NEW, 0))
+    assert plan.put == {ORDERS: smaller}
+
+
+@pytest.mark.parametrize(
+    ("there", "memories", "reason"),
+    [
+        (standing(OLD), [memory(3, 44, NEW)], "nodes 2 have not reported"),
+        (
+            standing(OLD),
+            [
+                memory(2, 50, record(7, 2, 2, wanted=(2, 3)))
+            ],  # 3 may have been taken in, and elected
+            "nodes 3 have not reported",
+        ),
+        (
+            standing(OLD),
+            [memory(2, 50, NEW), memory(3, 44, record(7, 3, 2, 3))],
+            "epoch 7 has two leaders",
+        ),
+        (
+            standing(record(7, 3, 2, 3)),
+            [memory(2, 50, NEW), memory(3, 44, NEW)],
+            "one in the coordinator",
+        ),
+        (
+            standing(OLD, topic=TOPIC_OF._replace(deleted=True)),
+            [memory(2, 50, NEW), memory(3, 44, NEW)],
+            "its topic is deleted",
+        ),
+        (
+            standing(OLD, topic=TOPIC_OF._replace(identity=8)),
+            [memory(2, 50, NEW), memory(3, 44, NEW)],
+            "its topic was made again",
+        ),
+        (
+            standing(OLD),
+            [memory(2, 50, NEW), memory(3, 44, record(2, 3, 3)._replace(identity=9))],
+            "nodes remember two topics of this name",
+        ),
+        (
+            standing(None, topic=None),
+            [one._replace(topics={}) for one in (memory(2, 50, NEW), memory(3, 44, NEW))],
+            "no node knows the settings of its topic",
+        ),
+    ],
+)
+def test_what_is_not_certain_is_left(there: Standing, memories: list[Memory], reason: str) -> None:
+    plan = restored(there, *memories)
+    assert plan.put == {}
+    assert reason in plan.left[ORDERS]
+
+
+def test_a_node_that_is_lost_for_good_is_not_waited_for() -> None:
+    plan = restored(standing(OLD), memory(3, 44, NEW), lost=(2,))
+    assert plan.put == {ORDERS: NEW}
+
+
+def test_two_clusters_do_not_make_one() -> None:
+    with pytest.raises(Refused, match="have to be of one cluster"):
+        restored(standing(OLD), memory(2, 50, NEW, uuid=6))
+    with pytest.raises(Refused, match="of one cluster: none"):
+        restored(Standing(None, {}, {}), memory(2, 50, None, uuid=0))
+
+
+# --- the transactions ---
+
+
+class Desk:
+    """A coordinator that was set back, and the view of a node that has frozen."""
+
+    def __init__(self, records: Mapping[PartitionName, Record], uuid: int | None = UUID) -> None:
+        self.store = Store()
+        if uuid is not None:
+            self.put(keys.CLUSTER, CLUSTER.encode(Cluster(uuid, 1, 4, 0)))
+            self.put(keys.topic("orders"), TOPIC.encode(TOPIC_OF))
+        for name, one in records.items():
+            self.put(keys.partition(*name), RECORD.encode(one))
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.transact(Transaction((), (Put(key, value),)))
+
+    def standing(self) -> Standing:
+        """As a new reader lists it."""
+        view = View()
+        self.follow(view)
+        return Standing(view.cluster, dict(view.partitions), dict(view.topics))
+
+    def follow(self, view: View) -> None:
+        coordinator = MemoryCoordinator(self.store, lambda: 0)
+        watching = Watching(coordinator, view)
+        for _ in range(10):
+            watching.tick(0)
+            coordinator.run()
+            view.apply(ALL_COUNT)
+
+    def carry_out(self, plan: Restoration) -> list[Outcome]:
+        outcomes = []
+        for transaction in plan.transactions:
+            transaction.check()
+            outcomes.append(self.store.transact(transaction).outcome)
+        return outcomes
+
+
+def view_of(one: Memory) -> View:
+    return View(one.remembered, one.records)
+
+
+def test_nodes_go_on_when_all_of_it_is_there() -> None:
+    desk = Desk({ORDERS: OLD})
+    memories = [memory(1, 30, OLD), memory(2, 50, NEW), memory(3, 44, NEW)]
+    views = [view_of(one) for one in memories]
+    for view in views:
+        desk.follow(view)
+        assert view.refusal(ORDERS)
+    plan = restoration(desk.standing(), memories)
+    assert set(desk.carry_out(plan)) == {Outcome.DONE}
+    for view in views:
+        desk.follow(view)
+        assert (view.refusal(ORDERS), view.partitions[ORDERS].document) == ("", NEW)
+        assert view.remembered.restorations == 1
+
+
+def test_a_coordinator_that_was_emptied_is_filled_again() -> None:
+    desk = Desk({}, uuid=None)
+    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
+    plan = restoration(desk.standing(), memories)
+    assert set(desk.carry_out(plan)) == {Outcome.DONE}
+    view = view_of(memories[0])
+    desk.follow(view)
+    assert (view.refusal(ORDERS), view.topics["orders"].document) == ("", TOPIC_OF)
+
+
+def test_what_changed_meanwhile_refuses_all_of_it() -> None:
+    desk = Desk({ORDERS: OLD})
+    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
+    plan = restoration(desk.standing(), memories)
+    desk.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))
+    assert desk.carry_out(plan)[0] is Outcome.REFUSED
+
+
+def test_two_restorations_do_not_mix() -> None:
+    desk = Desk({ORDERS: OLD})
+    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
+    one, two = (restoration(desk.standing(), memories) for _ in range(2))
+    desk.carry_out(one)
+    assert set(desk.carry_out(two)) == {Outcome.REFUSED}
+
+
+def test_many_records_go_in_few_transactions_and_the_count_comes_last() -> None:
+    count = 2 * TRANSACTION_KEYS_MAX + 1
+    records: dict[PartitionName, Any] = {
+        PartitionName("orders", number): Held(NEW, 50, 1) for number in range(count)
+    }
+    memories = [memory(2, 50, NEW)._replace(records=records), memory(3, 44, None)]
+    desk = Desk({})
+    plan = restoration(desk.standing(), memories)
+    sizes = [len(one.operations) for one in plan.transactions]
+    assert sizes == [TRANSACTION_KEYS_MAX, TRANSACTION_KEYS_MAX, 1, 1]
+    assert [one.key for one in plan.transactions[-1].operations] == [keys.CLUSTER]
+    assert set(desk.carry_out(plan)) == {Outcome.DONE}
