@@ -8,8 +8,9 @@ import pytest
 
 from penstock import limits
 from penstock.errors import PartitionElsewhere, PublishUnknown, Refused, WriteRefused
+from penstock.replica.record import Seat, elected
 
-from .hostedworld import BILLING, ORDERS, Cluster, target
+from .hostedworld import BILLING, ORDERS, Cluster, replica_on, target
 from .world import Consumer, Outcome, bodies
 
 
@@ -173,3 +174,16 @@ def test_a_node_starts_again_on_what_it_has(cluster: Cluster) -> None:
     assert [node.role() for node in cluster.nodes] == ["Unassigned"] * 3
     cluster.elect(2)
     assert bodies(cluster.nodes[2].consume().take()) == [b"kept"]
+
+
+def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
+    before, node = cluster.known[target()].record, cluster.nodes[1]
+    record = elected(before, Seat(1, node.life, replica_on(1)), ())
+    node.hosting.assign(target(), 3, record, created=1)
+    cluster.run()
+    assert node.role() == "Follower"  # an older revision says nothing
+    node.hosting.assign(target(), 3, record, created=1, restorations=1)
+    cluster.run()
+    assert node.role() == "Leading"
+    node.hosting.assign(target(), 1000, before, created=1)
+    assert node.role() == "Leading"  # of before the restoration

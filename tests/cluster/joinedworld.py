@@ -21,17 +21,19 @@ from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
     RECORD,
+    SETTING,
     Channel,
     Cluster,
     Membership,
     Node,
+    Setting,
     Settings,
 )
 from penstock.cluster.joined import Joined
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.placement import Place
-from penstock.cluster.store import Store
+from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import Held, Remembered, View
 from penstock.limits import MS, SECOND
 from penstock.log.ledger import Ledger
@@ -196,6 +198,17 @@ class JoinedCluster:
         record = self.record(name, partition)
         wanted = arranged(record, nodes, record.members_min)
         self._put(keys.partition(name, partition), RECORD.encode(wanted))
+
+    def make_setting(self, name: str) -> None:
+        self._put(keys.setting(name), SETTING.encode(Setting("x")))
+
+    def restore_metadata(self, backup: Backup) -> None:
+        """As `restore-metadata` does: revisions begin again, with the records that nodes know."""
+        records = dict(self.up()[0].view.partitions)
+        self.store.restore(backup)
+        self._put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 1)))
+        for name, held in records.items():
+            self._put(keys.partition(*name), RECORD.encode(held.document))
 
     # --- who leads ---
 

@@ -190,3 +190,22 @@ def test_a_topic_that_cannot_be_made_here_is_a_trouble_and_is_tried_again(
     cluster.until(lambda: ORDERS in node.joined._targets)
     cluster.until(lambda: cluster.is_whole("orders"), 60)
     assert node.joined.troubles == {}
+
+
+def test_metadata_that_was_restored_is_taken_in(cluster: JoinedCluster) -> None:
+    """Revisions begin again far below those that the nodes have seen."""
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    backup = cluster.store.backup()
+    for number in range(50):
+        cluster.make_setting(f"s{number}")
+    cluster.publish("orders", b"one")
+    before = cluster.record("orders")
+    cluster.restore_metadata(backup)
+    cluster.run(20)
+    cluster.until(lambda: cluster.leader("orders"), 60)
+    cluster.publish("orders", b"two")
+    assert cluster.record("orders").epoch > before.epoch
+    assert all(node.view.restorations == 1 for node in cluster.nodes)
+    consumer = cluster.led_by("orders").consume("orders", "billing")
+    assert sorted(bodies(consumer.take())) == [b"one", b"two"]

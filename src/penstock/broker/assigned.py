@@ -75,6 +75,7 @@ class Assigned:
         self._promising = False
         self.record: Record | None = None
         self.revision = 0
+        self._restorations = 0
         self.target = target_of(files.key)
         log = files.log
         reason = files.own.file.reason if log.stopped is None else log.stopped.reason
@@ -136,10 +137,12 @@ class Assigned:
 
     # --- the record ---
 
-    def assign(self, revision: int, record: Record) -> None:
-        """The record, newly read. An older one changes nothing."""
-        if revision <= self.revision:
+    def assign(self, revision: int, record: Record, restorations: int = 0) -> None:
+        """The record, newly read. An older one changes nothing. `restorations`: of the metadata;
+        with each of them revisions begin again."""
+        if (restorations, revision) <= (self._restorations, self.revision):
             return
+        self._restorations = restorations
         self.revision, self.record = revision, record
         if self.office is not None:
             self.office.seen(revision, record)

@@ -293,12 +293,20 @@ class Hosting:
 
     # --- what comes ---
 
-    def assign(self, target: Target, revision: int, record: Record, created: int = 0) -> None:
-        """`created`: the revision at which the partition was made."""
+    def assign(
+        self,
+        target: Target,
+        revision: int,
+        record: Record,
+        created: int = 0,
+        restorations: int = 0,
+    ) -> None:
+        """`created`: the revision at which the partition was made. `restorations`: of the metadata
+        as a whole; with each of them revisions begin again."""
         hosted = self._replicas.get(target)
         if hosted is not None:
             hosted.replica.created = created
-            hosted.assigned.assign(revision, record)
+            hosted.assigned.assign(revision, record, restorations)
             self._came(hosted)
 
     def linked(self, node: int) -> None:

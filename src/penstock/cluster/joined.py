@@ -148,7 +148,9 @@ class Joined:
         for one, record in sorted(records.items()):
             target = self._targets.get(one)
             if target is not None and record.document.identity == topic.identity:
-                self.hosting.assign(target, record.revision, record.document, record.created)
+                self.hosting.assign(
+                    target, record.revision, record.document, record.created, view.restorations
+                )
 
     def _confirm_deletions(self) -> None:
         """Nothing of these topics is here any more. The view shows when that was written."""

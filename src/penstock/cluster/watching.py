@@ -61,6 +61,7 @@ class Watching:
         self.due_ns = 0  # the next attempt
         self._progress_due_ns = 0
         self._is_listed = False
+        self._restorations = 0  # of the metadata, when it was listed
         self._since = 0  # the revision from which on changes are wanted
         self._attempt = 0  # answers of earlier ones are dropped
         self._watch: Watch | None = None
@@ -90,10 +91,16 @@ class Watching:
             return
         if not self.view.meet(answer):
             self._lose(self.view.frozen or "the coordinator knows no cluster yet")
-        elif self._is_listed:
+        elif self._is_listed and not self._is_restored:
             self._begin_watch()
         else:
             self._list()
+
+    @property
+    def _is_restored(self) -> bool:
+        """Since it was listed: revisions have begun again, and changes from the old ones on would
+        leave out what was put there."""
+        return self.view.restorations != self._restorations
 
     def _lose(self, reason: str) -> None:
         self._attempt += 1
@@ -108,6 +115,7 @@ class Watching:
         attempt = self._attempt
         self.phase = Phase.LISTING
         self._is_listed = False
+        self._restorations = self.view.restorations
         self.view.begin_list()
         self.coordinator.list("", lambda answer: self._page(attempt, answer))
 
@@ -154,5 +162,10 @@ class Watching:
 
     def _confirmed(self, attempt: int, answer: Reading | Failed) -> None:
         self._reading = False
-        if attempt == self._attempt and isinstance(answer, Reading) and not self.view.meet(answer):
+        if attempt != self._attempt or not isinstance(answer, Reading):
+            return
+        if not self.view.meet(answer):
             self._lose(self.view.frozen)
+        elif self._is_restored:
+            self._lose("the metadata was restored")
+            self._meet()

@@ -114,7 +114,8 @@ class Node(Machine):
     def _assign(self, name: PartitionName, held: Held[Record] | None) -> None:
         if held is not None:
             self.world.observer.acts_on(self.number, held.document)
-            self.assigned.assign(held.revision, held.document)
+            restorations = self.participant.view.restorations
+            self.assigned.assign(held.revision, held.document, restorations)
 
     def end(self) -> None:
         if self.is_up:
