@@ -46,6 +46,7 @@ from penstock.sim.disk import SimDisk
 
 PATH = Path("/data")
 STEP_NS = 50 * MS
+ROUNDS = 4  # of frames and their answers in a step
 
 
 class JoinedNode(World):
@@ -301,15 +302,17 @@ class JoinedCluster:
         self._link()
         for node in self.up():
             node.step()
-        for _ in range(4):
-            self._deliver()
+        for _ in range(ROUNDS):
+            if not self._deliver():
+                break
             for node in self.up():
                 node.turn()
         if self.clock.since_ns % SECOND < STEP_NS:
             for node in self.up():
                 node.broker.housekeeping()
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> bool:
+        """False: there was nothing."""
         sent, self.sent = self.sent, []
         said, self.said = self.said, []
         for source, to, data in sent:
@@ -319,6 +322,7 @@ class JoinedCluster:
         for source, to, message in said:
             if frozenset((source, to)) in self.linked:
                 self.nodes[to].joined.hear(source, message)
+        return bool(sent or said)
 
     def run(self, seconds: float) -> None:
         for _ in range(int(seconds * SECOND / STEP_NS)):
