@@ -96,7 +96,7 @@ class GroupCommit:
         self._open_done: list[PublishDone] = []  # publishers in the open batch
         self._gathered: deque[Gathered] = deque()
         self._whole: deque[Whole] = deque()
-        self._row = Row(log.written_end)  # in flight, or the last one
+        self._row = Row(log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
@@ -244,7 +244,7 @@ class GroupCommit:
         log = self.log
         if wall_ns < log.last_timestamp_ns:
             wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
-        row = self._seal_open(count, wall_ns) if count else Row(log.written_end)
+        row = self._seal_open(count, wall_ns) if count else self._empty_row()
         if self._whole:
             self._seal_whole(row, wall_ns)
         self._store(row, wall_ns)
@@ -258,7 +258,7 @@ class GroupCommit:
         self._writing_whole = True
         try:
             while self._whole and self.line.ready:
-                row = Row(self.tail.written_end)
+                row = self._empty_row()
                 at_ns = max(wall_ns, self.log.last_timestamp_ns)
                 self._seal_whole(row, at_ns)
                 self._store(row, at_ns)
@@ -270,12 +270,18 @@ class GroupCommit:
         tail = self.tail
         base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
         base_offset = self.sealed_base = tail.written_end
-        buffers = tail.seal(base_id, wall_ns, self.agreed_end, self._epoch)
-        row = Row(base_offset, base_id, count, sum(map(_length_of, buffers)), buffers)
+        agreed_end = self.agreed_end
+        buffers = tail.seal(base_id, wall_ns, agreed_end, self._epoch)
+        length = sum(map(_length_of, buffers))
+        row = Row(base_offset, agreed_end, base_id, count, length, buffers)
         if self._open_done or self._gathered:
             self._open_done, row.done = [], self._open_done
             self._append_gathered()
         return row
+
+    def _empty_row(self) -> Row:
+        """A row whose batches are still to come."""
+        return Row(self.log.written_end, self.agreed_end)
 
     def _seal_whole(self, row: Row, wall_ns: int) -> None:
         for _ in range(limits.ROW_BATCHES_MAX):
@@ -284,7 +290,7 @@ class GroupCommit:
             one = self._whole.popleft()
             self._let_go(one)
             base_id = self._ids.take(one.count, wall_ns)
-            data = one.encode(row.end, base_id, wall_ns, self.agreed_end, self._epoch)
+            data = one.encode(row.end, base_id, wall_ns, row.agreed_end, self._epoch)
             row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
             row.done.append(one.done)
 
@@ -339,7 +345,7 @@ class GroupCommit:
             wall_ns,
             row.inner or (),
             self._epoch,
-            self.agreed_end,
+            row.agreed_end,
         )
         self._context.headroom_bytes -= row.length
 
@@ -473,10 +479,10 @@ class GroupCommit:
         log, ids = self.log, self._ids
         log.check_writable()
         wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
-        row = Row(log.written_end)
+        row = self._empty_row()
         for batch, count in batches:
             base_id = ids.take(count, wall_ns)
-            put_in_place(batch, row.end, base_id, wall_ns, self.agreed_end, self._epoch)
+            put_in_place(batch, row.end, base_id, wall_ns, row.agreed_end, self._epoch)
             row.add([batch], len(batch), count, base_id)
         self._put(row, wall_ns)
         self.office.wrote(row.end)

@@ -55,11 +55,22 @@ class Inner(NamedTuple):
 
 
 class Row:
-    __slots__ = ("base_id", "base_offset", "buffers", "count", "done", "end", "inner", "length")
+    __slots__ = (
+        "agreed_end",
+        "base_id",
+        "base_offset",
+        "buffers",
+        "count",
+        "done",
+        "end",
+        "inner",
+        "length",
+    )
 
     def __init__(
         self,
         base_offset: int,
+        agreed_end: int,
         base_id: int = 0,
         count: int = 0,
         length: int = 0,
@@ -67,6 +78,7 @@ class Row:
     ) -> None:
         """With its first batch, or none yet."""
         self.base_offset = base_offset
+        self.agreed_end = agreed_end  # what its headers say that every member has synced
         self.base_id = base_id
         self.count = count  # of messages
         self.end = base_offset + count
