@@ -253,17 +253,16 @@ cdef i64 deliver(Window window, Conn conn, Hub hub, i64 quota, bint free) except
             # new messages left room: they are all delayed, or have to be read first, or strays
             # wait since they were looked at
             sent += deliver_strays(window, conn, hub, out, quota - sent)
-    if sent == 0 and out.length == 0:
-        return 0
+    if sent == 0:
+        return 0  # what is held back for a full send is no output of this turn
     conn.me.in_flight += sent
     conn.me.message_count += sent
     window.delivered[conn.me.locality] += sent
-    if sent:
-        if conn.me.window_count > 1 and not free:
-            spend(conn, window, sent)
-        window.stray_turn ^= split  # an attempt that has to read first is no turn
-        window.mark_active()
-        window.mark_journal()
+    if conn.me.window_count > 1 and not free:
+        spend(conn, window, sent)
+    window.stray_turn ^= split  # an attempt that has to read first is no turn
+    window.mark_active()
+    window.mark_journal()
     window.allowance_left -= <i64>(out.length if direct else conn.unsent_c()) - unsent
     if direct:
         send_now(conn, hub, out)
