@@ -481,6 +481,7 @@ REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for
 PEER_CONNECT_NS = 2 * SECOND  # until a lane is open: a network or a process that hangs
 PEER_KNOCK_NS = 500 * MS  # between two attempts to reach a node
 PEER_SILENCE_NS = 2 * SECOND  # of a link, then it ends: four heartbeats did not come
+PEER_STALL_NS = 1 * SECOND  # between two looks at the links: ten should have been in it
 PEER_LIVE_BYTES_MAX = 64 * MIB  # that wait for a node: it is no use to wait longer
 PEER_BULK_BYTES_MAX = 4 * MIB  # that wait on the bulk lane before the next piece
 

@@ -15,7 +15,13 @@ import trustme
 import uvloop
 
 from penstock.broker.ports import Lane
-from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX
+from penstock.limits import (
+    MS,
+    PEER_BULK_BYTES_MAX,
+    PEER_LIVE_BYTES_MAX,
+    PEER_SILENCE_NS,
+    SECOND,
+)
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
@@ -202,6 +208,22 @@ def test_a_node_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> None
             one.silent = True
             await world.until(lambda: ("unlinked", 2) in one.story)
             assert "silent for 2 s" in caplog.text
+
+    tell(story())
+
+
+def test_a_process_that_stood_still_reads_before_it_judges() -> None:
+    async def story() -> None:
+        one, two = Node(1, 11), Node(2, 22)
+        async with world_of(one, two) as world:
+            await world.until(world.are_linked)
+            time.sleep(PEER_SILENCE_NS / SECOND + 0.5)  # the loop of both
+            for _ in range(20):
+                one.tick()
+                two.tick()
+                await asyncio.sleep(0.02)
+            assert ("unlinked", 2) not in one.story
+            assert ("unlinked", 1) not in two.story
 
     tell(story())
 

@@ -9,6 +9,7 @@ more than PEER_LIVE_BYTES_MAX wait on the live lane the other node is too slow t
 for, and the link ends. The bulk lane has `has_room`: who feeds a replica asks first.
 
 **A link that is silent** for PEER_SILENCE_NS ends: each end sends heartbeats more often than that.
+Time in which this process stood still is not counted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from penstock.limits import (
     PEER_KNOCK_NS,
     PEER_LIVE_BYTES_MAX,
     PEER_SILENCE_NS,
+    PEER_STALL_NS,
     SECOND,
 )
 from penstock.net.peers.connection import PeerConnection
@@ -174,6 +176,7 @@ class PeerLinks:
 
     def tick(self, mono_ns: int) -> None:
         """Some ten times a second."""
+        self._excuse(mono_ns - self._now_ns)
         self._now_ns = mono_ns
         for node, link in tuple(self.links.items()):
             if link.is_whole and mono_ns - self._heard[node] >= PEER_SILENCE_NS:
@@ -184,6 +187,12 @@ class PeerLinks:
                 self._strangers.discard(stranger)
         for node, place in self._places.items():
             self._dial_if_due(node, place, mono_ns)
+
+    def _excuse(self, since_ns: int) -> None:
+        """Where this process itself stood still, what came meanwhile was not read yet."""
+        if since_ns >= PEER_STALL_NS:
+            for node in self._heard:
+                self._heard[node] += since_ns
 
     def _dial_if_due(self, node: int, place: Place, mono_ns: int) -> None:
         link = self.links.get(node)
