@@ -27,7 +27,7 @@ def fill(nsqd: Daemon, topic: str) -> None:
         place = f"topic={topic}&partition={partition}&stage=s{partition}"
         nsqd.post(f"/stage?{place}", encode_batch(bodies, 0, 0, 0))
         stages.append({"topic": topic, "partition": partition, "stage": f"s{partition}"})
-    nsqd.post("/stage/commit?app=test&version=1", json.dumps({"stages": stages}).encode())
+    nsqd.post(f"/stage/commit?app=test-{topic}&version=1", json.dumps({"stages": stages}).encode())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,6 +96,16 @@ def test_messages_of_all_partitions_and_of_one(page: Page, installation: Install
     page.get_by_role("gridcell", name="2:1", exact=True).click()
     expect(page.locator("pre.body")).to_have_text("2:1")
     expect(page.get_by_text("partition 2")).to_be_visible()
+
+
+def test_messages_of_a_topic_that_was_just_made(page: Page, installation: Installation) -> None:
+    """nsqadmin has not looked at the nodes since: the page asks them itself."""
+    nsqd = installation.nsqd
+    nsqd.post(f"/topic/create?topic=fresh&partition_num={len(COUNTS)}")
+    fill(nsqd, "fresh")
+    page.goto(url(installation, "messages/fresh"))
+    expect(page.get_by_text("40 messages")).to_be_visible()
+    nsqd.post("/topic/delete?topic=fresh")
 
 
 def test_a_message_is_found_by_id_wherever_it_is(page: Page, installation: Installation) -> None:

@@ -7,6 +7,7 @@ them, merged by time.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
 from penstock.nsqadmin.ground import Grounds
-from penstock.nsqadmin.messages import NEWEST, Place
+from penstock.nsqadmin.messages import NEWEST, Log, Place
 from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -106,6 +107,8 @@ class _Browser:
         here, topic = self._here, self._topic
         if not self._nodes:
             self._nodes = await self._asked_nodes()  # it may be younger than the last look
+        if not self._partitions:
+            await self._ask_partitions()  # and so may they be
         ui.add_css(message.SHEET)
         trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
         with layout.heading(f"Messages of {topic}", *trail):
@@ -136,6 +139,19 @@ class _Browser:
         except PenstockError:
             return []  # the banner says who does not answer
         return [one.address for one in found]
+
+    async def _ask_partitions(self) -> None:
+        """Of each node. One that does not answer is taken to have a single one."""
+        upstream = self._here.ground.upstream
+        logs = [Log(upstream, node, self._topic) for node in self._nodes]
+        found = await asyncio.gather(*(log.extents() for log in logs), return_exceptions=True)
+        for log, extents in zip(logs, found, strict=True):
+            if isinstance(extents, BaseException):
+                if not isinstance(extents, PenstockError):
+                    raise extents
+            elif len(extents) > 1:
+                self._there += [Place(log.node, number) for number in sorted(extents)]
+        self._partitions = sorted({one.partition for one in self._there})
 
     # --- what is on the page ---
 
