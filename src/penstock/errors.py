@@ -63,6 +63,7 @@ PenstockError
 └── Refused              a request that the rules forbid (limits, exiting, deleted)
     ├── GrowthRefused    a topic can't have this number of partitions, or not now
     ├── PartitionUnknown a topic has no partition of this number
+    ├── PartitionElsewhere  no partition that was asked for is led by this node
     ├── ChannelUnregistered  a topic whose channels consumers may not make has none of this name
     ├── WritesDisabled   an operator has turned publishes off
     ├── TooMuchWaiting   a partition has as many bytes to store as may wait

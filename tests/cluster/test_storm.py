@@ -116,9 +116,9 @@ class Storm:
         cluster = self.cluster
         cluster.heal()
         self.start()
-        for partition in range(2):
-            cluster.until(lambda n=partition: cluster.leader(TOPIC, n), CALM_S)  # type: ignore[misc]
-            cluster.until(lambda n=partition: cluster.is_whole(TOPIC, n), CALM_S)  # type: ignore[misc]
+        partitions = range(2)
+        cluster.until(lambda: all(cluster.leader(TOPIC, n) for n in partitions), CALM_S)
+        cluster.until(lambda: all(cluster.is_whole(TOPIC, n) for n in partitions), CALM_S)
         cluster.run(61)  # what was in flight has timed out
         for consumer in self.consumers.values():
             if consumer.conn.rdy < 100 and any(n.life in self.consumers for n in cluster.up()):
