@@ -44,7 +44,7 @@ SLOW = (
 )
 CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "broker", "takeover"))
 # Where coverage of the cores is measured: roles of a replica are played by three nodes together.
-MEASURED = (*CORES, "tests/sim/whole/")
+MEASURED = (*CORES, "tests/sim/whole/", "tests/cluster/test_joined.py")
 # Histories in masses: what the first of them takes of the branches the next ones take again, and
 # the tracer doubles their time.
 HISTORIES = (
