@@ -19,7 +19,7 @@ from penstock.clock import SteadyClock
 from .world import World
 
 Start = Callable[..., World]
-FUNCTION_CALLS_MAX = 19
+FUNCTION_CALLS_MAX = 20
 BUILTIN_CALLS_MAX = 9
 SOURCE = str(Path(penstock.__file__).parent)
 KERNEL = str(Path(SOURCE, "kernel"))
