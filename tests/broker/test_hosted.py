@@ -187,3 +187,25 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     assert node.role() == "Leading"
     node.hosting.assign(target(), 1000, before, created=1)
     assert node.role() == "Leading"  # of before the restoration
+
+
+def test_what_is_corrupt_on_a_leader_is_not_done_on_its_replicas(cluster: Cluster) -> None:
+    """Another member has it: the reader waits until it can be read again."""
+    cluster.publish(0, b"one")
+    cluster.publish(0, b"two")
+    cluster.kill(0)
+    node = cluster.nodes[1]
+    segment = node.topic.replicas[0].log.segments[0].path
+    place = node.disk.content(segment).index(b"one")
+    node.disk.flip(segment, place, 0)
+    cluster.elect(1)
+    consumer = node.consume()
+    cluster.run()
+    assert consumer.take() == []
+    (window,) = node.topic.find_channel("billing").windows.values()
+    assert (window.low, window.depth) == (0, 2)
+    cluster.pass_ns(5 * limits.SECOND)
+    assert (window.low, window.depth) == (0, 2)
+    node.disk.flip(segment, place, 0)
+    cluster.pass_ns(2 * limits.SECOND)
+    assert bodies(consumer.take()) == [b"one", b"two"]

@@ -3,10 +3,11 @@
 It has what the kernel needs for that, the tail and a window for each channel (`Channel.windows`
 lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the one writer.
 
-Damage below the synced end is found while reading, or was found at the start. The corrupt offsets
-are stepped over, everything else is served, and health warns of it. Publishing goes on, unless the
-end of the log is corrupt: then it is not known where the next batch belongs, and an operator has to
-look.
+Damage below the synced end is found while reading, or was found at the start. On a node by itself
+the corrupt offsets are stepped over, everything else is served, and health warns of it. Where a
+cluster has placed the partition, another member may have these messages: the reader waits, for the
+journal would take "done" to every replica. Publishing goes on, unless the end of the log is corrupt:
+then it is not known where the next batch belongs, and an operator has to look.
 """
 
 from __future__ import annotations
@@ -199,6 +200,8 @@ class Leader:
         self._context.engine.forget_window(channel.windows[self.number])
 
     def _step_over_damage(self, window: Window) -> None:
+        if not self.office.is_alone:
+            return
         for start, end, _ in self.replica.damaged:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)
@@ -230,14 +233,15 @@ class Leader:
     # --- reading ---
 
     def load(self, window: Window, which: int, offset: int) -> None:
-        """The answer to a NEED: the block that holds `offset`. What is damaged is stepped over.
-        What cannot be read just now is tried again at housekeeping, and the channel waits for
-        it."""
+        """The answer to a NEED: the block that holds `offset`. What cannot be read just now is
+        tried again at housekeeping, and the channel waits for it; so it does for what is corrupt,
+        except on a node by itself."""
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
-        except LogDamaged as error:
-            step_over(window, which, offset, max(error.to_offset, offset + 1))
         except StorageError as error:
+            if isinstance(error, LogDamaged) and self.office.is_alone:
+                step_over(window, which, offset, max(error.to_offset, offset + 1))
+                return
             self._unread[window, which] = offset
             self.topic.touch()
             self._context.health.report(self.replica.label, Trouble.READ, error.reason)
