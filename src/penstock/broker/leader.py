@@ -6,8 +6,8 @@ lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the 
 Damage below the synced end is found while reading, or was found at the start. On a node by itself
 the corrupt offsets are stepped over, everything else is served, and health warns of it. Where a
 cluster has placed the partition, another member may have these messages: the reader waits, for the
-journal would take "done" to every replica. Publishing goes on, unless the end of the log is corrupt:
-then it is not known where the next batch belongs, and an operator has to look.
+journal would take "done" to every replica. Publishing goes on, unless the end of the log is
+corrupt: then it is not known where the next batch belongs, and an operator has to look.
 """
 
 from __future__ import annotations
