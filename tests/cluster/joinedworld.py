@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -203,11 +203,13 @@ class JoinedCluster:
     def make_setting(self, name: str) -> None:
         self._put(keys.setting(name), SETTING.encode(Setting("x")))
 
-    def restore_metadata(self, backup: Backup) -> None:
+    def restore_metadata(self, backup: Backup, more: Mapping[str, bytes] | None = None) -> None:
         """As `restore-metadata` does: revisions begin again, with the records that nodes know."""
         records = dict(self.up()[0].view.partitions)
         self.store.restore(backup)
         self._put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 1)))
+        for key, value in (more or {}).items():
+            self._put(key, value)
         for name, held in records.items():
             self._put(keys.partition(*name), RECORD.encode(held.document))
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.world import bodies
+from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.kernel import load
 from penstock.limits import SECOND
@@ -125,6 +126,25 @@ def test_an_empty_disk_is_no_new_partition(cluster: JoinedCluster) -> None:
 
     cluster.until(is_back, 90)
     assert hosted.replica.log.written_end == 1
+
+
+def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: JoinedCluster) -> None:
+    """To the coordinator it is a record that has never changed."""
+    empty = cluster.store.backup()
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    topic = cluster.store.entries[keys.topic("orders")].value
+    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    replica = cluster.record("orders").member_on(other.number)
+    cluster.kill(other.number)
+    cluster.restore_metadata(empty, {keys.topic("orders"): topic})
+    wiped = cluster.wipe(other.number)
+    cluster.until(lambda: ORDERS in wiped.joined._targets)
+    hosted = wiped.joined.hosting.replica(wiped.joined._targets[ORDERS])
+    assert hosted is not None
+    assert replica is not None
+    assert hosted.own.replica != replica.replica
+    cluster.until(lambda: hosted.replica.log.written_end == 1, 90)
 
 
 def test_all_lose_power_and_come_back(cluster: JoinedCluster) -> None:

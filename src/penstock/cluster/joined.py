@@ -9,10 +9,11 @@
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
 
-**An empty directory.** A record that has never changed since its partition was made has had no
-leader, so nothing was ever stored: its members begin with the replica ids of the record, in sync.
-In any other record an id that has no directory here is one that was lost. The replica is made with
-a new id and copied; its leader leaves the lost one out (`replica.record`).
+**An empty directory.** A record of the first epoch above its topic's floor, never changed since it
+was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
+the record, in sync. In any other record, one that was put back from a backup too, an id that has no
+directory here is one that was lost. The replica is made with a new id and copied; its leader leaves
+the lost one out (`replica.record`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
@@ -23,7 +24,7 @@ from within a turn of the kernel.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.hosting import Hosting
@@ -34,9 +35,9 @@ from penstock.broker.roles import Stopped
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
-from penstock.cluster.documents import Membership, Node, Topic
+from penstock.cluster.documents import Channel, Membership, Node, Topic
 from penstock.cluster.elections import Local
-from penstock.cluster.keys import PartitionName
+from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.participant import Message, Participant
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
@@ -44,6 +45,7 @@ from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import COORDINATOR_RETRY_NS, REPLICA_GREET_NS
 from penstock.log.ledger import Ledger
+from penstock.log.replicafile import State
 from penstock.replica.authority import Isolation
 from penstock.replica.effects import Hello, Propose
 from penstock.replica.frames import Frame, Target
@@ -51,6 +53,8 @@ from penstock.replica.record import Record
 
 _log = logging.getLogger("penstock.cluster")
 Say = Callable[[int, Message], None]
+Records = dict[PartitionName, Held[Record]]
+Channels = dict[ChannelName, Held[Channel]]
 
 
 class Joined:
@@ -111,12 +115,13 @@ class Joined:
 
     def look(self) -> None:
         """Make true what the view shows. What fails is tried again with the next look."""
-        if self.participant.view.is_pending:
+        if self.participant.view.is_pending or not self._due:
             return
         due, self._due = self._due, {}
+        shown = self._shown(due)
         for name in due:
             try:
-                self._look_at(name)
+                self._look_at(name, *shown[name])
             except (StorageError, Refused, DocumentBroken) as error:
                 self._due[name] = None
                 if self.troubles.get(name) != str(error):
@@ -125,32 +130,49 @@ class Joined:
             else:
                 self.troubles.pop(name, None)
 
-    def _look_at(self, name: str) -> None:
+    def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
+        """Of these topics, in one pass: after a list all of them are due at once."""
         view = self.participant.view
-        held = view.topics.get(name)
-        topic = held.document if held is not None and not held.document.deleted else None
-        here = [one for one in self._targets if one.topic == name]
-        for one in here:
-            if (
-                topic is None
-                or self._targets[one].identity != target_for(topic.identity, 0).identity
-            ):
-                self._release(one)
-        if topic is None:
-            if held is not None:
-                self._gone.setdefault(name, self._now_ns)
+        found: dict[str, tuple[Records, Channels]] = {name: ({}, {}) for name in due}
+        for name, record in view.partitions.items():
+            if name.topic in found:
+                found[name.topic][0][name] = record
+        for channel, held in view.channels.items():
+            if channel.topic in found:
+                found[channel.topic][1][channel] = held
+        return found
+
+    def _look_at(self, name: str, records: Records, channels: Channels) -> None:
+        held = self.participant.view.topics.get(name)
+        if held is None:
+            return  # absence deletes nothing
+        topic = held.document
+        self._release_others(name, topic)
+        if topic.deleted:
+            self._gone.setdefault(name, self._now_ns)
             return
-        records = {n: r for n, r in view.partitions.items() if n.topic == name}
-        for one, record in sorted(records.items()):
-            if record.document.identity == topic.identity:
-                self._place(one, record, topic, len(records))
-        self._adopt(name, topic, len(records))
-        for one, record in sorted(records.items()):
-            target = self._targets.get(one)
-            if target is not None and record.document.identity == topic.identity:
+        current = {
+            one: record
+            for one, record in sorted(records.items())
+            if record.document.identity == topic.identity
+        }
+        for one, record in current.items():
+            self._place(one, record, topic, len(current))
+        self._adopt(name, topic, len(current), channels)
+        restorations = self.participant.view.restorations
+        for one, record in current.items():
+            if one in self._targets:
                 self.hosting.assign(
-                    target, record.revision, record.document, record.created, view.restorations
-                )
+                    self._targets[one], record.revision, record.document, record.created,
+                    restorations,
+                )  # fmt: skip
+
+    def _release_others(self, name: str, topic: Topic) -> None:
+        """What is here of a topic that was deleted, or of an earlier one of the name."""
+        identity = target_for(topic.identity, 0).identity
+        for one in [one for one in self._targets if one.topic == name]:
+            if topic.deleted or self._targets[one].identity != identity:
+                self._release(one)
 
     def _confirm_deletions(self) -> None:
         """Nothing of these topics is here any more. The view shows when that was written."""
@@ -174,20 +196,26 @@ class Joined:
                 self._release(name)
             return
         if self.hosting.replica(target) is None:
-            is_new = held.revision == held.created and entry is not None
+            is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
             placed = placed_topic(name.topic, topic, partitions)
-            self.hosting.host(placed, name.number, replica, "in_sync" if is_new else "copying")
+            state: State = "in_sync" if is_new and entry is not None else "copying"
+            self.hosting.host(placed, name.number, replica, state)
         self._targets[name], self._names[target] = target, name
 
-    def _adopt(self, name: str, topic: Topic, partitions: int) -> None:
+    def _is_new(self, topic: str, held: Held[Record]) -> bool:
+        """The partition has had no leader yet, so that nothing was ever stored in it."""
+        record, floor = held.document, self.participant.view.epochs.get(topic)
+        if floor is None or held.revision != held.created or record.leader is not None:
+            return False
+        return record.epoch == floor.document.epoch + 1
+
+    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> None:
         placed = placed_topic(name, topic, partitions)
         channels = [
             placed_channel(one.channel, held)
-            for one, held in sorted(self.participant.view.channels.items())
-            if one.topic == name
-            and not held.document.deleted
-            and held.document.identity == topic.identity
+            for one, held in sorted(known.items())
+            if not held.document.deleted and held.document.identity == topic.identity
         ]
         try:
             self.hosting.adopt_topic(placed)
