@@ -7,14 +7,15 @@ from collections import Counter
 import pytest
 
 from penstock.replica.authority import ALL
-from penstock.sim.authority.switches import SWITCHES, Switch, find
+from penstock.sim.authority.switches import HARNESS, SWITCHES
 from penstock.sim.authority.world import World
+from penstock.sim.switching import Switch
 
 HISTORIES = 4_000
 
 
 def test_a_leader_that_was_replaced_stops() -> None:
-    assert find(0, HISTORIES) is None
+    assert HARNESS.find(0, HISTORIES) is None
 
 
 def test_the_histories_have_in_them_what_they_are_about() -> None:
@@ -29,7 +30,9 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
 def test_its_absence_is_found(switch: Switch) -> None:
-    assert switch.find() is not None, f"{switch.seeds_max} histories do without {switch.off}"
+    assert HARNESS.without(switch) is not None, (
+        f"{switch.seeds_max} histories do without {switch.off}"
+    )
 
 
 def test_every_rule_has_a_switch() -> None:

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from penstock.replica.journalline import ALL
-from penstock.sim.journals.switches import SWITCHES, Switch, find
+from penstock.sim.journals.switches import HARNESS, SWITCHES
 from penstock.sim.journals.world import World
+from penstock.sim.switching import Switch
 
 HISTORIES = 500
 HISTORIES_PER_TEST = 125
@@ -16,7 +17,7 @@ HISTORIES_PER_TEST = 125
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, HISTORIES_PER_TEST))
 def test_nothing_that_was_answered_is_undone(first: int) -> None:
-    assert find(first, HISTORIES_PER_TEST) is None
+    assert HARNESS.find(first, HISTORIES_PER_TEST) is None
 
 
 def test_the_histories_have_in_them_what_they_are_about() -> None:
@@ -39,7 +40,9 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
 def test_its_absence_is_found(switch: Switch) -> None:
-    assert switch.find() is not None, f"{switch.seeds_max} histories do without {switch.off}"
+    assert HARNESS.without(switch) is not None, (
+        f"{switch.seeds_max} histories do without {switch.off}"
+    )
 
 
 def test_every_rule_has_a_switch() -> None:

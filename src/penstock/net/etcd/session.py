@@ -57,10 +57,8 @@ _TOKEN_REFUSED = {code.name for code in (_Code.UNAUTHENTICATED, _Code.INVALID_AR
 _LEASE_GONE = _Code.NOT_FOUND.name
 _NEEDS_LEADER = ("hasleader", "true")
 _OPTIONS = (
-    (
-        "grpc.keepalive_time_ms",
-        10_000,
-    ),  # etcd hangs up on clients that ping more than twice so often
+    # etcd hangs up on clients that ping more often than every five seconds.
+    ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.max_receive_message_length", COORDINATOR_MESSAGE_BYTES_MAX),

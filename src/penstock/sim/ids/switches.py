@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from penstock.cluster.idfloor import ALL, IdGuards
+from penstock.cluster.idfloor import ALL
 from penstock.sim.ids.world import Broken, World
+from penstock.sim.switching import Harness, Switch
 
-
-class Switch(NamedTuple):
-    off: str
-    seeds_max: int
-
-    def find(self) -> str | None:
-        """The first seed that shows it, and what was broken."""
-        return find(0, self.seeds_max, ALL._replace(**{self.off: False}))
-
-
+HARNESS = Harness(lambda seed, rules: World(seed, rules).play(), Broken, ALL)
 SWITCHES = (
     Switch("above_log", 50),
     Switch("above_floor", 50),
     Switch("reserved_first", 50),
 )
-
-
-def find(first: int, count: int, guards: IdGuards = ALL) -> str | None:
-    for seed in range(first, first + count):
-        try:
-            World(seed, guards).play()
-        except Broken as error:
-            return f"seed {seed}: {error}"
-    return None

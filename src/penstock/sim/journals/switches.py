@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from penstock.replica.journalline import ALL, JournalGuards
+from penstock.replica.journalline import ALL
 from penstock.sim.journals.node import Broken
 from penstock.sim.journals.world import World
+from penstock.sim.switching import Harness, Switch
 
-
-class Switch(NamedTuple):
-    off: str
-    seeds_max: int
-
-    def guards(self) -> JournalGuards:
-        return ALL._replace(**{self.off: False})
-
-    def find(self) -> str | None:
-        """The first seed that shows it, and what was broken."""
-        return find(0, self.seeds_max, self.guards())
-
-
+HARNESS = Harness(lambda seed, rules: World(seed, rules).play(), Broken, ALL)
 SWITCHES = (
     Switch("generations_have_epochs", 50),
     Switch("older_refused", 2_000),
@@ -34,12 +21,3 @@ SWITCHES = (
     Switch("ordered_when_held", 50),
     Switch("start_from_leader", 50),
 )
-
-
-def find(first: int, count: int, guards: JournalGuards = ALL) -> str | None:
-    for seed in range(first, first + count):
-        try:
-            World(seed, guards).play()
-        except Broken as error:
-            return f"seed {seed}: {error}"
-    return None
