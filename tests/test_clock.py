@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from penstock.clock import SteadyClock, SystemClock
+from penstock.clock import FRESH_NS, SteadyClock, SystemClock
 from penstock.limits import SECOND
 
 
@@ -74,10 +74,30 @@ def test_an_hour_is_caught_up_within_sixteen() -> None:
 def test_small_corrections_are_followed_at_once_and_never_back() -> None:
     time = Time()
     time.step_ns = SECOND // 2
-    assert time.clock.wall_ns() == START_NS + SECOND // 2
+    assert time.wait(FRESH_NS, reads=1) == FRESH_NS + SECOND // 2
     time.step_ns = 0
-    assert time.clock.wall_ns() == START_NS + SECOND // 2
-    assert time.wait(SECOND) == SECOND // 2
+    assert time.wait(FRESH_NS, reads=1) == 0
+    assert time.wait(SECOND) == SECOND // 2 + FRESH_NS
+
+
+def test_between_two_looks_at_the_system_it_goes_on_by_itself() -> None:
+    time = Time()
+    before_ns = time.clock.wall_ns()
+    time.step_ns = SECOND // 2
+    time.elapsed_ns += FRESH_NS - 1
+    assert time.clock.wall_ns() == before_ns + FRESH_NS - 1
+    time.elapsed_ns += 1
+    assert time.clock.wall_ns() == before_ns + FRESH_NS + SECOND // 2
+
+
+@pytest.mark.parametrize("step_ns", [-SECOND // 2, -HOUR])
+def test_what_was_shown_between_two_looks_is_not_taken_back(step_ns: int) -> None:
+    time = Time()
+    time.elapsed_ns += FRESH_NS - 1
+    before_ns = time.clock.wall_ns()
+    time.step_ns = step_ns
+    time.elapsed_ns += 1
+    assert time.clock.wall_ns() == before_ns
 
 
 def test_a_jump_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,7 @@ _log = logging.getLogger("penstock.clock")
 
 STEP_NS_MAX = limits.SECOND  # what time servers correct in ordinary operation
 SLEW_SHIFT = 4  # of the time that passes: a jump of an hour is followed within 16 hours
+FRESH_NS = limits.MS  # how long after a look at the system's clock none is needed
 
 
 class Clock(Protocol):
@@ -54,27 +55,33 @@ class SteadyClock:
         self.mono_ns = time.monotonic_ns
         self._system_ns = wall_ns
         self._elapsed_ns = elapsed_ns
-        self._shown_ns = wall_ns()
-        self._read_ns = elapsed_ns()  # when `_shown_ns` was
+        self._looked_ns = wall_ns()  # what the time was at the last look at the system's clock
+        self._read_ns = elapsed_ns()  # when that was
+        self._shown_ns = self._looked_ns  # what was answered last
         self._jumped = False
 
     def wall_ns(self) -> int:
-        """Twice in every turn, so it compares by itself: a call of `max` costs as much as all of
-        this."""
-        read_ns, system_ns = self._elapsed_ns(), self._system_ns()
-        shown_ns, passed_ns = self._shown_ns, read_ns - self._read_ns
-        if passed_ns < 0:
-            passed_ns = 0
-        expected_ns = shown_ns + passed_ns
+        """Twice in every turn, so the common case is short, and compares by itself: a call of `max`
+        costs as much as all of it."""
+        read_ns = self._elapsed_ns()
+        passed_ns = read_ns - self._read_ns
+        if 0 <= passed_ns < FRESH_NS:
+            self._shown_ns = shown_ns = self._looked_ns + passed_ns
+            return shown_ns
+        return self._look(read_ns, max(passed_ns, 0))
+
+    def _look(self, read_ns: int, passed_ns: int) -> int:
+        system_ns = self._system_ns()
+        expected_ns = self._looked_ns + passed_ns
         ahead_ns = system_ns - expected_ns
         if -STEP_NS_MAX <= ahead_ns <= STEP_NS_MAX:
-            if system_ns > shown_ns:
-                shown_ns = system_ns
+            next_ns = system_ns
         else:
             slew_ns = passed_ns >> SLEW_SHIFT
-            shown_ns = expected_ns + (slew_ns if ahead_ns > 0 else -slew_ns)
-        self._shown_ns, self._read_ns = shown_ns, read_ns
-        return shown_ns
+            next_ns = expected_ns + (slew_ns if ahead_ns > 0 else -slew_ns)
+        self._shown_ns = self._looked_ns = max(next_ns, self._shown_ns)
+        self._read_ns = read_ns
+        return self._shown_ns
 
     @property
     def behind_ns(self) -> int:

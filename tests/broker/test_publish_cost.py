@@ -19,8 +19,8 @@ from penstock.clock import SteadyClock
 from .world import World
 
 Start = Callable[..., World]
-FUNCTION_CALLS_MAX = 20
-BUILTIN_CALLS_MAX = 9
+FUNCTION_CALLS_MAX = 19
+BUILTIN_CALLS_MAX = 7
 SOURCE = str(Path(penstock.__file__).parent)
 KERNEL = str(Path(SOURCE, "kernel"))
 

@@ -86,7 +86,10 @@ class IdRange:
         """The base id of `count` new ids, each above every id before."""
         if count < 1:
             raise ValueError(f"take({count}): a range holds at least one id")
-        base_id = tick_of(wall_ns) << TICK_SHIFT | self._node_bits
+        tick = (wall_ns >> TICK_NS_BITS) - TICK_EPOCH
+        if not 0 < tick <= TICK_MAX:
+            tick = tick_of(wall_ns)
+        base_id = tick << TICK_SHIFT | self._node_bits
         if base_id <= self.last_id:
             base_id = self._after_last()
         self.last_id = base_id if count == 1 else id_at(base_id, count - 1)
