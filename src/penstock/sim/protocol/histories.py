@@ -51,6 +51,7 @@ def play(seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Foc
     world.run()
     calms_down(world, seed)
     seen = world.observer
+    world.end()
     return Tally(1, seen.answered, seen.offices, seen.growths, seen.shrinks, seen.cuts)
 
 

@@ -116,9 +116,9 @@ class ModelLog:
         self.sync()
 
     def copy(self) -> ModelLog:
-        other = ModelLog()
-        for batch in self.batches[: self.durable]:
-            other.append(batch)
-        other.synced = other.durable = other.end
+        other, end = ModelLog(), self.durable
+        other.batches, other.hashes = self.batches[:end], self.hashes[:end]
+        other.epochs = [one for one in self.epochs if one[1] < end]
+        other.end = other.synced = other.durable = end
         other.rotten = self.rotten
         return other

@@ -58,7 +58,17 @@ class Kept:
     log: ModelLog = field(default_factory=ModelLog)
 
     def copy(self) -> Kept:
-        return replace(self, log=self.log.copy())
+        """A snapshot. (`dataclasses.replace` takes three times as long.)"""
+        return Kept(
+            self.replica,
+            self.generation,
+            self.memory_lost_generation,
+            self.epoch,
+            self.in_sync,
+            self.ended,
+            self.revision,
+            self.log.copy(),
+        )
 
 
 class Node:
@@ -170,6 +180,8 @@ class Node:
     def look(self, count: int) -> None:
         """Read the next changes of the coordinator."""
         changes = self.world.coordinator.changes
+        if self.place == len(changes):
+            return
         for change in changes[self.place : self.place + count]:
             self.place += 1
             if change.entry is not None:

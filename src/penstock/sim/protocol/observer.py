@@ -64,6 +64,10 @@ class Observer:
         self.growths = 0
         self.shrinks = 0
 
+    def end(self) -> None:
+        """It looks at nothing any more."""
+        del self.world
+
     # --- disks that broke their word ---
 
     def forsake(self, node: int, replica: int, generation: int = EVERY_GENERATION) -> None:

@@ -33,6 +33,7 @@ class World:
         self, seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Focus = ()
     ) -> None:
         self.dice = dice = random.Random(seed)
+        self.throw = dice.random
         self.guards = guards
         self.focus = dict(focus)
         self.reckless = reckless  # losses beyond what may be survived: then they must be reported
@@ -57,7 +58,7 @@ class World:
         self.late: list[tuple[int, int, Any]] = []  # frames of links that have ended
         self.reads: list[tuple[int, int]] = []
         self.links: dict[tuple[int, int], deque[Any]] = {}
-        self._waiting: list[tuple[int, int]] = []  # links with frames
+        self.waiting: list[tuple[int, int]] = []  # links with frames
         self.pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
         self.nodes = [Node(self, n, kept[n]) for n in range(count)]
         self._announce(record)
@@ -99,7 +100,7 @@ class World:
         queue = self.links.get((source, target))
         if queue is not None:
             if not queue:
-                self._waiting.append((source, target))
+                self.waiting.append((source, target))
             queue.append(frame)
 
     def linked_with(self, node: int) -> list[int]:
@@ -132,9 +133,9 @@ class World:
 
     def deliver_one(self) -> bool:
         """The next frame of one of the links that have any."""
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting:
-            place = int(self.dice.random() * len(waiting))
+            place = int(self.throw() * len(waiting))
             pair = waiting[place]
             queue = self.links.get(pair)
             if queue:
@@ -152,11 +153,14 @@ class World:
 
     def draw(self) -> list[Event]:
         """The events of this history."""
-        throw = self.dice.random
+        throw = self.throw
         weights = [
-            weight * scales[int(throw() * len(scales))] * self.focus.get(event.__name__, 1)
-            for event, (weight, scales) in WEIGHTS.items()
+            weight * scales[int(throw() * count)] for weight, scales, count in _SCALED_WEIGHTS
         ]
+        if self.focus:
+            scale = self.focus.get
+            names = (event.__name__ for event in EVENTS)
+            weights = [one * scale(name, 1) for one, name in zip(weights, names, strict=True)]
         return self.dice.choices(EVENTS, weights, k=STEPS)
 
     def step(self, event: Event) -> None:
@@ -165,19 +169,29 @@ class World:
             self.observer.check_changes()
 
     def run(self) -> None:
-        step = self.step
+        """Every step, written out: a call for each would be a twentieth of a history."""
+        applied, check = self.coordinator.applied, self.observer.check_changes
         for event in self.draw():
-            step(event)
+            event(self)
+            if applied:
+                check()
+
+    def end(self) -> None:
+        """Nothing comes after this. Without its cycles a world goes by itself, at no look of the
+        collector at thousands of objects."""
+        self.nodes.clear()
+        self.observer.end()
 
     def any_node(self) -> Node:
         nodes = self.nodes
-        return nodes[int(self.dice.random() * len(nodes))]
+        return nodes[int(self.throw() * len(nodes))]
 
     def any_pair(self) -> tuple[int, int]:
-        return self.pairs[int(self.dice.random() * len(self.pairs))]
+        return self.pairs[int(self.throw() * len(self.pairs))]
 
     def running(self) -> Node | None:
-        node = self.any_node()
+        nodes = self.nodes
+        node = nodes[int(self.throw() * len(nodes))]
         return node if node.active else None
 
     def leading(self) -> Node | None:
@@ -185,19 +199,20 @@ class World:
         leaders = [node for node in self.nodes if node.line is not None]
         if len(leaders) < 2:
             return leaders[0] if leaders else None
-        return leaders[int(self.dice.random() * len(leaders))]
+        return leaders[int(self.throw() * len(leaders))]
 
 
 # --- events ---
 
 
 def deliver(world: World) -> None:
-    world.deliver_one()
+    if world.waiting:
+        world.deliver_one()
 
 
 def deliver_much(world: World) -> None:
     for _ in range(6):
-        if not world.deliver_one():
+        if not (world.waiting and world.deliver_one()):
             return
 
 
@@ -212,7 +227,7 @@ def deliver_late(world: World) -> None:
 def publish(world: World) -> None:
     node = world.leading()
     if node is not None:
-        node.publish(1 + int(world.dice.random() * 3), fails=False)
+        node.publish(1 + int(world.throw() * 3), fails=False)
 
 
 def fail_write(world: World) -> None:
@@ -241,7 +256,7 @@ def fail_sync(world: World) -> None:
 def look(world: World) -> None:
     node = world.running()
     if node is not None:
-        node.look(1 + int(world.dice.random() * 3))
+        node.look(1 + int(world.throw() * 3))
 
 
 def look_all(world: World) -> None:
@@ -253,14 +268,14 @@ def look_all(world: World) -> None:
 def apply_transaction(world: World) -> None:
     pending = world.coordinator.pending
     if pending:
-        world.coordinator.apply(int(world.dice.random() * len(pending)), world.dice.random() < 0.75)
+        world.coordinator.apply(int(world.throw() * len(pending)), world.throw() < 0.75)
 
 
 def lose_transaction(world: World) -> None:
     pending = world.coordinator.pending
     if pending:
-        place = int(world.dice.random() * len(pending))
-        if world.dice.random() < 0.7:
+        place = int(world.throw() * len(pending))
+        if world.throw() < 0.7:
             world.coordinator.give_up(place)
         else:
             world.coordinator.forget(place)
@@ -269,7 +284,7 @@ def lose_transaction(world: World) -> None:
 def answer(world: World) -> None:
     answers = world.coordinator.answers
     if answers:
-        one = answers.pop(int(world.dice.random() * len(answers)))
+        one = answers.pop(int(world.throw() * len(answers)))
         node = world.nodes[one.node]
         if node.active and node.life == one.life:
             node.answered(one)
@@ -291,7 +306,7 @@ def elect(world: World) -> None:
     leader = node.record.leader
     if leader is not None:
         lives = (node.number, leader.node) in world.links
-        if lives and node.lives.get(leader.node) == leader.life and world.dice.random() < 0.9:
+        if lives and node.lives.get(leader.node) == leader.life and world.throw() < 0.9:
             return
     linked = {node.number, *world.linked_with(node.number)}
     node.elect(frozenset(range(len(world.nodes))) - linked)
@@ -340,7 +355,7 @@ def kill(world: World) -> None:
     node = world.any_node()
     if node.is_up:
         node.end_process()
-        if world.dice.random() < 0.5:
+        if world.throw() < 0.5:
             node.start(lost_memory=False)
 
 
@@ -349,7 +364,7 @@ def lose_power(world: World) -> None:
     node = world.any_node()
     log, kept = node.kept.log, node.kept
     unsynced = log.end - log.durable
-    left = int(world.dice.random() * (unsynced + 1))
+    left = int(world.throw() * (unsynced + 1))
     loses = left < unsynced and (not world.waits or log.poisoned)
     if loses and not world.observer.may_lose(node.number):
         return
@@ -360,7 +375,7 @@ def lose_power(world: World) -> None:
         generation = max(kept.generation, written)
         world.observer.forsake(node.number, kept.replica, generation)
     node.kept.memory_lost_generation = -1  # known at the next start
-    if world.dice.random() < 0.6:
+    if world.throw() < 0.6:
         node.start(lost_memory=True)
 
 
@@ -412,7 +427,7 @@ def recover(world: World) -> None:
             leader=seat,
             members=(Member(node.number, kept.replica, kept.generation),),
             members_min=1,
-            unclean_epoch=epoch if world.dice.random() < 0.5 else record.unclean_epoch,
+            unclean_epoch=epoch if world.throw() < 0.5 else record.unclean_epoch,
         )
     )
 
@@ -495,3 +510,4 @@ WEIGHTS: dict[Event, tuple[float, tuple[float, ...]]] = {
     save_late: (3, _USUAL),
 }
 EVENTS = tuple(WEIGHTS)
+_SCALED_WEIGHTS = tuple((weight, scales, len(scales)) for weight, scales in WEIGHTS.values())
