@@ -10,6 +10,7 @@ from penstock.kernel.fast.types cimport i64, u8, u32, u64
 cdef struct busy_t:
     u64 key
     u64 first, last  # ids; 0: nothing is behind
+    u64 exhausted  # the id of the last one that held it in this state
     u32 holders  # 0: a slot that is free
     bint is_crowded  # it is held since before there was this order, or by several
 

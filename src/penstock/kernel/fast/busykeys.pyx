@@ -62,7 +62,7 @@ cdef class BusyKeys:
             slot = (slot + 1) & (self.capacity - 1)
         busy = &self.table[slot]
         busy.key, busy.first, busy.last, busy.holders = key, 0, 0, 1
-        busy.is_crowded = False
+        busy.is_crowded, busy.exhausted = False, 0
         self.count += 1
         return busy
 
@@ -78,7 +78,7 @@ cdef class BusyKeys:
             slot = (slot + 1) & (self.capacity - 1)
         self.table[slot].key, self.table[slot].holders = key, 1
         self.table[slot].first = self.table[slot].last = 0
-        self.table[slot].is_crowded = False
+        self.table[slot].is_crowded, self.table[slot].exhausted = False, 0
         self.count += 1
         return True
 

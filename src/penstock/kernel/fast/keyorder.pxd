@@ -18,10 +18,13 @@ they stand in the log. They are read before anything else is sent: first those o
 sent, which hold them; then the others, in the order of the log, as far as the cursor has come. What
 is delayed and was never sent has no order until it is due.
 
+What is exhausted waits for its turn, too: it goes behind what stands before it, and the cursor does
+not wait for it there.
+
 The key of a message in flight for the first time stands in the ring; that of a stray in its link.
 """
 
-from penstock.kernel.fast.busykeys cimport BusyKeys
+from penstock.kernel.fast.busykeys cimport BusyKeys, busy_t
 from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.ring cimport Ring
 from penstock.kernel.fast.strays cimport link_t, stray_t
@@ -48,11 +51,16 @@ cdef class Ordered(Ring):
     cdef bint has_room_aside(self) noexcept
     cdef bint stops(self, u64 key) noexcept
     cdef bint stopped(self) noexcept
+    cdef bint cursor_passes(self, u64 key) noexcept
     cdef bint may_go_on(self) except -1
     cdef bint runs_on(self, view_t* view, Trailer trailer, u32 index, bint sifts) noexcept
     cdef int hold_ring(self, u32 slot, u64 key) except -1
     cdef int hold(self, stray_t* stray, u64 key) except -1
     cdef int put_behind(self, stray_t* stray, u64 key) except -1
+    cdef stray_t* resting(self, busy_t* busy) noexcept
+    cdef int rest(self, stray_t* stray) except -1
+    cdef int pass_exhausted(self, u64 key) except -1
+    cdef int go_behind(self, stray_t* stray, u64 key) except -1
     cdef int put_stray_aside(self, stray_t* stray) except -1
     cdef bint must_wait_behind(self, stray_t* stray) except -1
     cdef int look_up_later(self, stray_t* stray) except -1

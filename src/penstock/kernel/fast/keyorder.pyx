@@ -56,16 +56,21 @@ cdef class Ordered(Ring):
 
     cdef bint stops(self, u64 key) noexcept:
         """Has the cursor to wait, at a message whose key is busy?"""
-        if self.has_room_aside():
+        if self.has_room_aside() or self.cursor_passes(key):
             return False
         self.stopped_at, self.stopped_key = self.next, key
         return True
 
     cdef bint stopped(self) noexcept:
         if self._order == ORDER_STRICT:
-            return self.busy.count > 0
+            return self.busy.count > 0 and not self.cursor_passes(ALL)
         return (self.stopped_at == self.next and not self.has_room_aside()
-                and self.is_busy(self.stopped_key))
+                and self.is_busy(self.stopped_key) and not self.cursor_passes(self.stopped_key))
+
+    cdef bint cursor_passes(self, u64 key) noexcept:
+        """Does what the cursor is at stand before what holds its key, and is exhausted?"""
+        cdef stray_t* stray = self.resting(self.busy.find(key))
+        return stray != NULL and self.next < stray.offset
 
     cdef bint may_go_on(self) except -1:
         return not self.stopped() and (not self.unknown or self.knows_all())
@@ -115,7 +120,44 @@ cdef class Ordered(Ring):
         else:
             busy.last = stray.id
         self.strays.set_state(stray, BEHIND)
+        return self.pass_exhausted(key)
+
+    cdef stray_t* resting(self, busy_t* busy) noexcept:
+        """What holds it, if that is exhausted, and nothing else does."""
+        cdef stray_t* stray
+        cdef link_t* link
+        if busy.exhausted == 0 or busy.holders > 1:
+            return NULL
+        stray = self.strays.find(busy.exhausted)
+        if stray == NULL or stray.state != EXHAUSTED:
+            return NULL
+        link = self.strays.link(stray)
+        return stray if link.holds and link.key == busy.key else NULL
+
+    cdef int rest(self, stray_t* stray) except -1:
+        """It is exhausted, and is not sent."""
+        cdef link_t* link
+        if self._order != ORDER_NONE:
+            link = self.strays.link(stray)
+            if link.holds:
+                self.busy.find(link.key).exhausted = stray.id
         return 0
+
+    cdef int pass_exhausted(self, u64 key) except -1:
+        """What is exhausted holds up nothing that stands before it."""
+        cdef busy_t* busy = self.busy.find(key)
+        cdef stray_t* stray = self.resting(busy)
+        if stray == NULL or busy.first == 0:
+            return 0
+        if stands_before(self.strays.find(busy.first), stray):
+            return self.go_behind(stray, key)
+        return 0
+
+    cdef int go_behind(self, stray_t* stray, u64 key) except -1:
+        """It held its key."""
+        self.put_behind(stray, key)
+        self.strays.link(stray).holds = False
+        return self.one_holder_less(key)
 
     cdef int put_stray_aside(self, stray_t* stray) except -1:
         """One whose key is not known yet: in no row."""
@@ -162,9 +204,7 @@ cdef class Ordered(Ring):
         if busy.holders == 1:
             if busy.first == 0 or stands_before(stray, self.strays.find(busy.first)):
                 return False
-        self.put_behind(stray, link.key)
-        link.holds = False
-        self.one_holder_less(link.key)
+        self.go_behind(stray, link.key)
         return True
 
     cdef int let_go_ring(self, u32 slot) except -1:
@@ -203,7 +243,7 @@ cdef class Ordered(Ring):
         cdef stray_t* stray
         busy.holders -= 1
         if busy.holders:
-            return 0
+            return self.pass_exhausted(key)
         if busy.first == 0:
             self.busy.remove(busy)
             return self.mark_pump()  # the cursor may have stopped at this key
@@ -217,6 +257,7 @@ cdef class Ordered(Ring):
         """Nothing stands before it. For the journal this is no change of what waits already."""
         if 0 < self._attempts_max <= stray.attempts:
             self.strays.exhaust(stray)
+            self.rest(stray)
         else:
             self.strays.wait(stray)
         return self.mark_pump()  # where it is exhausted, its consumer has room for another
@@ -342,7 +383,8 @@ cdef class Ordered(Ring):
         cdef link_t* link = self.strays.link(stray)
         cdef bint is_busy = key != 0 and self.is_busy(key)
         if stray.state == IN_FLIGHT or (stray.state == EXHAUSTED and not is_busy):
-            return self.hold(stray, key)
+            self.hold(stray, key)
+            return self.rest(stray) if stray.state == EXHAUSTED else 0
         if stray.state == DELAYED:
             link.key = key
             if stray.attempts:

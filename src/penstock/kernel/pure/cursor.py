@@ -364,6 +364,7 @@ class Cursor:
         """Nothing stands before it. For the journal this is no change of what waits already."""
         if self.is_spent(flight):
             self.strays.exhaust(flight)
+            self.keys.rest(flight)
         else:
             self.strays.wait(flight)
         self.mark()  # where it is exhausted, its consumer has room for another

@@ -20,9 +20,10 @@ order of the log, as far as the cursor has come. What is delayed and was never s
 until it is due.
 
 A message that has used its attempts holds its key like any other, and waits for its turn like any
-other: where one that stands before it is not done, as after a change of the order, it goes behind,
-and is exhausted again when its turn comes. Else one that is held for ever would hold up what comes
-before it.
+other: where one that stands before it is not done, as after a change of the order, or where that
+was scheduled and comes due, it goes behind, and is exhausted again when its turn comes. Nor does
+the cursor wait for it where it stands before it. Else one that is held for ever would hold up what
+comes before it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,18 @@ class Busy:
         self.holders = 0  # more than one only of what was sent before there was this order
         self.is_crowded = False  # it is held since before there was this order, or by several
         self.behind: list[Flight] = []
+        self._exhausted: Flight | None = None  # the last one that held it in this state
+
+    def rest(self, flight: Flight) -> None:
+        """A holder has used its attempts: it is not sent."""
+        self._exhausted = flight
+
+    @property
+    def resting(self) -> Flight | None:
+        """What holds it, if that is exhausted, and nothing else does."""
+        flight = self._exhausted
+        is_resting = flight is not None and flight.holds and flight.state == EXHAUSTED
+        return flight if is_resting and self.holders == 1 else None
 
 
 class KeyOrder:
@@ -80,7 +93,7 @@ class KeyOrder:
 
     def stops(self, key: bytes) -> bool:
         """Has the cursor to wait, at a message whose key is busy?"""
-        if self._has_room:
+        if self._has_room or self._cursor_passes(key):
             return False
         self._stopped = (self._cursor.next, key)
         return True
@@ -91,10 +104,17 @@ class KeyOrder:
 
     @property
     def stopped(self) -> bool:
-        if self.order == Order.STRICT:
-            return bool(self._busy)
         offset, key = self._stopped
-        return offset == self._cursor.next and not self._has_room and key in self._busy
+        if self.order == Order.STRICT:
+            offset, key = self._cursor.next, _ALL
+        if offset != self._cursor.next or self._has_room or key not in self._busy:
+            return False
+        return not self._cursor_passes(key)
+
+    def _cursor_passes(self, key: bytes) -> bool:
+        """Does what the cursor is at stand before what holds its key, and is exhausted?"""
+        flight = self._busy[key].resting
+        return flight is not None and self._cursor.next < flight.offset
 
     # --- who holds a key, and who is behind ---
 
@@ -111,6 +131,24 @@ class KeyOrder:
         flight.key = key
         insort(self._busy[key].behind, flight, key=_place)
         self._cursor.strays.stand_behind(flight)
+        self._pass_exhausted(key)
+
+    def rest(self, flight: Flight) -> None:
+        """It is exhausted, and is not sent."""
+        if flight.holds and flight.key is not None:
+            self._busy[flight.key].rest(flight)
+
+    def _pass_exhausted(self, key: bytes) -> None:
+        """What is exhausted holds up nothing that stands before it."""
+        busy = self._busy[key]
+        flight = busy.resting
+        if flight is not None and busy.behind and _place(busy.behind[0]) < _place(flight):
+            self._go_behind(flight, key)
+
+    def _go_behind(self, flight: Flight, key: bytes) -> None:
+        """It held its key."""
+        self.put_behind(flight, key)
+        self._give_up_hold(flight, key)
 
     def must_wait_behind(self, flight: Flight) -> bool:
         """A stray is to be sent: does it go behind another? If not, it holds its key now."""
@@ -151,8 +189,7 @@ class KeyOrder:
             return False
         if busy.holders == 1 and not (busy.behind and _place(busy.behind[0]) < _place(flight)):
             return False
-        self.put_behind(flight, key)
-        self._give_up_hold(flight, key)
+        self._go_behind(flight, key)
         return True
 
     def let_go(self, flight: Flight) -> None:
@@ -169,7 +206,9 @@ class KeyOrder:
         flight.holds = False
         busy = self._busy[key]
         busy.holders -= 1
-        if busy.holders == 0:
+        if busy.holders:
+            self._pass_exhausted(key)
+        else:
             busy.is_crowded = False
             if busy.behind:
                 self._send(busy.behind.pop(0))
@@ -253,6 +292,8 @@ class KeyOrder:
         is_free = key is None or key not in self._busy
         if flight.state == FLYING or (flight.state == EXHAUSTED and is_free):
             self.hold(flight, key)
+            if flight.state == EXHAUSTED:
+                self.rest(flight)
         elif flight.state == DELAYED:
             flight.key = key
             if flight.attempts:
