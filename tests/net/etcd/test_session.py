@@ -95,6 +95,23 @@ def test_a_member_that_dies_and_comes_back(tmp_path: Path) -> None:
         server.kill()
 
 
+def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(tmp_path: Path) -> None:
+    server = Etcd(tmp_path).start()
+
+    async def story() -> None:
+        async with desk_of(Address((server.endpoint,))) as desk:
+            await desk.transact(Put("a", b"1"))
+            coordinator = desk.coordinator
+            assert isinstance(coordinator, EtcdCoordinator)
+            await coordinator._revoke(1)
+            assert coordinator.reason == ""
+
+    try:
+        tell(story())
+    finally:
+        server.kill()
+
+
 def test_a_member_that_hangs_is_left_for_another(tmp_path: Path) -> None:
     """Nothing tells of it but time. Its watch would be silent for ever."""
     members = three(tmp_path)

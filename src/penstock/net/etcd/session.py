@@ -204,11 +204,12 @@ class EtcdCoordinator:
             done(Granted(lease, response.TTL * SECOND) if response.TTL else LeaseGone(lease))
 
     async def _revoke(self, lease: int) -> None:
-        """Where that fails the lease runs out, as the port says."""
+        """Where that fails the lease runs out, as the port says. It may have done so already."""
         try:
             await self._call("lease", "LeaseRevoke", rpc.LeaseRevokeRequest(ID=lease))
         except CoordinatorFailed as failed:
-            self._note(failed)
+            if failed.code != _LEASE_GONE:
+                self._note(failed)
 
     async def _watch(self, watch: EtcdWatch) -> None:
         self._watches.add(watch)
