@@ -257,6 +257,74 @@ def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
     assert "t:ch: messages wait" in "".join(world.broker._context.health._reasons.values())
 
 
+def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
+    """Channel and consumer; the dead letter of the second of two messages is being written, and the
+    first, which the consumer has, is returned."""
+    channel = give_up_after(world, 1, **changes)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"first", b"second")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    first, second = consumer.take()
+    consumer.requeue(second)
+    world.turns()
+    return channel, consumer, first
+
+
+def let_write(world: World) -> None:
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+
+
+def test_a_change_of_the_order_makes_no_second_one(start: Any) -> None:
+    """The message goes behind the one before it, and is exhausted again when that is done."""
+    world: World = start()
+    channel, consumer, first = under_way(world)
+    channel.configure({"order": "strict"})
+    world.turns()
+    consumer.finish(first)
+    world.turns()
+    let_write(world)
+    assert [letter.body for letter in letters(world)] == [b"second"]
+    assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("changes", [{"max_attempts": 0}, {"max_attempts": 9}, {"poison": "hold"}])
+@pytest.mark.parametrize("order", ["none", "strict"])
+def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
+    start: Any, changes: dict[str, Any], order: str
+) -> None:
+    world: World = start()
+    channel, consumer, first = under_way(world)
+    channel.configure({"order": order, **changes})
+    world.turns()
+    let_write(world)
+    consumer.finish(first)
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"second"]
+    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
+
+
+def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(start: Any) -> None:
+    world: World = start()
+    channel, consumer, first = under_way(world)
+    channel.configure({"order": "strict"})
+    world.turns()
+    consumer.finish(first)
+    world.turns()
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    let_write(world)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    channel.configure({"dead_letter_topic": "elsewhere"})
+    world.threads.error = None
+    world.pass_ns(2 * SECOND)
+    world.turns()
+    assert [letter.body for letter in letters(world, "elsewhere")] == [b"second"]
+    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
+
+
 def test_it_can_be_switched_off_while_messages_wait(start: Any) -> None:
     world: World = start()
     channel = give_up_after(world, 1)

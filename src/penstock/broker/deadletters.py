@@ -7,6 +7,11 @@ and only when that publish is as safe as the topic's durability says is the mess
 channel. If any step fails the message waits, and is tried again about once a second. A kill between
 publish and finish makes a second dead letter, never none.
 
+While a letter is being written, a change of the channel's order may put its message behind others,
+be it to be exhausted once more; so it may be when a scheduled message comes due. A change of
+`max_attempts` may have it wait to be sent again. The letters under way are remembered: none is
+written twice, and once it is safe its message is done, unless a consumer has that by then.
+
 A dead letter keeps its body, its id and its timestamp. Where it comes from, how often it was sent
 and how its last attempt ended stand in its headers, under `dead_letter`. They are not its attempts
 on the wire: common clients drop a message whose attempts are above their own bound, and so would
@@ -26,7 +31,7 @@ journal, it may also bring one to the other channels.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -167,6 +172,11 @@ def _held_in(channel: Channel) -> str:
     return f"{channel.held} in channel {channel.name} ({place})"
 
 
+def _settle(window: Window, id: int) -> bool:
+    """Its letter is safe. By a change of the channel it may wait to be sent again."""
+    return window.settle_exhausted(id, True) or window.settle_stray(id, -1)
+
+
 class DeadLetters:
     """All that goes to dead-letter topics, and back, in one broker."""
 
@@ -177,10 +187,13 @@ class DeadLetters:
         self._topics = topics
         self._topic = topic  # made when it is not there
         self._retries: dict[Channel, None] = {}
+        self._under_way: dict[Window, set[int]] = {}  # ids whose letters are being written
         self._redrives: dict[Channel, Redrive] = {}
         self._holding: dict[Channel, None] = {}  # channels with messages that stay
 
     def validate(self) -> None:
+        if not all(self._under_way.values()):
+            raise RuntimeError("a window without letters under way is kept")
         for channel, redrive in self._redrives.items():
             if redrive.ended:
                 raise RuntimeError(f"{channel.topic.name}:{channel.name}: an ended redrive is kept")
@@ -218,7 +231,9 @@ class DeadLetters:
                 self._context.health.clear(name, Trouble.HELD)
 
     def _collect(self, channel: Channel, window: Window) -> None:
-        records = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
+        taken = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
+        under_way = self._under_way.get(window, ())
+        records = [record for record in taken if record.id not in under_way]
         if not records:
             return
         try:
@@ -254,17 +269,30 @@ class DeadLetters:
         topic.channel(REDRIVE_CHANNEL)
 
         def done(error: PenstockError | None, _: Place) -> None:
+            self._end(window, letters)
             if error is not None:
                 self._put_back(channel, window, list(letters), error)
                 return
             self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
             for id in letters if channel.has(window) else ():
-                channel.dead_letter_count += window.settle_exhausted(id, True)
+                channel.dead_letter_count += _settle(window, id)
             self.collect(channel)
 
         if letters:
-            topic.publish_letters(list(letters.values()), done)
+            self._under_way.setdefault(window, set()).update(letters)
+            try:
+                topic.publish_letters(list(letters.values()), done)
+            except PenstockError:
+                self._end(window, letters)
+                raise
             self._context.engine.wake()
+
+    def _end(self, window: Window, letters: Iterable[int]) -> None:
+        """They are written, or refused."""
+        under_way = self._under_way[window]
+        under_way.difference_update(letters)
+        if not under_way:
+            del self._under_way[window]
 
     def _put_back(
         self, channel: Channel, window: Window, ids: list[int], error: PenstockError
