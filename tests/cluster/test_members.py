@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.members import Members
-from penstock.limits import MS, REPLICA_TIMEOUT_NS, SECOND
+from penstock.limits import MS, PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND
 from penstock.replica.effects import Propose
 from penstock.replica.leading import LeaderLine, Outcome
 from penstock.replica.record import Member, Record, Seat
@@ -32,6 +32,15 @@ class Desk:
         self.members.took_office(NAME, self.line, 0)
         self.members.committed(NAME)
         self.line.out.clear()
+        self.now_ns = 0
+
+    def pass_to(self, mono_ns: int) -> None:
+        """As a broker does it: no look is long after the one before."""
+        while self.now_ns + PEER_STALL_NS // 2 < mono_ns:
+            self.now_ns += PEER_STALL_NS // 2
+            self.members.tick(self.now_ns)
+        self.now_ns = mono_ns
+        self.members.tick(mono_ns)
 
     def append(self) -> None:
         self.log.append(Batch(4, self.log.end, 0))
@@ -68,9 +77,9 @@ def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
     desk = Desk()
     desk.write()
     desk.acknowledge(B)
-    desk.members.tick(LATE_NS - 1)
+    desk.pass_to(LATE_NS - 1)
     assert desk.proposed() is None
-    desk.members.tick(LATE_NS)
+    desk.pass_to(LATE_NS)
     assert desk.proposed() == (A, B)
     assert desk.members.readmission.held_off == {3}
 
@@ -78,7 +87,7 @@ def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
 def test_of_two_that_are_late_one_stays_where_the_minimum_asks_for_it() -> None:
     desk = Desk()
     desk.write()
-    desk.members.tick(LATE_NS)
+    desk.pass_to(LATE_NS)
     assert desk.proposed() == (A, C)
 
 
@@ -86,9 +95,9 @@ def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
     desk = Desk()
     desk.members.unlinked(2, 0)
     desk.line.unlinked(2)
-    desk.members.tick(LATE_NS - 1)
+    desk.pass_to(LATE_NS - 1)
     assert desk.proposed() is None
-    desk.members.tick(LATE_NS)
+    desk.pass_to(LATE_NS)
     assert desk.proposed() == (A, C)
     assert desk.members.readmission.held_off == set(), "mostly its process was started again"
 
@@ -104,57 +113,57 @@ def test_who_is_far_slower_than_the_others_is_dropped() -> None:
     for _ in range(200):
         desk.members.slowness.acknowledged(2, 2 * MS, SECOND)
         desk.members.slowness.acknowledged(3, 400 * MS, SECOND)
-    desk.members.tick(SECOND)
+    desk.pass_to(SECOND)
     assert desk.proposed() == (A, B)
 
 
 def test_an_office_in_which_nothing_can_be_committed_is_given_up() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.write()
-    desk.members.tick(2 * LATE_NS - 1)
+    desk.pass_to(2 * LATE_NS - 1)
     assert desk.resigned == []
-    desk.members.tick(2 * LATE_NS)
+    desk.pass_to(2 * LATE_NS)
     assert desk.resigned == ["nothing could be committed"]
 
 
 def test_the_next_time_it_waits_twice_as_long() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.write()
-    desk.members.tick(2 * LATE_NS)
+    desk.pass_to(2 * LATE_NS)
     desk.members.left_office(NAME)
     desk.members.took_office(NAME, desk.line, 0)
-    desk.members.tick(4 * LATE_NS - 1)
+    desk.pass_to(4 * LATE_NS - 1)
     assert len(desk.resigned) == 1
-    desk.members.tick(4 * LATE_NS)
+    desk.pass_to(4 * LATE_NS)
     assert len(desk.resigned) == 2
 
 
 def test_a_commit_ends_that() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.write()
-    desk.members.tick(2 * LATE_NS)
+    desk.pass_to(2 * LATE_NS)
     desk.members.committed(NAME)
     desk.write()
-    desk.members.tick(2 * LATE_NS)
+    desk.pass_to(2 * LATE_NS)
     assert len(desk.resigned) == 2
 
 
 def test_too_few_links_end_an_office_that_has_nothing_to_do() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.members.unlinked(2, 0)
-    desk.members.tick(LATE_NS)
-    desk.members.tick(3 * LATE_NS - 1)
+    desk.pass_to(LATE_NS)
+    desk.pass_to(3 * LATE_NS - 1)
     assert desk.resigned == []
-    desk.members.tick(3 * LATE_NS)
+    desk.pass_to(3 * LATE_NS)
     assert len(desk.resigned) == 1
 
 
 def test_but_not_when_the_link_comes_back() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.members.unlinked(2, 0)
-    desk.members.tick(LATE_NS)
+    desk.pass_to(LATE_NS)
     desk.members.linked(2, LATE_NS)
-    desk.members.tick(9 * LATE_NS)
+    desk.pass_to(9 * LATE_NS)
     assert desk.resigned == []
 
 
@@ -164,7 +173,7 @@ def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
     desk.done((A, B))
     desk.acknowledge(C)
     assert desk.proposed() is None
-    desk.members.tick(60 * SECOND)
+    desk.pass_to(60 * SECOND)
     assert desk.proposed() == (A, B, C)
 
 
@@ -173,9 +182,63 @@ def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> Non
     desk.line._demand(C)
     desk.write()
     desk.acknowledge(B)
-    desk.members.tick(LATE_NS - 1)
+    desk.pass_to(LATE_NS - 1)
     assert desk.line.committed < desk.line.end
-    desk.members.tick(LATE_NS)
+    desk.pass_to(LATE_NS)
     assert desk.line.committed == desk.line.end
     assert desk.members.readmission.held_off == {3}  # else it would be demanded again at once
     assert desk.resigned == []
+
+
+# --- this process stands still ---
+
+
+def test_time_in_which_this_process_stood_still_makes_nobody_late() -> None:
+    desk = Desk()
+    desk.pass_to(SECOND)
+    desk.write(SECOND)
+    desk.members.tick(SECOND + 2 * LATE_NS)  # the answers are there, and were not read yet
+    assert (desk.proposed(), desk.resigned) == (None, [])
+    desk.acknowledge(B)
+    desk.now_ns = SECOND + 2 * LATE_NS
+    desk.pass_to(SECOND + 3 * LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(SECOND + 3 * LATE_NS)
+    assert desk.proposed() == (A, B)
+
+
+def test_nor_does_it_count_for_a_link() -> None:
+    desk = Desk()
+    desk.pass_to(SECOND)
+    desk.members.unlinked(3, SECOND)
+    desk.pass_to(LATE_NS)
+    desk.members.tick(9 * LATE_NS)
+    assert desk.proposed() is None
+    desk.members.linked(3, 9 * LATE_NS)
+    desk.now_ns = 9 * LATE_NS
+    desk.pass_to(12 * LATE_NS)
+    assert desk.proposed() is None
+
+
+def test_what_began_while_it_stood_still_is_late_after_the_whole_time() -> None:
+    desk = Desk()
+    desk.pass_to(SECOND)
+    desk.write(9 * SECOND)
+    desk.members.tick(10 * SECOND)
+    desk.now_ns = 10 * SECOND
+    desk.pass_to(10 * SECOND + LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(10 * SECOND + LATE_NS)
+    assert desk.proposed() is not None
+
+
+def test_a_slow_look_is_no_excuse() -> None:
+    desk = Desk()
+    desk.pass_to(SECOND)
+    desk.write(SECOND)
+    desk.acknowledge(B)
+    for mono_ns in range(SECOND, SECOND + LATE_NS, PEER_STALL_NS - 1):
+        desk.members.tick(mono_ns)
+    assert desk.proposed() is None
+    desk.members.tick(SECOND + LATE_NS)
+    assert desk.proposed() == (A, B)

@@ -12,6 +12,9 @@ Where the minimum does not allow it, and nothing could be committed for twice th
 gives the office up: another member may reach those that it does not. If no other member does
 better, the office comes back, and the time before it is given up the next time is doubled; a
 commit ends that.
+
+Time in which this process itself stood still is not counted: what members sent meanwhile was not
+read yet, and a leader that wakes would drop all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.readmission import Readmission
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.slowness import Slowness
-from penstock.limits import REPLICA_TIMEOUT_NS, RESIGN_DOUBLINGS_MAX
+from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, RESIGN_DOUBLINGS_MAX
 from penstock.replica.leading import LeaderLine
 
 
@@ -44,6 +47,7 @@ class Members:
         self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
         self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
         self._slow_due_ns = 0
+        self._looked_ns: int | None = None  # when it was last looked who is late
 
     # --- what happens ---
 
@@ -88,6 +92,8 @@ class Members:
     # --- what follows ---
 
     def tick(self, mono_ns: int) -> None:
+        """Some ten times a second, after what has come was read."""
+        self._excuse(mono_ns)
         for node, since_ns in tuple(self._unlinked_ns.items()):
             if mono_ns - since_ns >= self.timeout_ns:
                 self._drop_from_all(node, mono_ns)
@@ -102,6 +108,17 @@ class Members:
         for node in self.readmission.admitted(mono_ns):
             for line in tuple(self.lines.values()):
                 line.admit(node)
+
+    def _excuse(self, mono_ns: int) -> None:
+        since_ns = mono_ns if self._looked_ns is None else self._looked_ns
+        self._looked_ns = mono_ns
+        stood_ns = mono_ns - since_ns
+        if stood_ns < PEER_STALL_NS:
+            return
+        for node, unlinked_ns in self._unlinked_ns.items():
+            self._unlinked_ns[node] = min(unlinked_ns + stood_ns, mono_ns)
+        for name, busy_ns in self._busy_ns.items():
+            self._busy_ns[name] = min(busy_ns + stood_ns, mono_ns)
 
     def _drop_from_all(self, node: int, mono_ns: int) -> None:
         for name, line in tuple(self.lines.items()):
