@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from penstock import limits
+from penstock.broker.hosting import PlacedTopic
 from penstock.broker.placed import when_held
 from penstock.broker.settings import TopicSettings
 from penstock.broker.topicfile import ChannelEntry
@@ -125,6 +127,50 @@ def test_a_corrupt_replica_file_sets_the_topic_aside(cluster: Cluster) -> None:
     assert "set aside" in again.broker.health
     with pytest.raises(Refused, match="set aside"):
         again.hosting.host(ORDERS, 0, 7)
+
+
+def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, PlacedTopic]:
+    """A node that was started with the `replica.json` of partition 0 corrupt."""
+    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
+    node.hosting.host(placed, 0, 7)
+    node.hosting.host(placed, 1, 7)
+    node.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)
+    cluster.kill(0)
+    return cluster.start(0), placed
+
+
+def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: Cluster) -> None:
+    again, placed = unreadable_one_of_two(cluster)
+    assert again.hosting.targets() == [target(1)]
+    assert "orders/0: set aside until it is repaired" in again.broker.health
+    assert [again.hosting.is_set_aside(target(number)) for number in range(2)] == [True, False]
+    with pytest.raises(Refused, match="orders/0 is set aside"):
+        again.hosting.host(placed, 0, 9)
+    again.hosting.host(placed._replace(partitions=3), 2, 9)
+    assert again.hosting.targets() == [target(1), target(2)]
+    again.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)  # it is repaired
+    cluster.kill(0)
+    repaired = cluster.start(0)
+    assert repaired.hosting.targets() == [target(0), target(1), target(2)]
+    assert repaired.broker.health == "OK"
+
+
+def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
+    again, _ = unreadable_one_of_two(cluster)
+    again.hosting.release(target(1))
+    assert "orders" not in again.broker.topics
+    assert again.disk.exists(f"{PATH}/aside/orders-0/replica.json")
+    assert again.broker.health == "OK"
+    assert not again.hosting.is_set_aside(target(0))
+
+
+def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Cluster) -> None:
+    again, _ = unreadable_one_of_two(cluster)
+    again.disk.inject(Fault("rename", path_part="orders/0"))
+    with pytest.raises(StorageError, match="cannot be moved aside"):
+        again.hosting.release(target(1))
+    assert again.disk.exists(f"{PATH}/topics/orders/0/replica.json")
+    assert again.hosting.is_set_aside(target(0))
 
 
 def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(

@@ -212,6 +212,25 @@ def test_a_topic_that_cannot_be_made_here_is_a_trouble_and_is_tried_again(
     assert node.joined.troubles == {}
 
 
+def test_one_unreadable_replica_keeps_no_other_partition_from_service(
+    cluster: JoinedCluster,
+) -> None:
+    cluster.make("orders", 3)
+    cluster.make_channel("orders", "billing")
+    for partition in range(3):
+        cluster.publish("orders", b"%d" % partition, partition=partition)
+    node = cluster.nodes[2]
+    cluster.kill(2)
+    node.disk.flip("/data/topics/orders/1/replica.json", 20, 3)
+    back = cluster.start(2)
+    cluster.until(lambda: all(cluster.is_whole("orders", one) for one in (0, 2)), 90)
+    assert "orders/1: set aside" in back.broker.health
+    cluster.until(lambda: 2 not in {one.node for one in cluster.record("orders", 1).members})
+    for partition in range(3):
+        cluster.publish("orders", b"later %d" % partition, partition=partition)
+    assert sorted(back.broker.find_topic("orders").replicas) == [0, 2]
+
+
 def test_metadata_that_was_restored_is_taken_in(cluster: JoinedCluster) -> None:
     """Revisions begin again far below those that the nodes have seen."""
     cluster.make("orders")

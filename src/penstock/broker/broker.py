@@ -28,7 +28,7 @@ from penstock.broker.delaysearch import DelaySearch
 from penstock.broker.ended import EndedTopics
 from penstock.broker.growth import Growth
 from penstock.broker.health import Health, Trouble
-from penstock.broker.hosting import Hosting, Membership, owns_in
+from penstock.broker.hosting import Hosting, Membership
 from penstock.broker.hourly import Hourly
 from penstock.broker.idle import IdleSweep
 from penstock.broker.internal import is_internal, settings_of
@@ -236,8 +236,7 @@ class Broker:
         elif hosting is None:
             raise StorageError(directory, "a cluster places its replicas, and none is named")
         else:
-            numbers = directories.partition_numbers(self._disk, directory)
-            owns = owns_in(self._disk, directory, numbers)
+            owns = hosting.find_owns(directory, file)
             logs = open_logs(self._disk, directory, file, settings, wall_ns, owns)
             hosting.add(self._add_topic(directory, file, logs, owns))
 

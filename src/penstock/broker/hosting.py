@@ -17,6 +17,10 @@ a turn of the kernel. Which offices began and ended meanwhile, `take_offices` sa
 A topic of a cluster has `placed` in its `topic.json`, and of its partitions those are here whose
 directory has a `replica.json`. A directory without one is of a hosting that was interrupted, or has
 lost it: it is moved aside, and never taken for what it looks like.
+
+One whose `replica.json` cannot be read is **set aside**: it is reported and left as it is, and no
+other replica takes its place; the topic's other partitions are served. Where it is all that is here
+of its topic, the topic is set aside. It goes to `aside/` when the topic's last replica is released.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replica.authority import Heard, Isolation
+from penstock.replica.frames import Target
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
     from penstock.log.disk import Disk
     from penstock.log.ledger import Ledger
     from penstock.log.partition import PartitionLog
-    from penstock.replica.frames import Frame, Target
+    from penstock.replica.frames import Frame
     from penstock.replica.leading import LeaderLine, Outcome
     from penstock.replica.record import Record
 
@@ -139,6 +144,7 @@ class Hosting:
         self._offices: list[OfficeChange] = []
         self._linked: dict[int, None] = {}
         self._started: dict[str, Started] = {}  # by identity of the topic
+        self._set_aside: dict[Target, str] = {}  # replicas that cannot be read: why
 
     @classmethod
     def of(
@@ -163,6 +169,24 @@ class Hosting:
     def replica(self, target: Target) -> HostedReplica | None:
         return self._replicas.get(target)
 
+    def is_set_aside(self, target: Target) -> bool:
+        return target in self._set_aside
+
+    def find_owns(self, directory: str, file: TopicFile) -> dict[int, OwnFile]:
+        """Replicas of a topic that are here at the start. Raises TopicDamaged where none of them
+        can be read, and StorageError."""
+        disk = self._context.disk
+        numbers = directories.partition_numbers(disk, directory)
+        owns, unreadable = owns_in(disk, directory, numbers)
+        if unreadable and not owns:
+            raise next(iter(unreadable.values()))
+        for number, error in unreadable.items():
+            label = f"{file.name}/{number}"
+            reason = f"set aside until it is repaired: {error}"
+            self._set_aside[Target(identity_number(file.identity), number)] = f"{label} is {reason}"
+            self._context.health.report(label, Trouble.SET_ASIDE, reason)
+        return owns
+
     def topic(self, identity: str) -> Topic:
         """Raises NotFound."""
         for topic in self._topics.values():
@@ -181,6 +205,8 @@ class Hosting:
             raise Refused(f"another topic {placed.name} is here, {topic.identity}")
         if placed.name in self._context.set_aside:
             raise Refused(self._context.set_aside[placed.name])
+        if reason := self._set_aside.get(Target(identity_number(placed.identity), partition)):
+            raise Refused(reason)
         there = topic.replicas.get(partition) if topic is not None else None
         if there is not None and there.hosted is not None:
             if there.hosted.own.replica != replica:
@@ -247,7 +273,17 @@ class Hosting:
             return self._move_aside(replica.path, aside)
         finally:
             if not topic.replicas:
+                self._move_set_aside(topic)
                 self._drop_topic(topic)
+
+    def _move_set_aside(self, topic: Topic) -> None:
+        """Its directory is about to be removed. Raises StorageError, and then it stays."""
+        identity = identity_number(topic.identity)
+        for target in [one for one in self._set_aside if one.identity == identity]:
+            path = directories.partition_directory(topic.directory, target.partition)
+            self._move_aside(path, f"{topic.name}-{target.partition}")
+            del self._set_aside[target]
+            self._context.health.forget(f"{topic.name}/{target.partition}")
 
     def _move_aside(self, path: str, name: str) -> str:
         disk, parent = self._context.disk, os.path.join(self._context.data_path, ASIDE)
@@ -412,17 +448,22 @@ class Hosting:
             hosted.validate()
 
 
-def owns_in(disk: Disk, directory: str, numbers: Iterable[int]) -> dict[int, OwnFile]:
-    """Which of these partitions have a replica here. Raises TopicDamaged and StorageError."""
+def owns_in(
+    disk: Disk, directory: str, numbers: Iterable[int]
+) -> tuple[dict[int, OwnFile], dict[int, TopicDamaged]]:
+    """Which of these partitions have a replica here, and which have one that cannot be read. Raises
+    StorageError."""
     found: dict[int, OwnFile] = {}
+    unreadable: dict[int, TopicDamaged] = {}
     for number in numbers:
         path = directories.partition_directory(directory, number)
         try:
             file = read_replica(disk, path)
         except ReplicaUnreadable as error:
-            raise TopicDamaged(path, f"{names.REPLICA} cannot be read: {error}") from error
+            unreadable[number] = TopicDamaged(path, f"{names.REPLICA} cannot be read: {error}")
+            continue
         except OSError as error:
             raise StorageError(path, f"{names.REPLICA} cannot be read: {error}") from error
         if file is not None:
             found[number] = OwnFile(disk, path, file)
-    return found
+    return found, unreadable

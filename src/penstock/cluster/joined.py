@@ -195,6 +195,8 @@ class Joined:
             if name in self._targets:
                 self._release(name)
             return
+        if self.hosting.is_set_aside(target):
+            return  # reported, and left to an operator: the other partitions are served
         if self.hosting.replica(target) is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
