@@ -137,6 +137,11 @@ class PublishUnknown(StorageError):
     leader commits it, or it is never seen."""
 
 
+class ChangeUnknown(StorageError):
+    """A change of a channel is in the journal of a leader whose office ended before its set had it:
+    the next leader may know of it, or not. Asked for again, it is made for certain."""
+
+
 class StageDamaged(StorageError):
     pass
 

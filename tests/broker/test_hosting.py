@@ -280,7 +280,7 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     node = cluster.nodes[0]
     node.disk.inject(Fault("sync", path_part="channels."))
     node.topic.find_channel("billing").empty()
-    when_held(node.topic, lambda error: None)
+    when_held(node.topic.leaders, lambda error: None)
     cluster.run()
     assert node.role() == "Stopped"
     hosted = node.hosting.replica(target())

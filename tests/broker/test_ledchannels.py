@@ -210,3 +210,24 @@ def test_after_the_office_nothing_is_sent(cluster: Cluster) -> None:
     cluster.led.leave()
     cluster.cursors.append([])
     assert cluster.links.sent == []
+
+
+def test_what_the_disk_refused_is_held_once_it_is_written(cluster: Cluster) -> None:
+    cluster.disks[0].inject(Fault("write", path_part="channels"))
+    held = cluster.add(1, 3)
+    cluster.run(syncs=False)
+    assert (held, cluster.known(1)) == ([], {})
+    cluster.run()
+    assert (held, cluster.known(1)[1].low) == ([1], 3)
+
+
+def test_an_office_that_has_ended_holds_nothing(cluster: Cluster) -> None:
+    cluster.disks[0].inject(Fault("write", path_part="channels"))
+    cluster.cursors.append([])
+    told: list[str] = []
+    cluster.led.when_held(lambda: told.append("held"), lambda: told.append("lost"))
+    assert told == []
+    assert cluster.led.leave() == 1
+    assert told == ["lost"]
+    cluster.led.when_held(lambda: told.append("held"), lambda: told.append("lost"))
+    assert told == ["lost", "lost"]

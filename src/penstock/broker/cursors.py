@@ -193,6 +193,11 @@ class Cursors:
             self._start_offset = offset
             self.append([Group(PARTITION, start_entry(offset))])
 
+    @property
+    def is_behind(self) -> bool:
+        """Something could not be written: the next record says all that there is to say."""
+        return self._lost or self._journal.broken
+
     def append_changes(self, searched: bool = False) -> None:
         """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
         messages were looked for, which a start goes on from; that need not be said at once."""
@@ -212,7 +217,7 @@ class Cursors:
 
     def _append_rest(self) -> None:
         """What is not yet in the journal: because nobody said it, or because that failed."""
-        if self._lost or self._journal.broken:
+        if self.is_behind:
             self.append([])  # begins a generation, with all that there is to say
         else:
             self.append_changes(searched=True)

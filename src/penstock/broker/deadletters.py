@@ -41,6 +41,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
+from penstock.broker.placed import when_held
 from penstock.broker.rows import Place
 from penstock.broker.settings import Poison
 from penstock.broker.stored import Reader, Stored
@@ -391,6 +392,7 @@ class Redrive:
         self._spans = deque(_Span(window) for window in source.windows.values())
         self._left = count_max or sum(span.end for span in self._spans)
         self._count = 0
+        self._leaders = [*channel.topic.leaders, *source.topic.leaders]
         self._done = done
 
     def go_on(self) -> None:
@@ -419,7 +421,11 @@ class Redrive:
             self._spans.popleft()
             self.go_on()
         else:
-            self._finish(None)
+            self._hold()
+
+    def _hold(self) -> None:
+        """What channels have stepped over is to survive the leaders, too."""
+        when_held(self._leaders, self._finish)
 
     def _look(self, span: _Span) -> tuple[int, list[Stored]]:
         """At some dead letters of one partition: how many, and which are of the channel."""
@@ -474,7 +480,7 @@ class Redrive:
         if self._left:
             self.go_on()
         else:
-            self._finish(None)
+            self._hold()
 
     def _settle(self, window: Window, found: list[Stored]) -> None:
         """They are done on the dead-letter topic."""

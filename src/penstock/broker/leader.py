@@ -24,7 +24,7 @@ from penstock.broker.office import Office
 from penstock.broker.settings import ORDERS
 from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
-from penstock.errors import LogDamaged, PublishUnknown, StorageError
+from penstock.errors import ChangeUnknown, LogDamaged, StorageError
 from penstock.kernel import Source, TraceKind, Window
 from penstock.log.damage import describe
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
@@ -108,12 +108,13 @@ class Leader:
 
     def when_held(self, done: PublishDone) -> None:
         """When all that the journal says by now is on the disk of every needed member; with
-        PublishUnknown when the office ends before that. A node by itself answers at once."""
+        ChangeUnknown when the office ends before that, or has. A node by itself answers at once."""
         led = self.led
         if led is None:
             done(None)
             return
-        lost = PublishUnknown(self.replica.label, "the office of this leader is over")
+        reason = "the office of this leader has ended: the outcome is unknown, ask again"
+        lost = ChangeUnknown(self.replica.label, reason)
         led.when_held(lambda: done(None), lambda: done(lost))
 
     @property

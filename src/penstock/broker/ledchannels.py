@@ -61,6 +61,8 @@ class LedChannels:
         self._cursors = cursors
         self._drop_below = drop_below
         self._on_leave = on_leave
+        self._unwritten: list[tuple[Held, Held]] = []  # wait for what the disk has refused
+        self._is_over = False
         self._record: bytes = b""
         self._payload: Payload | None = None  # the last one that was sent, cut once for all
         cursors.on_record = self._wrote
@@ -70,6 +72,9 @@ class LedChannels:
 
     def _wrote(self, record: bytes) -> None:
         self.line.wrote(self._cursors.written, record, self._cursors.start_offset)
+        for waits in self._unwritten:
+            self.line.when_held(self._cursors.written, waits)
+        self._unwritten.clear()
         self._carry_out()
 
     def _synced(self, error: OSError | None) -> None:
@@ -80,10 +85,15 @@ class LedChannels:
         self._carry_out()
 
     def when_held(self, then: Held, lost: Held = _nothing) -> None:
-        """When every needed member has, on its disk, all that the journal says by now. `lost`: the
-        office has ended before that."""
-        self.line.when_held(self._cursors.written, (then, lost))
-        self._carry_out()
+        """When every needed member has, on its disk, all that the journal is to say by now. `lost`:
+        the office ends before that, or has."""
+        if self._is_over:
+            lost()
+        elif self._cursors.is_behind:
+            self._unwritten.append((then, lost))  # the next record says all of it
+        else:
+            self.line.when_held(self._cursors.written, (then, lost))
+            self._carry_out()
 
     def settle(self) -> None:
         """A generation that is due is begun: at the beginning, for who needs it, and again after
@@ -151,7 +161,9 @@ class LedChannels:
     def leave(self) -> int:
         """The office is over. Returns for how much the outcome is unknown."""
         self._cursors.on_record = self._cursors.on_synced = None
-        waiting = self.line.leave()
+        self._is_over = True
+        waiting = [*self.line.leave(), *self._unwritten]
+        self._unwritten.clear()
         for _, lost in waiting:
             lost()
         return len(waiting)

@@ -10,7 +10,7 @@ its clients are connected.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.channel import NOT_KEPT, Channel
@@ -93,11 +93,11 @@ def end_office(topic: Topic, leader: Leader) -> None:
     leader.leave()
 
 
-def when_held(topic: Topic, done: PublishDone, partitions: Collection[int] | None = None) -> None:
-    """When the sets of all partitions that are led here, or of these, have what their journals say
-    by now; with PublishUnknown where an office ended before. A node by itself: at once."""
-    asked = [one for one in topic.leaders if partitions is None or one.number in partitions]
-    waiting, failures = len(asked), list["PenstockError"]()
+def when_held(leaders: Sequence[Leader], done: PublishDone) -> None:
+    """When the sets of these partitions have what their journals say by now; with ChangeUnknown
+    when an office ends before, or has ended. A node by itself: at once. Who changes something takes
+    the leaders before, so that an office that ends meanwhile is noticed."""
+    waiting, failures = len(leaders), list["PenstockError"]()
 
     def held(error: PenstockError | None) -> None:
         nonlocal waiting
@@ -107,7 +107,7 @@ def when_held(topic: Topic, done: PublishDone, partitions: Collection[int] | Non
         if not waiting:
             done(failures[0] if failures else None)
 
-    for leader in asked:
+    for leader in leaders:
         leader.when_held(held)
-    if not asked:
+    if not leaders:
         done(None)

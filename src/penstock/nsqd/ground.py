@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.broker.placed import when_held
 from penstock.broker.topic import Topic
 from penstock.errors import (
+    ChangeUnknown,
     NameInvalid,
     NotFound,
     PenstockError,
@@ -19,7 +21,7 @@ from penstock.errors import (
     TooMuchWaiting,
     WritesDisabled,
 )
-from penstock.net.api import Answer, Guard, HttpError, Parameters
+from penstock.net.api import Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.topics import ANY, Shape
@@ -27,6 +29,7 @@ from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.leader import Leader
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
@@ -122,6 +125,32 @@ def changing(
     return serve
 
 
+def keeping(
+    ground: Ground, respond: Callable[[Parameters], Response]
+) -> Callable[[Request, Answer], None]:
+    """The same of what channel journals keep: it is answered when all replicas have it that need
+    to."""
+
+    def serve(request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        topic = ground.broker.topics.get(parameters.get("topic", ""))
+        leaders = topic.leaders if topic is not None else ()
+        response = respond(parameters)
+        answer_when_held(leaders, response, answer)
+        ground.soon()
+
+    return serve
+
+
+def answer_when_held(leaders: Sequence[Leader], response: Response, answer: Answer) -> None:
+    """`leaders`: of the partitions, from before the change."""
+
+    def done(error: PenstockError | None) -> None:
+        answer(response if error is None else error_response(unavailable(error)))
+
+    when_held(leaders, done)
+
+
 def is_valid(name: str) -> bool:
     return is_valid_name(name.encode("utf-8", "surrogateescape"))
 
@@ -138,5 +167,7 @@ def unavailable(error: PenstockError) -> HttpError:
         return HttpError(429, "E_PUB_TOO_MUCH_WAITING")
     if isinstance(error, PublishUnknown):
         return HttpError(503, f"FAILED {error}", details={"stored": "unknown"})
+    if isinstance(error, ChangeUnknown):
+        return HttpError(503, f"FAILED {error}", details={"changed": "unknown"})
     reason = error.reason if isinstance(error, Refused) else str(error)
     return HttpError(503, f"FAILED {reason}")

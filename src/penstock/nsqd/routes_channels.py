@@ -30,6 +30,7 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
+from penstock.nsqd.ground import unavailable
 from penstock.nsqd.routes_log import message_id
 from penstock.nsqd.routes_topics import read_duration, read_rate
 
@@ -60,7 +61,8 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
         def done(count: int, error: PenstockError | None) -> None:
             if error is not None:
                 reason = error.reason if isinstance(error, Refused) else str(error)
-                failed = HttpError(503, f"FAILED after {count} messages: {reason}")
+                details = unavailable(error).details
+                failed = HttpError(503, f"FAILED after {count} messages: {reason}", details=details)
                 answer(error_response(failed))
             else:
                 answer(json_response({"redriven": count}))

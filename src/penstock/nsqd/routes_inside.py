@@ -17,7 +17,7 @@ from penstock.kernel import Stray, StrayRecord
 from penstock.net.api import EMPTY, GET, POST, Answer, HttpError, Parameters, Route, json_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
-from penstock.nsqd.ground import Ground, changing
+from penstock.nsqd.ground import Ground, keeping
 from penstock.nsqd.routes_channels import find_channel, read_number
 from penstock.nsqd.routes_log import message_id, refusal
 
@@ -28,8 +28,8 @@ def table(ground: Ground) -> dict[str, Route]:
     inside = _Inside(ground)
     return {
         "/channel/messages": Route(GET, inside.messages),
-        "/channel/message/finish": Route(POST, changing(ground, inside.finish)),
-        "/channel/message/requeue": Route(POST, changing(ground, inside.requeue)),
+        "/channel/message/finish": Route(POST, keeping(ground, inside.finish)),
+        "/channel/message/requeue": Route(POST, keeping(ground, inside.requeue)),
     }
 
 

@@ -2,7 +2,8 @@
 messages finished or sent now, and the place of the channel looked at again.
 
 All of them act on every partition of the topic that is led here, or on the one that `partition`
-names. What is settled is in the channel journal before the answer is given.
+names. What is settled is in the channel journal before the answer is given, and where there are
+other replicas on the disks of all that need it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from penstock import limits
 from penstock.broker import byhand, delayed
 from penstock.broker.channel import Channel
+from penstock.broker.leader import Leader
 from penstock.broker.reading import TopicReader
 from penstock.broker.search import find_id
 from penstock.errors import NotFound
@@ -21,7 +23,7 @@ from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, 
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
 from penstock.net.slices import in_turns
-from penstock.nsqd.ground import Ground
+from penstock.nsqd.ground import Ground, answer_when_held
 from penstock.nsqd.partitions import chosen_partitions
 from penstock.nsqd.routes_channels import find_channel, read_number
 from penstock.nsqd.routes_log import message_id, told
@@ -52,9 +54,10 @@ class _Repair:
         channel = find_channel(self._ground.broker, parameters)
         partitions = chosen_partitions(channel.topic, parameters)
         id = _message_id(parameters)
+        leaders = _leaders(channel, partitions)
 
         def done(_: None) -> None:
-            answer(EMPTY)
+            answer_when_held(leaders, EMPTY, answer)
             self._ground.soon()
 
         work = told(_finish(channel, partitions, id))
@@ -64,13 +67,15 @@ class _Repair:
         parameters = parse_query(request.query)
         channel = find_channel(self._ground.broker, parameters)
         places = {}
-        for number in chosen_partitions(channel.topic, parameters):
-            window, leader = channel.windows[number], channel.topic.leader(number)
+        leaders = _leaders(channel, chosen_partitions(channel.topic, parameters))
+        for leader in leaders:
+            number, window = leader.number, channel.windows[leader.number]
             leader.load_again()
             leader.store_cursors()
             places[str(number)] = {"low": window.low, "next": window.next, "floor": window.floor}
         self._ground.soon()
-        answer(json_response({**_names(channel), "partitions": places}))
+        response = json_response({**_names(channel), "partitions": places})
+        answer_when_held(leaders, response, answer)
 
     def requeue_delayed(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
@@ -87,13 +92,20 @@ class _Repair:
     def settle(self, settle: Settle, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         channel = find_channel(self._ground.broker, parameters)
-        work = settle(channel, chosen_partitions(channel.topic, parameters))
+        partitions = chosen_partitions(channel.topic, parameters)
+        leaders, work = _leaders(channel, partitions), settle(channel, partitions)
 
         def done(count: int) -> None:
             self._ground.soon()
-            answer(json_response({**_names(channel), "settled": count, "left": channel.delayed}))
+            counts = {"settled": count, "left": channel.delayed}
+            response = json_response({**_names(channel), **counts})
+            answer_when_held(leaders, response, answer)
 
         in_turns(request, answer, self._guard, told(work), done)
+
+
+def _leaders(channel: Channel, partitions: list[int]) -> list[Leader]:
+    return [channel.topic.leader(number) for number in partitions]
 
 
 def _names(channel: Channel) -> dict[str, Any]:

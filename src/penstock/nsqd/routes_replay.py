@@ -28,7 +28,7 @@ from penstock.net.api import POST, Answer, Guard, HttpError, Parameters, Route, 
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
 from penstock.net.slices import in_turns
-from penstock.nsqd.ground import FALSE, TRUE, Ground
+from penstock.nsqd.ground import FALSE, TRUE, Ground, answer_when_held
 from penstock.nsqd.routes_log import ANY, OFFSET_MAX, told
 
 
@@ -44,10 +44,14 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
             if channel.deleted:
                 raise HttpError(404, "CHANNEL_NOT_FOUND")
             moves = {one: move_of(channel, offset, one) for one, offset in places.items()}
-            if not dry_run:
-                channel.seek_all(places)
-                ground.soon()
-            answer(json_response(_document(channel, moves, dry_run)))
+            response = json_response(_document(channel, moves, dry_run))
+            if dry_run:
+                answer(response)
+                return
+            leaders = [channel.topic.leader(partition) for partition in places]
+            channel.seek_all(places)
+            ground.soon()
+            answer_when_held(leaders, response, answer)
 
         work = told(resolve(channel.topic, position, partitions))
         in_turns(request, answer, guard, work, done)

@@ -7,7 +7,7 @@ from penstock.broker.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
 from penstock.net.exchange import Response
-from penstock.nsqd.ground import Ground, changing, find_topic, is_valid
+from penstock.nsqd.ground import Ground, changing, find_topic, is_valid, keeping
 from penstock.nsqd.partitions import chosen_partition
 
 
@@ -15,20 +15,23 @@ def table(ground: Ground) -> dict[str, Route]:
     verbs = _Verbs(ground)
     at_once = {
         "/topic/delete": verbs.topic_delete,
-        "/topic/empty": verbs.topic_empty,
         "/topic/pause": verbs.topic_pause,
         "/topic/unpause": verbs.topic_unpause,
-        "/channel/create": verbs.channel_create,
         "/channel/delete": verbs.channel_delete,
-        "/channel/empty": verbs.channel_empty,
         "/channel/pause": verbs.channel_pause,
         "/channel/unpause": verbs.channel_unpause,
+    }
+    kept = {
+        "/topic/empty": verbs.topic_empty,
+        "/channel/create": verbs.channel_create,
+        "/channel/empty": verbs.channel_empty,
         "/channel/skip": verbs.channel_skip,
         "/channel/unskip": verbs.channel_unskip,
         "/channel/skipZanTest": verbs.channel_skip_tests,
         "/channel/unskipZanTest": verbs.channel_unskip_tests,
     }
     routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
+    routes |= {path: Route(POST, keeping(ground, act)) for path, act in kept.items()}
     return routes
 
 
