@@ -475,6 +475,10 @@ REPLICA_PAYLOAD_BYTES_MAX = ROW_BYTES_MAX  # a row, or a channel journal's snaps
 REPLICA_UNFINISHED_MAX = 64  # payloads in pieces that come over a lane at a time: all get on
 REPLICA_UNFINISHED_BYTES_MAX = ROW_BYTES_MAX + 64 * MIB  # of those: the largest, and usual ones
 FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
+CATCH_UP_PLACES = (
+    4  # learners that a leader's node feeds at a time, for each node: one link is full
+)
+CATCH_UP_STALL_NS = 10 * SECOND  # without an acknowledgement; another learner takes the place then
 LEARNER_NEAR_BYTES = 1 * MIB  # that a learner lacks when commits begin to wait for it: some 10 ms
 REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for a week
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.catchup import CatchUp
 from penstock.broker.commitline import CommitLine
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.logview import LogView
@@ -60,10 +61,11 @@ class Shared:
         self.leader = self.topic.leader()
         log = self.leader.log
         self.wire = Wire()
+        self.catch_up = CatchUp(1)
         record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
         line = LeaderLine(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
-        self.office = Office(log, line, Post(Target(9, 0), self.wire, self.wire))
+        self.office = Office(log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up))
         self.group = GroupCommit(
             world.broker._context, "t", self.topic, self.leader.tail, log, self.office,
             "disk" if waits else "os", True, self.topic.refresh_refusal,
@@ -242,3 +244,51 @@ def test_a_learner_that_is_late_is_waited_for_no_more(start: Start) -> None:
     assert shared.office.withdraw(line.late_members()) == 3
     shared.world.turns()
     assert answers == [None]
+
+
+def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
+    shared, other = Shared(start()), Target(8, 0)
+    shared.link()
+    shared.publish(b"one")
+    shared.acknowledge(1)
+    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+    shared.wire.take()
+    shared.office.linked(3)
+    (hello,) = shared.wire.take()
+    shared.office.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    (match,) = shared.wire.take()
+    shared.office.receive(3, Matched(hello.session, match.end))
+    assert shared.wire.take() == []  # the place on node 3 is taken
+    shared.catch_up.leave(3, other)
+    (row,) = shared.wire.take()
+    assert (row.start, end_of(row.batches)) == (0, 1)
+    shared.office.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
+    assert shared.catch_up.ask(
+        3, other, 1, 100, lambda: None
+    )  # it has all, and gave its place back
+    shared.catch_up.validate()
+
+
+def test_a_learner_that_waits_for_its_turn_is_forgotten_with_its_link(start: Start) -> None:
+    shared, other = Shared(start()), Target(8, 0)
+    shared.link()
+    shared.publish(b"one")
+    shared.acknowledge(1)
+    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+    shared.office.linked(3)
+    hello = shared.wire.take()[-1]
+    shared.office.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    match = shared.wire.take()[-1]
+    shared.office.receive(3, Matched(hello.session, match.end))
+    shared.office.unlinked(3)
+    shared.catch_up.leave(3, other)
+    assert shared.wire.take() == []
+    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+
+
+def test_a_member_needs_no_turn(start: Start) -> None:
+    shared = Shared(start())
+    shared.publish(b"one")
+    assert shared.catch_up.ask(2, Target(8, 0), 1, 100, lambda: None)
+    (row,) = shared.link()
+    assert (row.start, end_of(row.batches)) == (0, 1)

@@ -192,7 +192,7 @@ class Assigned:
             self.committed, self._waits, heard=self._station.heard,
             isolation=self._station.isolation, beside=self._beside is not None,
         )  # fmt: skip
-        post = Post(self.target, self._station.peers, self._records)
+        post = Post(self.target, self._station.peers, self._records, self._station.catch_up)
         office = Office(self.files.log, line, post)
         office.on_over, office.on_change = self._note_over, self._look
         self.role = Elected(office)

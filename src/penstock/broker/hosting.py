@@ -406,6 +406,7 @@ class Hosting:
 
     def tick(self, mono_ns: int) -> None:
         """What may be done alone, by what is known of the offices at this time?"""
+        self.station.catch_up.tick(mono_ns)
         for hosted in self._replicas.values():
             hosted.tick(mono_ns)
 

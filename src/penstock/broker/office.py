@@ -12,9 +12,11 @@ piece at a time, on a lane of its own, and hears of committed ends again when it
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import limits
+from penstock.broker.catchup import CatchUp
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Lane, Peers
 from penstock.errors import StorageError
@@ -57,6 +59,7 @@ class Post(NamedTuple):
     target: Target
     peers: Peers
     records: Records
+    catch_up: CatchUp
 
 
 _ALONE = Seat(0, 0, 0)
@@ -78,6 +81,7 @@ class Office:
     __slots__ = (
         "_bulk",
         "_has_news",
+        "_in_turn",
         "_payload",
         "_post",
         "_row_bytes",
@@ -104,6 +108,7 @@ class Office:
         self._payload: Payload | None = None  # of the row
         self._post = post
         self._bulk: set[int] = set()  # nodes that are fed from the log
+        self._in_turn: set[int] = set()  # and those that wait until they are
         self._has_news = False  # of a committed end, for the peers
 
     @classmethod
@@ -158,7 +163,7 @@ class Office:
         self._changed()
 
     def unlinked(self, node: int) -> None:
-        self._bulk.discard(node)
+        self._leave_bulk(node)
         self.line.unlinked(node)
         self._changed()
 
@@ -195,9 +200,7 @@ class Office:
             match frame:
                 case Acknowledge():
                     line.acknowledged(node, *frame)
-                    if frame.written == line.end and node in self._bulk:
-                        self._bulk.discard(node)  # it takes part in rows as they come
-                        self._has_news = True
+                    self._note_progress(node, frame.written == line.end)
                 case Tell(session, _, replica, generation, extent, _):
                     line.told(node, session, replica, generation, extent)
                 case Matched(session, end):
@@ -209,6 +212,26 @@ class Office:
         except StorageError as error:
             line.leave(f"the log cannot be read: {error.reason}")
         self._changed()
+
+    def _note_progress(self, node: int, has_all: bool) -> None:
+        if node not in self._in_turn or self._post is None:
+            return
+        if has_all:
+            self._leave_bulk(node)  # it takes part in rows as they come
+            self._has_news = True
+        else:
+            self._post.catch_up.progressed(node, self._post.target)
+
+    def _leave_bulk(self, node: int) -> None:
+        self._bulk.discard(node)
+        self._in_turn.discard(node)
+        if self._post is not None:
+            self._post.catch_up.leave(node, self._post.target)
+
+    def _feed_again(self, node: int) -> None:
+        """It has a place now."""
+        self.line.feed(node)
+        self.work()
 
     def _changed(self) -> None:
         self.work()
@@ -252,6 +275,9 @@ class Office:
     def _feed(self, post: Post, effect: Feed) -> None:
         node, session, start, committed = effect
         line = self.line
+        if not (self._is_live(node, start) or self._has_place(post, node, start)):
+            line.fed(node, start)
+            return
         try:
             previous = line.log.chain_before(start)
             lane, batches, payload = self._batches(node, start)
@@ -269,16 +295,35 @@ class Office:
     def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
         """What is sent next. A row in flight is joined and cut once, for all."""
         row = self.row
-        is_live = row is not None and row.base_offset == start and node not in self._bulk
-        if row is not None and is_live and row.length <= limits.FEED_ROW_BYTES_MAX:
+        if row is not None and self._is_live(node, start):
             if self._payload is None:
                 self._row_bytes = b"".join(row.buffers)
                 self._payload = cut(self._row_bytes)
             return Lane.LIVE, self._row_bytes, self._payload
         self._bulk.add(node)
+        self._in_turn.add(node)
         if start < self.log.start_offset:  # retention has removed it: the follower begins again
             return Lane.BULK, b"", None
         return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None
+
+    def _is_live(self, node: int, start: int) -> bool:
+        """It can be sent the row in flight, from memory."""
+        row = self.row
+        if row is None or row.base_offset != start or node in self._bulk:
+            return False
+        return row.length <= limits.FEED_ROW_BYTES_MAX
+
+    def _has_place(self, post: Post, node: int, start: int) -> bool:
+        """Commits wait for a member; a learner is fed from the log in its turn."""
+        record = self.line.record
+        if any(one.node == node for members in self.line.possible_sets for one in members):
+            post.catch_up.leave(node, post.target)
+            return True
+        spare = len(record.members) - record.members_min
+        missing_bytes = self.line.log.bytes_from(max(start, self.log.start_offset))
+        again = partial(self._feed_again, node)
+        self._in_turn.add(node)
+        return post.catch_up.ask(node, post.target, spare, missing_bytes, again)
 
     def _commit_to(self, post: Post, effect: CommitTo) -> None:
         self._has_news = True
@@ -295,6 +340,7 @@ class Office:
 
     def _leave(self, post: Post, effect: Leave) -> None:
         self.reason = effect.reason
+        post.catch_up.leave_all(post.target)
         self.on_over()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from penstock.broker.catchup import CatchUp
 from penstock.broker.ports import Peers
 from penstock.broker.promises import Promises
 from penstock.log.ledgerfile import ReplicaKey
@@ -26,6 +27,7 @@ class Station:
     peers: Peers
     heard: Heard = field(default_factory=Heard)  # by which offices know that they are in force
     isolation: Isolation = field(default_factory=Isolation)
+    catch_up: CatchUp = field(default_factory=CatchUp)
 
 
 def identity_number(identity: str) -> int:

@@ -265,7 +265,7 @@ class LeaderLine:
         if not self.waits or not self.guards.own_sync_awaited:
             self.own = end
         for node in self.peers:
-            self._feed(node)
+            self.feed(node)
         self.advance()
 
     def synced(self) -> None:
@@ -343,7 +343,7 @@ class LeaderLine:
         peer = self._peer(node, session)
         if peer is not None:
             peer.sent = end
-            self._feed(node)
+            self.feed(node)
 
     def acknowledged(
         self, node: int, session: int, epoch: int, replica: int, written: int, synced: int
@@ -356,7 +356,7 @@ class LeaderLine:
         peer.counted, peer.synced = synced if self.waits else written, synced
         if written >= peer.sent:
             peer.sent = written
-            self._feed(node)
+            self.feed(node)
         self._consider(node, peer)
         self.advance()
         if self._heir is not None:
@@ -377,10 +377,10 @@ class LeaderLine:
             return None
         return peer if peer.session == session or not self.guards.sessions_compared else None
 
-    def _feed(self, node: int) -> None:
+    def feed(self, node: int) -> None:
         """One row after the other: the next one when this one was acknowledged."""
-        peer = self.peers[node]
-        if UNMATCHED < peer.sent < self.end and not self.over:
+        peer = self.peers.get(node)
+        if peer is not None and UNMATCHED < peer.sent < self.end and not self.over:
             self.out.append(Feed(node, peer.session, peer.sent, self.committed))
             peer.sent = self.end
 
