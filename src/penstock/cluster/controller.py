@@ -20,7 +20,7 @@ What it does while ACTING, in this order:
 3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
    again, what is drained moves away, the rest is balanced. Their changes become moves, which stand
    in the coordinator, so that the next controller goes on with them.
-4. **Commits** of stages that were never decided are given up when they are a day old: `Abandon`.
+4. **Commits** of stages that were never decided are given up when they are a day old: `GiveUp`.
 
 It keeps nothing that has to survive it.
 """
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.cluster import keys
-from penstock.cluster.commits.changes import abandoned
+from penstock.cluster.commits.changes import Abandon, abandoned, as_transaction
 from penstock.cluster.commits.values import Prepare
 from penstock.cluster.coordinator import (
     Compare,
@@ -127,11 +127,32 @@ class Propose(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def transaction_of(propose: Propose) -> Transaction:
+class GiveUp(NamedTuple):
+    """A commit that was never decided."""
+
+    controller_created: int
+    abandon: Abandon
+
+
+class ControllerGuards(NamedTuple):
+    """The rule of its transactions, with a switch that only a simulator turns."""
+
+    key_compared: bool = True  # else one that was replaced goes on
+
+
+ALL = ControllerGuards()
+
+
+def transaction_of(effect: Propose | GiveUp, guards: ControllerGuards = ALL) -> Transaction:
     """Compares when the key `controller` was made, and all that is changed."""
-    compares: list[Compare] = [CreatedIs(keys.CONTROLLER, propose.controller_created)]
+    compares: list[Compare] = []
+    if guards.key_compared:
+        compares.append(CreatedIs(keys.CONTROLLER, effect.controller_created))
+    if isinstance(effect, GiveUp):
+        given_up = as_transaction(effect.abandon)
+        return given_up._replace(compares=(*compares, *given_up.compares))
     operations: list[Operation] = []
-    for change in propose.changes:
+    for change in effect.changes:
         record_key, move_key = keys.partition(*change.partition), keys.move(*change.partition)
         compares.append(RevisionIs(record_key, change.seen.revision))
         if change.record is not None:
@@ -215,7 +236,10 @@ class Controller:
         changes |= self._moves(situation, changes)
         changes |= self._planned(situation, now_ns, changes)
         self._propose(situation, self._not_asked(changes, now_ns))
-        self.out += abandoned(situation.prepares, situation.wall_ns)
+        self.out += [
+            GiveUp(situation.controller_created, one)
+            for one in abandoned(situation.prepares, situation.wall_ns)
+        ]
 
     def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
         """What was proposed a moment ago, on the same ground, is on its way."""

@@ -1,0 +1,1 @@
+"""A world of two controllers whose transactions are slow: a replaced one changes nothing."""
