@@ -65,9 +65,12 @@ class Writer:
         )
         return data
 
-    def encode(self, bodies: list[bytes], base_offset: int, epoch: int = 0) -> bytes:
+    def encode(
+        self, bodies: list[bytes], base_offset: int, epoch: int = 0, synced_end: int | None = None
+    ) -> bytes:
+        told = self.log.synced_end if synced_end is None else synced_end
         base_id = self.ids.take(len(bodies), NOW_NS)
-        return encode_batch(bodies, base_offset, base_id, NOW_NS, self.log.synced_end, epoch)
+        return encode_batch(bodies, base_offset, base_id, NOW_NS, told, epoch)
 
     def fill(self, batches: int, wall_ns: int = NOW_NS, body_bytes: int = 40) -> None:
         for _ in range(batches):

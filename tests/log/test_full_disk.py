@@ -75,7 +75,7 @@ def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float
     sim.inject(Fault("write", path_part=".log", written=written))
     write_until_refused(writer, 1)
     sim.inject(Fault("write", path_part=".log", written=written))
-    sim.inject(Fault("truncate"))  # even what it wrote can't be taken back
+    sim.inject(Fault("truncate", skip=1))  # even what it wrote can't be taken back at once
     write_until_refused(writer, 1)
     writer.write([body(9, 1)])
     sim.kill()
@@ -212,3 +212,38 @@ def test_a_real_disk_fills_up_and_is_emptied_again(tmp_path: Path) -> None:
         log = PartitionLog.open(OsDisk(), mount / "0", settings)
         assert bodies_from(log, 0, 100_000) == [body(n, 2000) for n in range(end)]
         log.close()
+
+
+class TestTornWrites:
+    """A write that reached the disk whole and failed all the same."""
+
+    def torn(self, sim: SimDisk) -> tuple[PartitionLog, Writer]:
+        log, writer = new_log(sim, "data/0")
+        writer.fill(1)
+        log.sync()
+        sim.inject(Fault("write", path_part=".log", written=1.0))
+        write_until_refused(writer, 1)
+        return log, writer
+
+    def test_it_is_gone_for_good_before_others_stand_there(self, sim: SimDisk) -> None:
+        _, writer = self.torn(sim)
+        syncs = sim.syncs
+        writer.fill(1)
+        assert sim.syncs == syncs + 1
+        writer.fill(1)
+        assert sim.syncs == syncs + 1
+
+    def test_nothing_is_written_while_it_cannot_be_removed(self, sim: SimDisk) -> None:
+        log, writer = self.torn(sim)
+        sim.inject(Fault("truncate", path_part=".log"))
+        write_until_refused(writer, 1)
+        assert log.written_end == 3
+        writer.fill(1)
+        assert bodies_from(log, 0) == [body(n) for n in range(6)]
+
+    def test_a_sync_that_fails_there_stops_the_log(self, sim: SimDisk) -> None:
+        log, writer = self.torn(sim)
+        sim.inject(Fault("sync", path_part=".log"))
+        with pytest.raises(PartitionStopped):
+            writer.fill(1)
+        assert log.stopped is not None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.cluster import test_starts as starts
 from tests.cluster import test_watching_restored as watching
 from tests.cluster.commits import test_world as commits
+from tests.log import test_replica_power_loss as power_loss
 
 from penstock.sim.authority import switches as authority
 from penstock.sim.controllers import switches as controllers
@@ -23,7 +24,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "simulation.md"
 ROW = re.compile(r"\| M(\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
 PLANNED = 72
 CANARY = 72
-NOT_SHOWN = {18, 32, 39, 42, 43, 49}
+NOT_SHOWN = {18, 32, 42, 43, 49}
 
 WORLDS: dict[str, dict[str, int]] = {
     "protocol": {one.off: one.seeds_max for one in protocol.SWITCHES},
@@ -35,6 +36,7 @@ WORLDS: dict[str, dict[str, int]] = {
     "controllers": {one.off: one.seeds_max for one in controllers.SWITCHES},
     "forwarding": {one.off: one.seeds_max for one in forwarding.SWITCHES},
     "commits": {one.off: one.seeds_max for one in commits.SWITCHES},
+    "power loss": {one.off: one.seeds_max for one in power_loss.SWITCHES},
     "starts": dict(starts.SWITCHES),
     "watching": dict(watching.SWITCHES),
 }

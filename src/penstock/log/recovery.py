@@ -52,7 +52,10 @@ ends meet.
 
 A write that was refused (disk full, I/O error) is truncated away, but not synced: after a power
 loss it may stand there whole and be taken. Its publisher was told that it failed, which never
-meant that it is certainly not there; and it can only stand above all that was synced.
+meant that it is certainly not there; and it can only stand above all that was synced. Before
+anything else is written in its place the removal is synced. Else a refused batch could stand, after
+a power loss, where a later one of the same length was lost, with what came behind that still there:
+epochs do not tell such a log from that of the other replicas.
 
 A forged batch inside a message body can only matter when the place of the batch around it is
 already unreadable, must carry the right offsets to the letter, and can then make a cut look like

@@ -136,6 +136,11 @@ class Blocks:
         self.end = min(self.end, position + filled) if filled < len(buffer) else self.end
 
 
+def may_follow(epoch: int, next_epoch: int) -> bool:
+    """Epochs do not fall along a log."""
+    return next_epoch >= epoch
+
+
 def walk(
     blocks: Blocks, position: int, expected: int, limit: int | None, epoch: int = 0
 ) -> Iterator[Batch]:
@@ -148,7 +153,7 @@ def walk(
         if (
             batch is None
             or batch.header.base_offset != expected
-            or batch.header.leader_epoch < epoch
+            or not may_follow(epoch, batch.header.leader_epoch)
         ):
             batch = find_beyond(blocks, position, expected, limit, epoch)
             if batch is None:
@@ -170,7 +175,7 @@ def find_beyond(
             0 < lost <= (batch.position - position) // LENGTH_FIELD_BYTES
             and (limit is None or batch.end_offset <= limit)
             and batch.header.synced_end <= batch.header.base_offset
-            and batch.header.leader_epoch >= epoch
+            and may_follow(epoch, batch.header.leader_epoch)
         )
 
     if position + HEADER_BYTES > blocks.end:

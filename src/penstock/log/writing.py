@@ -52,6 +52,7 @@ class WrittenLog(ReadableLog):
         "_roll_after_ns",
         "_settings",
         "_spares",
+        "_torn",
         "_trims",
         "agreed_end",
         "last_id",
@@ -101,6 +102,7 @@ class WrittenLog(ReadableLog):
         self._marked_ns = wall_ns
         self._job: SyncJob | None = None
         self._directory_dirty = False
+        self._torn = False  # a write has failed, and its removal is not known to be on the disk
         # Writing looks at this one flag; it is set while anything out of the common is to be done.
         self._guarded = True
         self._roll_after_ns = _NEVER_NS
@@ -150,6 +152,7 @@ class WrittenLog(ReadableLog):
             write_at(active, buffers, position, end - position)
         except OSError as error:
             self._ground.prepared = position
+            self._torn = self._guarded = True
             raise WriteRefused(active.path, f"the write failed: {error}") from error
         if position >= self._index_next:
             self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
@@ -226,7 +229,26 @@ class WrittenLog(ReadableLog):
             except OSError as error:
                 raise WriteRefused(self._mark_file.path, f"the write failed: {error}") from error
             self._marked = mark
+        if self._torn:
+            self._remove_torn()
         self._guarded = False
+
+    def _remove_torn(self) -> None:
+        """What a failed write has left is gone for good before other bytes stand in its place. Else
+        a power loss could undo the removal, lose what was written instead, and keep what came next:
+        a batch that no other replica has, before batches that all of them have."""
+        active = self._active
+        try:
+            active.file.truncate(active.data_bytes)
+        except OSError as error:
+            raise WriteRefused(active.path, f"a torn write stays: {error}") from error
+        try:
+            active.file.fdatasync()
+        except OSError as error:
+            self._stop(f"a sync failed: {error}")
+            self.check_writable()
+        self._ground.prepared = active.data_bytes
+        self._torn = False
 
     def would_take(self, length: int) -> bool:
         """After a write that was refused: would one of `length` bytes be done now? What it leaves
