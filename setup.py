@@ -1,10 +1,16 @@
 """Builds the compiled kernel. Without a C compiler the install goes on and the pure twin runs.
 
+What is compiled again goes by the times of files, and a checkout or a rebase gives new times to
+files that are as they were. So a build notes what it was made of, and what is found unchanged by
+the next one gets its time back.
+
 `PENSTOCK_BUILD` says what is asked for: `later` builds nothing (the Makefile builds in place, as a
 step of its own), `kernel` leaves out the load generator of the benchmark, `required` fails where
 something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O3`.
 """
 
+import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -34,6 +40,32 @@ DIRECTIVES = {
 }
 
 
+SEEN = Path("build/sources.json")  # what the last build that ended was made of
+
+
+def _fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def keep_times() -> None:
+    """The note is gone while a build runs: after one that failed, times alone count."""
+    if not SEEN.exists():
+        return
+    seen = json.loads(SEEN.read_text())
+    SEEN.unlink()
+    for name, (fingerprint, time_ns) in seen.items():
+        path = Path(name)
+        if path.exists() and _fingerprint(path) == fingerprint:
+            os.utime(path, ns=(time_ns, time_ns))
+
+
+def note_times() -> None:
+    paths = [path for package in PACKAGES for path in Path(package).glob("*.p[yx][xd]")]
+    seen = {path.as_posix(): (_fingerprint(path), path.stat().st_mtime_ns) for path in paths}
+    SEEN.parent.mkdir(exist_ok=True)
+    SEEN.write_text(json.dumps(seen))
+
+
 def sources() -> list[Path]:
     """The largest first: the compiler that takes longest does not start last."""
     found = [path for package in PACKAGES for path in Path(package).glob("*.pyx")]
@@ -59,6 +91,7 @@ class BuildKernel(build_ext):
     def build_extensions(self) -> None:
         from Cython.Build import cythonize
 
+        keep_times()
         translated = cythonize(
             self.extensions,
             compiler_directives=DIRECTIVES,
@@ -70,6 +103,7 @@ class BuildKernel(build_ext):
             module.sources = c_files[module.name]
             module.optional = WANTED != "required"
         super().build_extensions()
+        note_times()
 
 
 setup(

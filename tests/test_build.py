@@ -7,11 +7,13 @@ is what is in it. It is then run by itself, with no compiler to be found.
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,3 +123,46 @@ def test_the_wheel_runs_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "penstock.tools.main", "--version", path=tmp_path, **alone)
     assert done.returncode == 0, done.stderr
     assert "penstock" in done.stdout.lower()
+
+
+# --- what is compiled again ---
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `setup.py` defines, in a tree of three sources."""
+    monkeypatch.setattr("setuptools.setup", lambda **_: None)
+    package = tmp_path / "src/penstock/kernel/fast"
+    package.mkdir(parents=True)
+    for name in ("a.pyx", "a.pxd", "b.pyx"):
+        (package / name).write_text(name)
+        os.utime(package / name, (1000, 1000))
+    monkeypatch.chdir(tmp_path)
+    return runpy.run_path(str(ROOT / "setup.py"))
+
+
+def times() -> dict[str, float]:
+    return {path.name: path.stat().st_mtime for path in Path("src").rglob("*.p*")}
+
+
+def written_again(**texts: str) -> None:
+    """As a checkout does it: all files are new, some have another content."""
+    for path in Path("src").rglob("*.p*"):
+        path.write_text(texts.get(path.name.replace(".", "_"), path.name))
+        os.utime(path, (2000, 2000))
+
+
+def test_only_what_has_changed_is_newer_than_the_last_build(script: dict[str, Any]) -> None:
+    script["note_times"]()
+    written_again(a_pxd="changed")
+    script["keep_times"]()
+    assert times() == {"a.pyx": 1000, "a.pxd": 2000, "b.pyx": 1000}
+
+
+def test_after_a_build_that_failed_the_times_are_what_they_are(script: dict[str, Any]) -> None:
+    """It may have translated a content that is gone again."""
+    script["note_times"]()
+    script["keep_times"]()  # a build begins, and does not end
+    written_again()
+    script["keep_times"]()
+    assert set(times().values()) == {2000}
