@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.pipelines.lakeread import Among, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.lakestore import Reading
 from penstock.pipelines.storage import options_of, read_file
 from penstock.pipelines.trouble import outage_of
 
@@ -67,6 +69,34 @@ def test_conditions_skip_files_and_rows(spark: SparkSession, bucket: Store) -> N
     wanted = [Among("topic", ("a",)), Span("offset", 102, 104)]
     assert len(table.files(wanted)) == 1
     assert [row["offset"] for row in table.frame(spark, wanted).collect()] == [102, 103]
+
+
+@pytest.mark.spark
+def test_only_the_columns_that_are_asked_for_are_there(spark: SparkSession, bucket: Store) -> None:
+    table = LakeTable(made(bucket, "narrow", rows("a", 0), rows("b", 0)), options=bucket.options)
+    frame = table.frame(spark, [Span("offset", 3, 5)], ("id", "topic", "absent"))
+    assert frame.columns == [name for name in table.columns if name in ("id", "topic", "offset")]
+    whole = table.frame(spark, [Span("offset", 3, 5)]).select(*frame.columns)
+    assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, whole.collect()))
+
+
+def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    """Its bytes in the file are overwritten, so that who reads it fails."""
+    path = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"offset": [1, 2], "body": [b"x" * 99, b"y" * 99]}), path)
+    chunk = pq.read_metadata(path).row_group(0).column(1)
+    assert chunk.path_in_schema == "body"
+    with path.open("r+b") as file:
+        file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+        file.write(b"\xff" * chunk.total_compressed_size)
+
+    def read(**columns: pa.DataType) -> list[dict[str, object]]:
+        batches = Reading({}, pa.schema(columns)).rows(str(tmp_path), str(path), {})
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    assert read(offset=pa.int64()) == [{"offset": 1}, {"offset": 2}]
+    with pytest.raises(OSError, match=r"(?i)page|thrift|deserial|corrupt"):
+        read(offset=pa.int64(), body=pa.binary())
 
 
 @pytest.mark.spark

@@ -14,6 +14,9 @@ just these files with its own vectorised reader. What is not in the files is put
 Spark reads the files of this machine. Those of an object store are read by its tasks through
 delta-rs (`lakestore`).
 
+Columns that are not asked for are not read. Spark sees by itself which it needs of this machine's
+files; for a store they have to be named, as Spark does not look into the function that reads.
+
 Data skipping: every file's entry has the least and the greatest value of its columns, so a
 condition such as a span of offsets opens only the files that may hold such rows. A file that says
 nothing about a column is read. Conditions are also applied to the rows.
@@ -165,11 +168,20 @@ class LakeTable:
         wanted = tuple(conditions)
         return [file for file in self._files if file.may_hold(wanted)]
 
-    def frame(self, spark: SparkSession, conditions: Sequence[Condition] = ()) -> DataFrame:
-        """The rows that meet all conditions, with the table's columns in their order."""
+    def frame(
+        self,
+        spark: SparkSession,
+        conditions: Sequence[Condition] = (),
+        columns: Collection[str] | None = None,
+    ) -> DataFrame:
+        """The rows that meet all conditions, with the table's columns in their order: all, or those
+        of `columns` that it has, and those of the conditions."""
         from pyspark.sql.types import StructType
 
         schema = StructType.fromJson(json.loads(self._table.schema().to_json()))
+        if columns is not None:
+            wanted = {*columns, *(condition.column for condition in conditions)}
+            schema = StructType([field for field in schema.fields if field.name in wanted])
         files = self.files(conditions)
         if files and is_remote(self.root):
             frame = self._stored(spark, schema, files)

@@ -219,7 +219,9 @@ class _Source:
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
         """All that is wanted, or what is of this chunk; `lean` needs to say no more than which."""
-        frame = self._of_topics(chunk, lean) if self.table is None else self._of_table(chunk)
+        is_lean = lean and not self.settings.text("where")  # that may be about any column
+        read = self._of_topics if self.table is None else self._of_table
+        frame = read(chunk, is_lean)
         for condition in self._conditions():
             frame = frame.where(condition.condition())
         if self.settings.text("where"):
@@ -250,7 +252,7 @@ class _Source:
             found.append(Among("id", [each.lower() for each in settings.texts("ids")]))
         return found
 
-    def _of_table(self, chunk: tuple[Bucket, ...]) -> DataFrame:
+    def _of_table(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         if self.table is None:
             raise TypeError("there is no table")
         conditions = self._conditions()
@@ -259,9 +261,10 @@ class _Source:
                 Among("topic", sorted({bucket.topic for bucket in chunk})),
                 Span("offset", min(b.start for b in chunk), max(b.end for b in chunk)),
             ]
-        return self.table.frame(self.session, conditions)
+        columns = [column.partition(" ")[0] for column in _LEAN.split(", ")] if is_lean else None
+        return self.table.frame(self.session, conditions, columns)
 
-    def _of_topics(self, chunk: tuple[Bucket, ...], lean: bool) -> DataFrame:
+    def _of_topics(self, chunk: tuple[Bucket, ...], is_lean: bool) -> DataFrame:
         settings = self.settings
         reader = self.session.read.format("penstock").option("url", settings.text("url"))
         if settings.text("ca-file"):
@@ -270,7 +273,7 @@ class _Source:
             reader = reader.options(**_offsets(chunk))
         else:
             reader = reader.option("subscribe", ",".join(dict.fromkeys(settings.texts("topics"))))
-        if lean and not settings.text("where"):
+        if is_lean:
             reader = reader.schema(_LEAN)
         else:
             reader = reader.options(includeKey="true", includeHeaders="true")
