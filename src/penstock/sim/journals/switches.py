@@ -17,7 +17,7 @@ SWITCHES = (
     Switch("syncs_asked_for", 50),
     Switch("dropped_when_held", 200),
     Switch("starts_end_with_generation", 50),
-    Switch("level_with_set", 100),
+    Switch("level_with_set", 400),
     Switch("ordered_when_held", 50),
     Switch("start_from_leader", 50),
 )

@@ -10,5 +10,5 @@ HARNESS = Harness(lambda seed, rules: World(seed, rules).play(), Broken, ALL)
 SWITCHES = (
     Switch("committed_only", 50),
     Switch("saved_below_committed", 100),
-    Switch("shipped_to_learners", 500),
+    Switch("shipped_to_learners", 1_200),
 )
