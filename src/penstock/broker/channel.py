@@ -18,6 +18,7 @@ from penstock.broker.ratelimit import RateLimit
 from penstock.broker.settings import (
     ORDERS,
     AutoAck,
+    ChannelOrder,
     ChannelSettings,
     Poison,
     auto_ack,
@@ -50,6 +51,7 @@ class Channel:
         self.paused = False
         self.skips = Skips(self)
         self.rate = RateLimit(self)
+        self._gated: set[int] = set()  # partitions whose next message waits (`ordergate.py`)
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()
@@ -75,6 +77,7 @@ class Channel:
         """It is led elsewhere from now on. What is in flight is forgotten here."""
         window = self.windows.pop(partition)
         del self._trim_ends[partition]
+        self._gated.discard(partition)
         self.latency.forget(window)
         self.oldest.forget(partition)
 
@@ -136,6 +139,9 @@ class Channel:
 
     def adopt(self, settings: ChannelSettings) -> None:
         self.settings = settings
+        if settings.order != ChannelOrder.STRICT:
+            for partition in list(self._gated):
+                self.open_gate(partition)
         for window in self.windows.values():
             self._set_bounds(window)
 
@@ -235,7 +241,19 @@ class Channel:
 
     def holds(self, partition: int) -> bool:
         is_silent = partition in self.topic.silent
-        return self.paused or is_silent or self.skips.covers(partition)
+        is_gated = partition in self._gated
+        return self.paused or is_silent or is_gated or self.skips.covers(partition)
+
+    def close_gate(self, partition: int) -> None:
+        """The next message of its order waits for other replicas."""
+        if partition not in self._gated:
+            self._gated.add(partition)
+            self.windows[partition].paused = True
+
+    def open_gate(self, partition: int) -> None:
+        if partition in self._gated:
+            self._gated.discard(partition)
+            self.windows[partition].paused = self.holds(partition)
 
     def refresh_held(self) -> None:
         for partition, window in self.windows.items():

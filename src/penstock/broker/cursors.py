@@ -61,7 +61,9 @@ class Cursors:
         self._floor_syncing = 0
         self._job: JournalSync | None = None
         self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
+        self.on_said: Callable[[set[int]], None] | None = None  # about channels, by their numbers
         self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
+        self._saying: set[int] = set()  # channels that the record in hand is about
         self._journal = journal
         self._folded = folded
         self._start_offset = folded.start_offset if folded is not None else 0
@@ -149,14 +151,16 @@ class Cursors:
     def append(self, groups: Sequence[Group]) -> None:
         """One record: what one turn changed."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
+        self._saying.update(group.number for group in groups)
         try:
             record = self._journal.append(handed_end, groups, self._snapshot)
         except OSError as error:
             self._report(error)
-            return
-        self._handed_end = handed_end
-        self._lost = False
-        self._replicate(record)
+        else:
+            self._handed_end = handed_end
+            self._lost = False
+            self._replicate(record)
+        self._note_said()
 
     def begin_generation(self) -> None:
         """A replica needs a snapshot: it follows none of what was written, or not all."""
@@ -164,9 +168,15 @@ class Cursors:
             record = self._journal.begin(self._snapshot)
         except OSError as error:
             self._report(error)
-            return
-        self._lost = False
-        self._replicate(record)
+        else:
+            self._lost = False
+            self._replicate(record)
+        self._note_said()
+
+    def _note_said(self) -> None:
+        saying, self._saying = self._saying, set()
+        if self.on_said is not None and saying:
+            self.on_said(saying)
 
     def _replicate(self, record: bytes) -> None:
         if self.on_record is not None:
@@ -228,6 +238,7 @@ class Cursors:
             groups.append(Group(PARTITION, start_entry(self._start_offset)))
         for number, window in self._windows.items():
             window.take_journal()  # the snapshot says all of it
+            self._saying.add(number)
             entries = window.snapshot() + self._note_searched(number, window)
             groups.append(Group(number, entries))
         return (self._tail.handed_end if self._tail is not None else 0), groups

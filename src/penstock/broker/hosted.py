@@ -164,6 +164,7 @@ class HostedReplica:
             self._station, self.key, epoch, leader.cursors, self._drop_below, self._stop
         )
         leader.led = self.led
+        leader.keep_order(office)
         try:
             begin_office(self.topic, leader)
         except StorageError as error:

@@ -21,6 +21,7 @@ from penstock.broker.cursors import Cursors
 from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.health import Trouble
 from penstock.broker.office import Office
+from penstock.broker.ordergate import OrderGates
 from penstock.broker.settings import ORDERS
 from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
@@ -116,6 +117,16 @@ class Leader:
         reason = "the office of this leader has ended: the outcome is unknown, ask again"
         lost = ChangeUnknown(self.replica.label, reason)
         led.when_held(lambda: done(None), lambda: done(lost))
+
+    def keep_order(self, office: Office) -> None:
+        """In strictly ordered channels the next message waits for the set, where others are wanted
+        to have the partition."""
+        line, channels = office.line, self.topic.channels.values
+        gates = OrderGates(
+            self.number, channels, self.when_held, lambda: len(line.record.wanted) > 1
+        )
+        if self.cursors is not None:
+            self.cursors.on_said = gates.note
 
     @property
     def busy(self) -> bool:

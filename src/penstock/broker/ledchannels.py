@@ -160,7 +160,7 @@ class LedChannels:
 
     def leave(self) -> int:
         """The office is over. Returns for how much the outcome is unknown."""
-        self._cursors.on_record = self._cursors.on_synced = None
+        self._cursors.on_record = self._cursors.on_synced = self._cursors.on_said = None
         self._is_over = True
         waiting = [*self.line.leave(), *self._unwritten]
         self._unwritten.clear()
