@@ -25,10 +25,12 @@ from penstock.wire.partition import ANY, bad_partition, read_extra, read_partiti
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
+    from penstock.broker.positions import Places
     from penstock.broker.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
 
+NOWHERE: Places = {}
 _HELD_REASONS = {Held.NOT_IN_FLIGHT: NOT_IN_FLIGHT, Held.NOT_OWNER: NOT_OWNER}
 
 
@@ -106,9 +108,7 @@ class Consuming:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             begins = places(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
-            self._subscribe(session, topic, params, partition)
-            if begins:
-                channel.seek_all(begins)
+            self._subscribe(session, topic, params, partition, begins)
 
         self._with_leave(session, params, subscribe)
 
@@ -132,14 +132,28 @@ class Consuming:
         self._waits.with_leave(session, params[0], params[1], params[2], go_on)
 
     def _subscribe(
-        self, session: Session, topic: Topic, params: list[bytes], partition: int
+        self,
+        session: Session,
+        topic: Topic,
+        params: list[bytes],
+        partition: int,
+        begins: Places = NOWHERE,
     ) -> None:
+        """`begins`: where the channel goes to first. The answer waits until that is to last."""
         prepare_consumer(session, topic, params[0], self._options.sub_extend_must)
         channel = topic.channel_of_consumer(params[2].decode("ascii"))
         channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
         session.channel = channel
         session.state = State.SUBSCRIBED
-        session.conn.reply(FrameType.RESPONSE, frames.OK)
+        leaders = [topic.leader(number) for number in begins]
+        if begins:
+            channel.seek_all(begins)
+        self._waits.until_held(
+            session,
+            leaders,
+            Fault.SUB_FAILED,
+            lambda: session.conn.reply(FrameType.RESPONSE, frames.OK),
+        )
 
     def _rdy(self, session: Session, params: list[bytes]) -> None:
         text = params[1] if len(params) > 1 else b"1"

@@ -1,4 +1,5 @@
-"""What a V2 command may have to wait for: its body, a topic that is being made, an auth server.
+"""What a V2 command may have to wait for: its body, a topic that is being made, an auth server, the
+other replicas of a partition.
 
 The connection stands still meanwhile: no command is read before the one in hand is done.
 """
@@ -6,9 +7,10 @@ The connection stands still meanwhile: no command is read before the one in hand
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.broker.placed import when_held
 from penstock.errors import AuthFailed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
@@ -16,6 +18,7 @@ from penstock.wire.errors import Fault, WireFault, failed
 from penstock.wire.names import quote
 
 if TYPE_CHECKING:
+    from penstock.broker.leader import Leader
     from penstock.broker.topic import Topic
     from penstock.nsqd.auth import Auth
     from penstock.nsqd.topics import Found, TopicMaker
@@ -78,6 +81,30 @@ class Waits:
             return
         go_on = self.pause(session)
         self._topics.topic(name.decode("ascii"), lambda found: go_on(lambda: act_or_fail(found)))
+
+    def until_held(
+        self, session: Session, leaders: Sequence[Leader], fault: Fault, act: Callable[[], None]
+    ) -> None:
+        """Call `act` when all that need it have what was just said of these partitions: now, on a
+        node by itself."""
+
+        def act_or_fail(error: PenstockError | None) -> None:
+            if error is not None:
+                raise failed(fault, error) from error
+            act()
+
+        told: list[PenstockError | None] = []
+        tell: Callable[[PenstockError | None], None] = told.append
+        when_held(leaders, lambda error: tell(error))
+        if told:
+            act_or_fail(told[0])
+            return
+        go_on = self.pause(session)
+
+        def tell_later(error: PenstockError | None) -> None:
+            go_on(lambda: act_or_fail(error))
+
+        tell = tell_later
 
     def read_body(
         self,
