@@ -29,7 +29,7 @@ from penstock.cluster.documents import (
     Setting,
     Settings,
 )
-from penstock.cluster.joined import Joined
+from penstock.cluster.joined import ALL_GUARDS, Joined, JoinedGuards
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.placement import Place
@@ -67,7 +67,7 @@ class JoinedNode(World):
             self.broker, number, Membership(number + 1, self.generation, "", 0, life, 0, ACTIVE),
             lambda: Node(life, "127.0.0.1", 1, 2, 3, "0.1.0", f"zone {number}", 1 << 40, 0),
             self.coordinator, self, ledger, self._say, cluster.new_replica,
-            cluster.clock.mono_ns(), remembered, records,
+            cluster.clock.mono_ns(), remembered, records, guards=cluster.guards,
         )  # fmt: skip
         self.broker.open()
         self.is_up = True
@@ -85,7 +85,8 @@ class JoinedNode(World):
     # --- a step ---
 
     def step(self) -> None:
-        self.coordinator.run()
+        if self.number not in self.cluster.slow:
+            self.coordinator.run()
         self.joined.tick(self.clock.mono_ns())
         self.turn()
         view = self.joined.participant.view
@@ -119,8 +120,12 @@ class JoinedNode(World):
 
 
 class JoinedCluster:
-    def __init__(self, kernel: SimpleNamespace, nodes: int = 3) -> None:
+    def __init__(
+        self, kernel: SimpleNamespace, nodes: int = 3, guards: JoinedGuards = ALL_GUARDS
+    ) -> None:
         self.kernel = kernel
+        self.guards = guards
+        self.slow: set[int] = set()  # nodes to which the coordinator's answers do not come
         self.clock = FakeClock()
         self.dice = random.Random(1)
         self.store = Store()
