@@ -62,6 +62,22 @@ def test_the_leader_is_killed_and_nothing_is_lost(cluster: JoinedCluster) -> Non
     cluster.until(lambda: cluster.is_whole("orders"), 60)
 
 
+def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", *(b"%d" % n for n in range(10)))
+    corrupt = cluster.led_by("orders")
+    damage = corrupt.broker.topics["orders"].replicas[0].log.damage
+    damage.add(3, 5, "the checksum does not match")
+    cluster.until(lambda: cluster.leader("orders") not in (None, corrupt))
+    messages = cluster.led_by("orders").consume("orders", "billing").take()
+    assert sorted(bodies(messages)) == [b"%d" % n for n in range(10)]
+    cluster.run(30)
+    assert cluster.leader("orders") not in (None, corrupt)  # though it is preferred
+    damage.forget_from(0)
+    cluster.until(lambda: cluster.leader("orders") is corrupt, 60)
+
+
 def test_a_delayed_message_comes_when_it_is_due_whoever_leads(cluster: JoinedCluster) -> None:
     cluster.make("orders")
     cluster.make_channel("orders", "billing")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
-from penstock.cluster.participant import Answer, Heartbeat, Message, Refused
+from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
 from penstock.replica.matching import Extent
@@ -30,6 +30,8 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         SendReport(4, ORDERS, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, None)),
+        Corrupt(()),
+        Corrupt((ORDERS, PartitionName("t", 0))),
     ],
 )
 def test_there_and_back(message: Message) -> None:
@@ -59,6 +61,9 @@ def test_what_a_stranger_sends(data: bytes) -> None:
         [4, "x" * 65, 0, 0, [1, 2, 3], 0, None],
         [4, "t", 0, 0, [1, 2], 0, None],
         [4, "t", 0, 0, [1, 2, 3], 0, [0, 0, [[1, 0]] * 10_001]],
+        [5, [["t"]]],
+        [5, [["x" * 65, 0]]],
+        [5, [["t", 0]] * 1_001],
         {"1": 2},
     ],
 )

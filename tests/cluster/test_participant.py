@@ -8,7 +8,7 @@ from penstock.cluster.documents import ACTIVE, CLUSTER, RECORD, Cluster, Members
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
-from penstock.cluster.participant import Answer, Heartbeat, Participant, Refused
+from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Participant, Refused
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held
 from penstock.limits import MS, PEER_HEARTBEAT_NS, SECOND
@@ -116,6 +116,21 @@ def test_heartbeats_go_to_all_that_are_linked_and_are_answered() -> None:
     assert part.out == [(1, Answer(5))]
     part.receive(1, Answer(7))
     assert part.offices.heard.links == {1: 7}
+
+
+def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:
+    played = Played()
+    part = played.part
+    name = PartitionName("orders", 0)
+    part.linked(1, 21)
+    part.found_corrupt(frozenset({name}))
+    part.found_corrupt(frozenset({name}))
+    part.linked(2, 31)
+    part.found_corrupt(frozenset())
+    said = [(1, Corrupt((name,))), (2, Corrupt((name,))), (1, Corrupt(())), (2, Corrupt(()))]
+    assert part.out == said
+    part.receive(1, Corrupt((name,)))
+    assert not part.offices.soundness.may_be_given(name, 1)
 
 
 def test_a_refused_connection_is_reported_to_the_others() -> None:

@@ -10,7 +10,8 @@ An office is **vacant** when
 A member asks for a vacant office when its turn has come: members follow one another in the order of
 preference, ELECTION_STEP_NS apart, those left out that are missing. A member that reaches fewer
 members than a commit needs waits OFFICE_TAKEN_NS longer, and so does one that has just given this
-office up: another may do better. The coordinator's comparison decides between two that ask at once.
+office up: another may do better. One whose log is corrupt lets sound ones go first (`soundness`).
+The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replica.choice`), each sends the others what
 it has, until all have reported; the one with the most asks for the office.
@@ -30,12 +31,14 @@ from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, Revi
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.soundness import Soundness
 from penstock.cluster.view import Held, View
 from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
     OFFICE_TAKEN_NS,
     REPORT_PAUSE_NS,
+    SOUND_FIRST_NS,
 )
 from penstock.replica.choice import (
     Candidate,
@@ -92,8 +95,10 @@ class Elections:
         batches: Batches,
         local: Callable[[PartitionName], Local | None],
         rules: Rules = ALL,
+        soundness: Soundness | None = None,
     ) -> None:
         self.rules = rules
+        self.soundness = soundness or Soundness(own, rules)
         self.own, self.life, self.generation = own, life, generation
         self.view = view
         self.absence = absence
@@ -244,6 +249,9 @@ class Elections:
         seat = Seat(self.own, self.life, local.replica)
         candidate = self._candidate(seat, local)
         if hindrance(record, candidate) is None:
+            has_waited = self.now_ns >= vacancy.due_ns + SOUND_FIRST_NS
+            if not has_waited and self.soundness.should_wait(name, record, self.absence.links):
+                return
             self._propose(name, vacancy, election(record, seat, self._unreachable(record)))
         elif not local.stopped and self._may_have_lost(record, candidate):
             self._report(name, vacancy, record, local)

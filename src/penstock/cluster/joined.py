@@ -44,7 +44,7 @@ from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
-from penstock.limits import COORDINATOR_RETRY_NS, REPLICA_GREET_NS
+from penstock.limits import COORDINATOR_RETRY_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS
 from penstock.log.ledger import Ledger
 from penstock.log.replicafile import State
 from penstock.replica.authority import Isolation
@@ -110,7 +110,7 @@ class Joined:
         self._targets: dict[PartitionName, Target] = {}
         self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
-        self._greet_due_ns = 0
+        self._greet_due_ns = self._corrupt_due_ns = 0
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
 
     # --- what the view shows ---
@@ -318,6 +318,7 @@ class Joined:
             if target is not None:
                 self.hosting.worked(target)
         self.hosting.tick(mono_ns)
+        self._note_corrupt()
         self._note_commits()
         self._greet_again()
         self.turn()
@@ -328,6 +329,17 @@ class Joined:
         self._report()
         self.participant.flush()
         self._speak()
+
+    def _note_corrupt(self) -> None:
+        if self._now_ns < self._corrupt_due_ns:
+            return
+        self._corrupt_due_ns = self._now_ns + PEER_HEARTBEAT_NS
+        found = [name for name, target in self._targets.items() if self._is_corrupt(target)]
+        self.participant.found_corrupt(frozenset(found))
+
+    def _is_corrupt(self, target: Target) -> bool:
+        hosted = self.hosting.replica(target)
+        return hosted is not None and len(hosted.replica.log.damage) > 0
 
     def _report(self) -> None:
         offices = self.participant.offices

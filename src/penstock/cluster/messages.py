@@ -9,6 +9,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 2 | Answer | the same number |
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
+| 5 | Corrupt | pairs of topic and partition |
 
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
@@ -21,8 +22,8 @@ import msgspec
 
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Answer, Heartbeat, Message, Refused
-from penstock.limits import REPLICA_EPOCHS_MAX
+from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused
+from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
 from penstock.replica.matching import Extent
@@ -74,7 +75,11 @@ class _Report(_Form, tag=4):
     extent: _Extent | None
 
 
-_DECODER = msgspec.msgpack.Decoder(_Heartbeat | _Answer | _Refused | _Report)
+class _Corrupt(_Form, tag=5):
+    names: Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
+
+
+_DECODER = msgspec.msgpack.Decoder(_Heartbeat | _Answer | _Refused | _Report | _Corrupt)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -86,6 +91,8 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Answer(sent_ns))
         case Refused(node, life):
             return _encode(_Refused(node, life))
+        case Corrupt(names):
+            return _encode(_Corrupt(tuple((name.topic, name.number) for name in names)))
         case SendReport(_, name, epoch, report):
             entry, lost, extent = report
             known = None if extent is None else _Extent(*extent)
@@ -104,6 +111,8 @@ def decode_message(node: int, data: bytes) -> Message:
         return Answer(form.sent_ns)
     if isinstance(form, _Refused):
         return Refused(form.node, form.life)
+    if isinstance(form, _Corrupt):
+        return Corrupt(tuple(PartitionName(*name) for name in form.names))
     return _report(node, form)
 
 

@@ -10,6 +10,7 @@ turn. What the machines want done lies in their own `out`; `moved` names those t
 | who takes a vacant office, and when | `elections` |
 | who is dropped, who may come back, when is an office given up | `members` |
 | who should lead or leave, by what is wanted | `wishes` |
+| whose log is corrupt, and who should lead instead | `soundness` |
 | how many transactions that takes | `batches` |
 | may this record be believed | `view` |
 
@@ -40,6 +41,7 @@ from penstock.cluster.elections import Elections, Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.members import Members
 from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.soundness import Soundness
 from penstock.cluster.view import Change, Held, View
 from penstock.cluster.wishes import Wishes
 from penstock.errors import DocumentBroken
@@ -83,8 +85,9 @@ class Offices:
         self.coordinator = coordinator
         self.batches = Batches(coordinator)
         self.absence = Absence(own, view, lease_ns, rules)
+        self.soundness = Soundness(own, rules)
         self.elections = Elections(
-            own, life, generation, view, self.absence, self.batches, local, rules
+            own, life, generation, view, self.absence, self.batches, local, rules, self.soundness
         )
         self.members = Members(self.resign, replica_timeout_ns, rules)
         self.wishes = Wishes(view, self.members.lines, self.hand_over)
@@ -147,6 +150,7 @@ class Offices:
         self.absence.unlinked(node)
         self.members.unlinked(node, self.now_ns)
         self.wishes.unlinked(node)
+        self.soundness.unlinked(node)
         self.heard.lost(node)
         self.elections.node_changed(node)
 
@@ -236,6 +240,8 @@ class Offices:
         held, line = self.view.nodes.get(node), self.lines.get(name)
         if held is None or line is None or self.absence.links.get(node) != held.document.life:
             return False
+        if not self.soundness.may_be_given(name, node):
+            return False
         self._handing[name] = self.now_ns + OFFICE_TAKEN_NS
         self.moved.add(name)
         return line.hand_over(node, held.document.life)
@@ -251,6 +257,7 @@ class Offices:
         self._leave_restored()
         self.members.tick(mono_ns)
         self.wishes.tick(mono_ns)
+        self._give_way()
         self.elections.tick(mono_ns)
         for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
             self._refused.remove(refused)
@@ -270,6 +277,13 @@ class Offices:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
                 self._correct(name)
         self.moved.update(name for name, line in self.lines.items() if line.out)
+
+    def _give_way(self) -> None:
+        """Offices whose log is corrupt here go to sound members."""
+        for name in self.soundness.corrupt & self.lines.keys() - self._handing.keys():
+            heir = self.soundness.heir(name, self.lines[name].record, self.absence.links)
+            if heir is not None:
+                self.hand_over(name, heir)
 
     def _leave_restored(self) -> None:
         """Revisions have begun again: what an office has proposed cannot be settled any more."""

@@ -15,7 +15,7 @@ its replicas, works on those of `moved`, and reports offices that begin and end 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.cluster import keys
@@ -28,7 +28,7 @@ from penstock.cluster.registration import Registration
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
-from penstock.limits import PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
+from penstock.limits import CORRUPT_NAMED_MAX, PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
 from penstock.replica.record import Record
 
 
@@ -47,7 +47,13 @@ class Refused(NamedTuple):
     life: int
 
 
-Message = Heartbeat | Answer | Refused | SendReport
+class Corrupt(NamedTuple):
+    """All replicas of the sender whose logs are corrupt."""
+
+    names: tuple[PartitionName, ...]
+
+
+Message = Heartbeat | Answer | Refused | SendReport | Corrupt
 
 
 class Participant:
@@ -94,6 +100,8 @@ class Participant:
     def linked(self, node: int, life: int) -> None:
         self.links[node] = life
         self.offices.linked(node, life)
+        if self.offices.soundness.corrupt:
+            self._say_corrupt((node,))
 
     def unlinked(self, node: int) -> None:
         self.links.pop(node, None)
@@ -114,6 +122,20 @@ class Participant:
                 self.offices.refused(node, other, life)
             case SendReport(_, name, epoch, report):
                 self.offices.elections.reported(node, name, epoch, report)
+            case Corrupt(names):
+                self.offices.soundness.heard(node, names)
+
+    # --- corrupt logs ---
+
+    def found_corrupt(self, names: frozenset[PartitionName]) -> None:
+        """All replicas of this node whose logs are corrupt now."""
+        if names != self.offices.soundness.corrupt:
+            self.offices.soundness.corrupt = names
+            self._say_corrupt(self.links)
+
+    def _say_corrupt(self, nodes: Iterable[int]) -> None:
+        names = tuple(sorted(self.offices.soundness.corrupt)[:CORRUPT_NAMED_MAX])
+        self.out.extend((node, Corrupt(names)) for node in nodes)
 
     # --- a turn ---
 

@@ -15,6 +15,7 @@ class Rules(NamedTuple):
     refusals_witnessed: bool = True  # by two nodes
     barren_office_given_up: bool = True  # in which nothing can be committed
     readmission_waits: bool = True  # of a node that was dropped
+    sound_first: bool = True  # a corrupt replica leads only where no sound one can
     lease_kept_by_loop: bool = True  # else by a thread that lives while the loop hangs
 
 

@@ -28,6 +28,7 @@ class Node:
         self.records: dict[PartitionName, Held[Record]] = {}
         self.is_up = False
         self.hangs = False  # the loop does not turn
+        self.corrupt: frozenset[PartitionName] = frozenset()
         self.life = 0
 
     def start(self) -> None:
@@ -103,6 +104,7 @@ class Node:
     def turn(self) -> None:
         now_ns = self.world.now_ns
         self.port.run(now_ns)
+        self.participant.found_corrupt(self.corrupt)
         self.participant.tick(now_ns)
         self.remembered, self.records = self.view.remembered, dict(self.view.partitions)
         for replica in self.replicas.values():

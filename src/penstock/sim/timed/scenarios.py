@@ -8,6 +8,7 @@
 | `barren` | a leader is cut off from its followers alone: others lead, and commit, within 15 s |
 | `hang` | a loop hangs: others lead within 15 s |
 | `flapping` | a follower that is slow again and again is not added again and again |
+| `rotten` | one node's logs are corrupt: those that are sound lead within 15 s, after a kill too |
 | `storm` | all of it, at random times, for a minute: nothing but what follows |
 | `firewall` | one node's attempts to connect are refused, by a firewall: nobody is replaced |
 
@@ -203,6 +204,30 @@ def firewall(world: World) -> None:
         raise Promise("one node's word was enough to replace another")
 
 
+def rotten(world: World) -> None:
+    """It has led all that prefers it; then another leader ends, whose next in order it is."""
+    _wait(world)
+    number = _leader_of_first(world)
+    world.nodes[number].corrupt = frozenset(world.names)
+    within(world, 15, others_lead(number), "a corrupt replica leads, and others are sound")
+    other = (number - 1) % len(world.nodes)
+    world.kill(other)
+    within(world, 4, _all_led, "a process ended, and nobody leads")
+    world.run(SETTLING_S)
+    if not others_lead(number)(world):
+        raise Promise("a corrupt replica was elected, and another was sound")
+
+
+def others_lead(number: int) -> Callable[[World], bool]:
+    """All partitions have leaders on other nodes."""
+
+    def holds(world: World) -> bool:
+        leaders = [world.leader(name) for name in world.names]
+        return all(one is not None and one.number != number for one in leaders)
+
+    return holds
+
+
 def storm(world: World) -> None:
     dice = world.dice
     for _ in range(30):
@@ -229,6 +254,7 @@ def _ease(world: World) -> None:
     world.slow.clear()
     for node in world.nodes:
         node.hangs = False
+        node.corrupt = frozenset()
         if not node.is_up:
             node.start()
 
@@ -249,6 +275,7 @@ SWITCHES = (
     Switch("barren_office_given_up", barren, 10),
     Switch("readmission_waits", flapping, 10),
     Switch("lease_kept_by_loop", hang, 10),
+    Switch("sound_first", rotten, 10),
 )
 SCENARIOS: tuple[Scenario, ...] = (
     outage,
@@ -258,5 +285,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     hang,
     flapping,
     firewall,
+    rotten,
     storm,
 )

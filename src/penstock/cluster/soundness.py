@@ -1,0 +1,67 @@
+"""Which replicas have a corrupt log, as their nodes say, and which of them should lead.
+
+A corrupt replica is still a member: what it holds that is sound counts, and so does what it writes
+from now on. But where it leads, channels wait at the corrupt range, and a sound member could serve
+it. So a node says to all that it is linked to which of its replicas are corrupt, when that changes
+and on each new link.
+
+| | |
+|---|---|
+| an office is vacant | a corrupt member waits for SOUND_FIRST_NS, if it reaches a sound one |
+| the office is to be handed over | not to a corrupt member |
+| a leader is corrupt | it hands over to a sound member, if it is linked to one |
+
+A sound member that has not asked in that time cannot: then a corrupt one leads, and serves what is
+sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.rules import ALL, Rules
+from penstock.replica.record import Record
+
+_NONE: frozenset[PartitionName] = frozenset()
+
+
+class Soundness:
+    def __init__(self, own: int, rules: Rules = ALL) -> None:
+        self.own = own
+        self.corrupt: frozenset[PartitionName] = _NONE  # here
+        self.rules = rules
+        self._of_node: dict[int, frozenset[PartitionName]] = {}
+
+    def heard(self, node: int, corrupt: Collection[PartitionName]) -> None:
+        self._of_node[node] = frozenset(corrupt)
+
+    def unlinked(self, node: int) -> None:
+        self._of_node.pop(node, None)
+
+    def may_be_given(self, name: PartitionName, node: int) -> bool:
+        return not self.rules.sound_first or name not in self._of_node.get(node, _NONE)
+
+    def should_wait(self, name: PartitionName, record: Record, reached: Collection[int]) -> bool:
+        """This node is a member of `name`, and another one that is sound might ask."""
+        return self._is_corrupt(name) and bool(self._sound(name, record, reached))
+
+    def heir(self, name: PartitionName, record: Record, reached: Collection[int]) -> int | None:
+        """The member that should lead in the place of this node; by preference."""
+        if not self._is_corrupt(name):
+            return None
+        sound = self._sound(name, record, reached)
+        preferred = [node for node in record.wanted if node in sound]
+        return next(iter(preferred or sound), None)
+
+    def _is_corrupt(self, name: PartitionName) -> bool:
+        return self.rules.sound_first and name in self.corrupt
+
+    def _sound(self, name: PartitionName, record: Record, reached: Collection[int]) -> list[int]:
+        return [
+            member.node
+            for member in record.members
+            if member.node != self.own
+            and member.node in reached
+            and name not in self._of_node.get(member.node, _NONE)
+        ]
