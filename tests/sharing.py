@@ -52,6 +52,7 @@ HISTORIES = (
     "tests/log/test_replica_power_loss.py",
     "tests/broker/commits/test_commits_crashes.py",
     "tests/kernel/test_keyorder_stories.py",
+    "tests/sim/whole/test_clocked.py",
     "tests/sim/whole/test_histories.py",
 )
 

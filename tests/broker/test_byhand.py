@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker import byhand
+from penstock.broker import byhand, delayed
 from penstock.broker.channel import Channel
 from penstock.errors import NotFound
 from penstock.trace.events import Kind
@@ -84,3 +84,14 @@ def test_it_is_an_event_of_a_traced_message(start: Any) -> None:
     kinds = [Kind.PUBLISHED, Kind.SENT, Kind.REQUEUED, Kind.DELAYED, Kind.FINISHED]
     assert [event.kind for event in found] == kinds
     assert found[-1].time_ns == world.clock.wall_ns()
+
+
+def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:
+    """An office may end while a walk through the log looks for the message."""
+    world = start()
+    ids = three(world)
+    channel = channel_of(world)
+    with pytest.raises(NotFound):
+        byhand.finish(channel, ids[0], [7])
+    assert not byhand.finish_ahead(channel, 7, 0)
+    assert list(delayed.finish(channel, [7])) == []

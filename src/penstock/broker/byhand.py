@@ -21,17 +21,18 @@ _NOW = 0
 
 
 def finish(channel: Channel, id: int, partitions: Iterable[int] | None = None) -> None:
-    """In these partitions, or in all. Raises NotFound."""
+    """In these partitions, as far as they are still led here, or in all. Raises NotFound."""
     channel.topic.tell_time()
-    numbers = channel.windows if partitions is None else partitions
-    _settled(channel, id, any(_finish(channel.windows[number], id) for number in numbers))
+    windows = channel.windows
+    numbers = windows if partitions is None else [one for one in partitions if one in windows]
+    _settled(channel, id, any(_finish(windows[number], id) for number in numbers))
 
 
 def finish_ahead(channel: Channel, partition: int, offset: int) -> bool:
     """A message that the channel has not come to yet: it will be stepped over. False: it has come
-    to it."""
-    window = channel.windows[partition]
-    if channel.deleted or offset < window.next:
+    to it, or the partition is led here no more."""
+    window = channel.windows.get(partition)
+    if window is None or channel.deleted or offset < window.next:
         return False
     channel.topic.tell_time()
     window.skip(offset, offset + 1)

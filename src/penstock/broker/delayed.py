@@ -41,7 +41,9 @@ def _settle(
 ) -> Work:
     settled = 0
     for number in partitions:
-        window = channel.windows[number]
+        window = channel.windows.get(number)
+        if window is None:  # led here no more: an office may end while this goes on
+            continue
         records = window.stray_records(Stray.DELAYED, limits.PARKED_MAX)
         ids = [record.id for record in records if wanted(record)]
         for first in range(0, len(ids), limits.SETTLED_TOGETHER):

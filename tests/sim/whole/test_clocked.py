@@ -21,8 +21,8 @@ from penstock.sim.whole.timeline import clocked_timeline
 from penstock.sim.whole.trouble import TROUBLE, Trouble, become_whole, why_not_whole
 
 HISTORIES = 60
-BLOCK = 20
-CUT_SEEDS = (60, 15)  # the first one, and how many: some 12 in 100 have a cut
+BLOCK = 10
+CUT_SEEDS = (60, 10)  # the first one, and how many: some 12 in 100 have a cut
 CANARY_SEEDS = 5
 SYNC_SEEDS = 10
 
