@@ -32,6 +32,7 @@ from penstock.replica.journalline import (
     TellPlace,
 )
 from penstock.replica.matching import Chain, Extent
+from penstock.replica.tableframes import HasTable, SendTable
 
 NODE = 3
 TARGET = Target(0x1122334455667788, 7)
@@ -73,6 +74,8 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(SendRecord, st.just(NODE), u64, u32, places, st.binary(max_size=300), places),
     st.builds(SendHeld, st.just(NODE), u64, u32, places),
     st.builds(AskSync, st.just(NODE), u64, u32, places),
+    st.builds(SendTable, u64, u32, u64, st.binary(max_size=300)),
+    st.builds(HasTable, u64, u32, u64, u64),
     st.builds(Note, st.just(0), st.binary(max_size=300)),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))
@@ -128,6 +131,8 @@ HEAD = bytes(18)
         (sealed(b"\x01\x63" + HEAD), "kind 99 of frames is not known here"),
         (sealed(b"\x01\x08" + HEAD + bytes(5)), "a refusal of 5 bytes, it has 4"),
         (sealed(b"\x01\x06" + HEAD + bytes(5)), "a row of 5 bytes, it has 44"),
+        (sealed(b"\x01\x11" + HEAD + bytes(5)), "a table of producers of 5 bytes, it has 20"),
+        (sealed(b"\x01\x12" + HEAD + bytes(5)), "an answer to a table of 5 bytes, it has 20"),
         (sealed(b"\x01\x02" + HEAD + bytes(44 + 5)), "5 bytes of epochs"),
     ],
 )

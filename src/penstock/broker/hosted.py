@@ -31,6 +31,7 @@ from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
 from penstock.broker.placed import begin_office, end_office
 from penstock.broker.roles import Served, Stopped
+from penstock.broker.shippedtables import FollowedTable, LedTables
 from penstock.broker.station import target_of
 from penstock.errors import PenstockError, StorageError
 from penstock.kernel import BatchHeader, decode_header
@@ -38,6 +39,7 @@ from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
 from penstock.replica.journalframes import JournalFrame
 from penstock.replica.leading import UNMATCHED, LeaderLine
+from penstock.replica.tableframes import HasTable, SendTable
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
     from penstock.broker.replica import Replica
     from penstock.log.cutting import Removed
     from penstock.replica.frames import Frame
+
+
+NO_SESSION = -1
 
 
 class HostedReplica:
@@ -67,6 +72,8 @@ class HostedReplica:
         self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
         self._start = 0  # all below it may be removed
         self.channels = self._follow()
+        self._table = FollowedTable(context, hosting.station, self.key, replica)
+        self._tables: LedTables | None = None  # of the office
         self.assigned = Assigned(
             hosting.station,
             hosting.records,
@@ -164,6 +171,7 @@ class HostedReplica:
             self._station, self.key, epoch, leader.cursors, self._drop_below, self._stop
         )
         leader.led = self.led
+        self._tables = LedTables(self._station, self.key, epoch, replica)
         leader.keep_order(office)
         try:
             begin_office(self.topic, leader)
@@ -202,7 +210,7 @@ class HostedReplica:
         replica.producers.leave_office(leader.office.line.committed)
         if self.led is not None:
             self.led.leave()
-        self.led, self._needed = None, frozenset()
+        self.led, self._tables, self._needed = None, None, frozenset()
         self._sessions.clear()
         end_office(self.topic, leader)
         replica.step_down()
@@ -212,7 +220,12 @@ class HostedReplica:
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
-        if not isinstance(frame, JournalFrame):
+        if isinstance(frame, SendTable):
+            self._table.came(node, frame)
+        elif isinstance(frame, HasTable):
+            if self._tables is not None:
+                self._tables.receive(node, frame)
+        elif not isinstance(frame, JournalFrame):
             self.assigned.receive(node, frame)
         elif self.office is None and not isinstance(self.assigned.role, Stopped):
             self.channels.receive(node, frame)
@@ -224,6 +237,8 @@ class HostedReplica:
         """After something has come: what follows from where the office's machine stands now."""
         office = self.office
         self._report(office.line if office is not None and not office.line.over else None)
+        if self._table.waits:
+            self._take_table()
         led = self.led
         if office is None or led is None or office.line.over:
             return
@@ -257,11 +272,26 @@ class HostedReplica:
                 led.linked(node, peer.session)
 
     def _complete(self, office: Office, led: LedChannels) -> None:
-        """A replica that has the journal, too, may become a member."""
+        """A replica that has the journal and the producers, too, may become a member."""
         for node, peer in list(office.line.peers.items()):
             is_linked = self._sessions.get(node) == peer.session
-            if not peer.complete and is_linked and led.line.is_level(node, peer.replica):
+            if peer.complete or not is_linked or not led.line.is_level(node, peer.replica):
+                continue
+            if (node, peer.replica) in self._needed or self._has_table(office, node, peer.session):
                 office.completed(node, peer.session)
+
+    def _has_table(self, office: Office, node: int, session: int) -> bool:
+        """Else it is sent."""
+        tables = self._tables
+        if tables is None or tables.has(node, session):
+            return True
+        tables.ship(node, session, office.line.committed)
+        return False
+
+    def _take_table(self) -> None:
+        followed = self.assigned.followed
+        session = followed.line.session if followed is not None else NO_SESSION
+        self._table.take(session, self.own.replica)
 
     # --- time ---
 
@@ -292,8 +322,9 @@ class HostedReplica:
         committed = self.assigned.committed
         replica.producers.learn(committed)
         replica.producers.settle(committed, committed, 0)
-        if sync_log:
+        if sync_log or self._table.waits:
             followed.sync()
+        self._take_table()
         try:
             replica.log.mark(wall_ns)
         except StorageError as error:

@@ -265,8 +265,11 @@ class ProducerTable:
             self._replace(end)
         return False
 
-    def snapshot(self) -> bytes:
-        """Of a leader or a follower, for a learner."""
+    def snapshot(self, committed_end: int = 0) -> bytes:
+        """Of a leader or a follower, for a learner; as of `committed_end`, if that is more than is
+        known here."""
+        self._line.committed(committed_end)
+        self._read_end = max(self._read_end, committed_end)
         return self._encode(self._line.end)
 
     def install(self, snapshot: bytes) -> None:

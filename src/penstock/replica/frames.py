@@ -29,6 +29,7 @@ Numbers are big endian. Fields, in this order:
 | 15 | Piece | kind u8, total u32, at u32, crc u32 | payload: a part of one |
 | 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
 | 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
+| 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they
@@ -72,6 +73,17 @@ from penstock.replica.journalframes import (
 from penstock.replica.journalline import HelloJournal, SendRecord
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.pieces import Assembly, Key, Payload, cut
+from penstock.replica.tableframes import (
+    HAS_TABLE_KIND,
+    TABLE_FIELDS_BYTES,
+    TABLE_KIND,
+    HasTable,
+    SendTable,
+    TableFrame,
+    has_table,
+    sent_table,
+    table_body,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -98,8 +110,12 @@ _PIECE_KIND, _NOTE_KIND = 15, 32
 _FIELDS_ENDS = {
     _ROW_KIND: _HEAD.size + _ROW.size + _OF_PAYLOAD.size,
     RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
+    TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
+
+
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND)  # which may go in pieces
 
 
 class FrameBroken(PenstockError):
@@ -135,7 +151,17 @@ class Note(NamedTuple):
 NO_TARGET = Target(0, 0)
 Encoded = tuple["Buffer", ...]  # one frame: its parts, to be written one behind the other
 Frame = (
-    Hello | Tell | MatchAt | BeginAt | Matched | Row | Acknowledge | Refuse | JournalFrame | Note
+    Hello
+    | Tell
+    | MatchAt
+    | BeginAt
+    | Matched
+    | Row
+    | Acknowledge
+    | Refuse
+    | JournalFrame
+    | TableFrame
+    | Note
 )
 
 
@@ -149,11 +175,15 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.batches))
         case SendRecord():
             return _with_payload(target, frame, payload or cut(frame.record))
+        case SendTable():
+            return _with_payload(target, frame, payload or cut(frame.table))
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
-def _with_payload(target: Target, frame: Row | SendRecord, payload: Payload) -> list[Encoded]:
+def _with_payload(
+    target: Target, frame: Row | SendRecord | SendTable, payload: Payload
+) -> list[Encoded]:
     kind, fields = _fields_of(frame)
     encoded: list[Encoded] = []
     at = 0
@@ -196,6 +226,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return _REFUSE_KIND, _REFUSE.pack(epoch)
         case Note(_, data):
             return _NOTE_KIND, data
+        case SendTable() | HasTable():
+            return table_body(frame)
         case _:
             return journal_body(frame)
 
@@ -267,7 +299,7 @@ class Frames:
     ) -> tuple[Target, Frame] | None:
         if kind == _PIECE_KIND:
             of_kind, total, at = _PIECE.unpack_from(fields)
-            if of_kind not in (_ROW_KIND, RECORD_KIND):
+            if of_kind not in _PAYLOAD_KINDS:
                 raise FrameBroken(f"pieces of kind {of_kind}, which has no payload")
             self.assembly.add(Key(*target, of_kind), session, total, at, payload)
             return None
@@ -277,6 +309,8 @@ class Frames:
             return target, journal_frame(
                 kind, self._node, session, fields[: -_OF_PAYLOAD.size], whole
             )
+        if kind == TABLE_KIND:
+            return target, sent_table(session, fields, whole)
         return target, _row(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
@@ -289,6 +323,7 @@ class Frames:
             frame = decoder(self._node, session, body)
         if isinstance(frame, Hello):
             self.assembly.drop_other_sessions(Key(*target, _ROW_KIND), session)
+            self.assembly.drop_other_sessions(Key(*target, TABLE_KIND), session)
         elif isinstance(frame, HelloJournal):
             self.assembly.drop_other_sessions(Key(*target, RECORD_KIND), session)
         return frame
@@ -367,7 +402,19 @@ def _journal(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
         raise FrameBroken(str(error)) from error
 
 
-_NAMES = {_ROW_KIND: "a row", RECORD_KIND: "a journal's record", _PIECE_KIND: "a piece"}
+def _has_table(node: int, session: int, body: bytes) -> HasTable:
+    try:
+        return has_table(session, body)
+    except ValueError as error:
+        raise FrameBroken(str(error)) from error
+
+
+_NAMES = {
+    _ROW_KIND: "a row",
+    RECORD_KIND: "a journal's record",
+    TABLE_KIND: "a table of producers",
+    _PIECE_KIND: "a piece",
+}
 
 
 def _note(node: int, session: int, body: bytes) -> Note:
@@ -382,5 +429,6 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _MATCHED_KIND: _matched,
     _ACKNOWLEDGE_KIND: _acknowledge,
     _REFUSE_KIND: _refuse,
+    HAS_TABLE_KIND: _has_table,
     _NOTE_KIND: _note,
 }
