@@ -13,6 +13,7 @@ PenstockError
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
 │   ├── PublishUnknown   other replicas have the row, and the office ended: it may be stored or not
+│   ├── ChangeUnknown    the office ended before the set had a change: it may be kept or not
 │   ├── StageDamaged     a staged block is not what was staged
 │   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
 │   └── PartitionStopped an fsync failed: nothing more is written to this partition

@@ -475,6 +475,8 @@ REPLICA_PAYLOAD_BYTES_MAX = ROW_BYTES_MAX  # a row, or a channel journal's snaps
 REPLICA_UNFINISHED_MAX = 64  # payloads in pieces that come over a lane at a time: all get on
 REPLICA_UNFINISHED_BYTES_MAX = ROW_BYTES_MAX + 64 * MIB  # of those: the largest, and usual ones
 FEED_ROW_BYTES_MAX = 16 * MIB  # of a row sent from memory; what is larger is read back in pieces
+REPAIR_PATIENCE = 5  # looks, a second apart, before another replica is asked for a corrupt range
+REPAIR_PAUSE = 60  # looks after all have been asked: one may have been repaired, or come back
 CATCH_UP_PLACES = (
     4  # learners that a leader's node feeds at a time, for each node: one link is full
 )

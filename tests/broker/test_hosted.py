@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock import limits
-from penstock.errors import PartitionElsewhere, PublishUnknown, Refused, WriteRefused
+from penstock.errors import PartitionElsewhere, PublishUnknown, Refused, StorageError, WriteRefused
 from penstock.replica.record import Seat, elected
 
 from .hostedworld import BILLING, ORDERS, Cluster, replica_on, target
@@ -189,23 +189,71 @@ def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -
     assert node.role() == "Leading"  # of before the restoration
 
 
-def test_what_is_corrupt_on_a_leader_is_not_done_on_its_replicas(cluster: Cluster) -> None:
-    """Another member has it: the reader waits until it can be read again."""
+def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster) -> None:
+    """Another member has it: the reader waits until that is linked, and its copy is here."""
     cluster.publish(0, b"one")
     cluster.publish(0, b"two")
+    sound = cluster.nodes[2].bodies()
     cluster.kill(0)
     node = cluster.nodes[1]
     segment = node.topic.replicas[0].log.segments[0].path
     place = node.disk.content(segment).index(b"one")
     node.disk.flip(segment, place, 0)
-    cluster.elect(1)
+    cluster.elect(1, gone=[0])
+    cluster.cut.add(2)
     consumer = node.consume()
-    cluster.run()
+    cluster.pass_ns(5 * limits.SECOND)
     assert consumer.take() == []
     (window,) = node.topic.find_channel("billing").windows.values()
     assert (window.low, window.depth) == (0, 2)
-    cluster.pass_ns(5 * limits.SECOND)
-    assert (window.low, window.depth) == (0, 2)
-    node.disk.flip(segment, place, 0)
-    cluster.pass_ns(2 * limits.SECOND)
-    assert bodies(consumer.take()) == [b"one", b"two"]
+    assert "corrupt" in node.broker.health
+    cluster.cut.clear()
+    assert repaired(cluster, consumer) == [b"one", b"two"]
+    assert node.bodies() == sound
+    assert "corrupt" not in node.broker.health
+    node.disk.kill()
+    assert node.disk.content(segment).index(b"one") == place
+
+
+def repaired(cluster: Cluster, consumer: Consumer) -> list[bytes]:
+    """What comes first, when all may be asked again."""
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+        if taken := consumer.take():
+            return bodies(taken)
+    return []
+
+
+def test_what_is_corrupt_everywhere_is_waited_for(cluster: Cluster) -> None:
+    cluster.publish(0, b"one")
+    cluster.publish(0, b"two")
+    cluster.kill(0)
+    for node in cluster.nodes[1:]:
+        segment = node.topic.replicas[0].log.segments[0].path
+        node.disk.flip(segment, node.disk.content(segment).index(b"one"), 0)
+    cluster.elect(1, gone=[0])
+    consumer = cluster.nodes[1].consume()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert consumer.take() == []
+    cluster.start(0)  # it has a sound copy
+    assert repaired(cluster, consumer) == [b"one", b"two"]
+
+
+def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
+    words = (b"one", b"two", b"three", b"four")
+    for word in words:
+        cluster.publish(0, word)
+    cluster.kill(0)
+    node, other = cluster.nodes[1:]
+    for rotten, word in ((node, b"one"), (other, b"one"), (node, b"three")):
+        segment = rotten.topic.replicas[0].log.segments[0].path
+        rotten.disk.flip(segment, rotten.disk.content(segment).index(word), 0)
+    cluster.elect(1, gone=[0])
+    log = node.topic.replicas[0].log
+    for offset in (0, 2):
+        with pytest.raises(StorageError):
+            log.read(offset, 1)
+    for _ in range(3 * limits.REPAIR_PATIENCE):
+        cluster.pass_ns(limits.SECOND)
+    assert [damage[:2] for damage in log.damaged] == [(0, 1)]

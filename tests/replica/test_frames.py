@@ -32,6 +32,7 @@ from penstock.replica.journalline import (
     TellPlace,
 )
 from penstock.replica.matching import Chain, Extent
+from penstock.replica.rangeframes import AskRange, SendRange
 from penstock.replica.tableframes import HasTable, SendTable
 
 NODE = 3
@@ -76,6 +77,8 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(AskSync, st.just(NODE), u64, u32, places),
     st.builds(SendTable, u64, u32, u64, st.binary(max_size=300)),
     st.builds(HasTable, u64, u32, u64, u64),
+    st.builds(AskRange, u64, u64, u64),
+    st.builds(SendRange, u64, u64, chains, st.binary(max_size=300)),
     st.builds(Note, st.just(0), st.binary(max_size=300)),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))
@@ -132,6 +135,8 @@ HEAD = bytes(18)
         (sealed(b"\x01\x08" + HEAD + bytes(5)), "a refusal of 5 bytes, it has 4"),
         (sealed(b"\x01\x06" + HEAD + bytes(5)), "a row of 5 bytes, it has 44"),
         (sealed(b"\x01\x11" + HEAD + bytes(5)), "a table of producers of 5 bytes, it has 20"),
+        (sealed(b"\x01\x13" + HEAD + bytes(5)), "a question for a range of 5 bytes, it has 16"),
+        (sealed(b"\x01\x14" + HEAD + bytes(5)), "a range of 5 bytes, it has 32"),
         (sealed(b"\x01\x12" + HEAD + bytes(5)), "an answer to a table of 5 bytes, it has 20"),
         (sealed(b"\x01\x02" + HEAD + bytes(44 + 5)), "5 bytes of epochs"),
     ],

@@ -115,6 +115,10 @@ class Assigned:
         return self._committed if self.followed is None else self.followed.line.committed
 
     @property
+    def linked_nodes(self) -> frozenset[int]:
+        return frozenset(self._linked)
+
+    @property
     def restless(self) -> bool:
         """Something waits for `turn`."""
         is_elected = isinstance(self.role, Elected)

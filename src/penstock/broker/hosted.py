@@ -30,6 +30,7 @@ from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
 from penstock.broker.placed import begin_office, end_office
+from penstock.broker.repairing import Repairing
 from penstock.broker.roles import Served, Stopped
 from penstock.broker.shippedtables import FollowedTable, LedTables
 from penstock.broker.station import target_of
@@ -39,6 +40,7 @@ from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
 from penstock.replica.journalframes import JournalFrame
 from penstock.replica.leading import UNMATCHED, LeaderLine
+from penstock.replica.rangeframes import AskRange, SendRange
 from penstock.replica.tableframes import HasTable, SendTable
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class HostedReplica:
         self.channels = self._follow()
         self._table = FollowedTable(context, hosting.station, self.key, replica)
         self._tables: LedTables | None = None  # of the office
+        self._repairing = Repairing(hosting.station, self.target, replica)
         self.assigned = Assigned(
             hosting.station,
             hosting.records,
@@ -173,6 +176,7 @@ class HostedReplica:
         leader.led = self.led
         self._tables = LedTables(self._station, self.key, epoch, replica)
         leader.keep_order(office)
+        leader.steps_over_damage = not self._hosting.guards.damage_waits
         try:
             begin_office(self.topic, leader)
         except StorageError as error:
@@ -220,7 +224,9 @@ class HostedReplica:
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
-        if isinstance(frame, SendTable):
+        if isinstance(frame, AskRange | SendRange):
+            self._repair(node, frame)
+        elif isinstance(frame, SendTable):
             self._table.came(node, frame)
         elif isinstance(frame, HasTable):
             if self._tables is not None:
@@ -232,6 +238,15 @@ class HostedReplica:
         elif self.led is not None:
             self.led.receive(node, frame)
             self.led.settle()
+
+    def _repair(self, node: int, frame: AskRange | SendRange) -> None:
+        assigned = self.assigned
+        if isinstance(assigned.role, Stopped):
+            return
+        if isinstance(frame, AskRange):
+            self._repairing.answer(node, frame, assigned.committed)
+        else:
+            self._repairing.receive(node, frame, assigned.committed, assigned.linked_nodes)
 
     def refresh(self) -> None:
         """After something has come: what follows from where the office's machine stands now."""
@@ -313,6 +328,8 @@ class HostedReplica:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
+        if not isinstance(self.assigned.role, Stopped):
+            self._repairing.settle(self.assigned.committed, self.assigned.linked_nodes)
         self._stir()
 
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:

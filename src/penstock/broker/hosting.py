@@ -114,6 +114,15 @@ class PlacedChannel(NamedTuple):
     created: int = 0
 
 
+class HostingGuards(NamedTuple):
+    """A rule of a leader of several replicas, with a switch that only tests turn."""
+
+    damage_waits: bool = True  # else it steps over what is corrupt, as a node by itself does
+
+
+ALL_HOSTING_GUARDS = HostingGuards()
+
+
 class OfficeChange(NamedTuple):
     target: Target
     line: LeaderLine
@@ -133,6 +142,7 @@ class Hosting:
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it."""
         self.station = station
+        self.guards = ALL_HOSTING_GUARDS
         self.records = records
         self._context = context
         self._topics = topics

@@ -5,9 +5,10 @@ lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the 
 
 Damage below the synced end is found while reading, or was found at the start. On a node by itself
 the corrupt offsets are stepped over, everything else is served, and health warns of it. Where a
-cluster has placed the partition, another member may have these messages: the reader waits, for the
-journal would take "done" to every replica. Publishing goes on, unless the end of the log is
-corrupt: then it is not known where the next batch belongs, and an operator has to look.
+cluster has placed the partition, another member may have these messages: the reader waits until
+they are fetched (`repairing.py`), for the journal would take "done" to every replica. Publishing
+goes on, unless the end of the log is corrupt: then it is not known where the next batch belongs,
+and an operator has to look.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Leader:
             topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
+        self.steps_over_damage = self.office.is_alone
         self.led: LedChannels | None = None  # the journals of other replicas
         self._permits = self.office.line.permits
         self.cursors: Cursors | None = None
@@ -212,7 +214,7 @@ class Leader:
         self._context.engine.forget_window(channel.windows[self.number])
 
     def _step_over_damage(self, window: Window) -> None:
-        if not self.office.is_alone:
+        if not self.steps_over_damage:
             return
         for start, end, _ in self.replica.damaged:
             if end > window.low:
@@ -251,7 +253,7 @@ class Leader:
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except StorageError as error:
-            if isinstance(error, LogDamaged) and self.office.is_alone:
+            if isinstance(error, LogDamaged) and self.steps_over_damage:
                 step_over(window, which, offset, max(error.to_offset, offset + 1))
                 return
             self._unread[window, which] = offset

@@ -2,7 +2,8 @@
 
 There is one list a log, and whatever reads the log adds to it: a channel, a fetch by offset, a
 search, the making of an index. The owner of the log hears of each range that was not known before.
-A range leaves the list when retention has removed it.
+A range leaves the list when retention has removed it, or another replica's batches have replaced
+it.
 
 A range that `penstock log repair` gave up stands in the file `lost` (`lost.py`): it is no news.
 """
@@ -19,6 +20,17 @@ Damage = tuple[int, int, str]  # from offset, to offset, reason
 def describe(damage: Damage) -> str:
     start, end, reason = damage
     return f"offsets {start} to {end - 1} are corrupt: {reason}"
+
+
+def joined(ranges: Iterable[Damage]) -> list[tuple[int, int]]:
+    """From offset and to offset of what is corrupt without a break, whatever the reasons."""
+    found: list[tuple[int, int]] = []
+    for start, end, _ in sorted(ranges):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 class DamageList:
@@ -69,6 +81,14 @@ class DamageList:
             for start, end, reason in self._ranges
             if start < offset
         ]
+
+    def forget(self, from_offset: int, to_offset: int) -> None:
+        """These offsets are sound again."""
+        left: list[Damage] = []
+        for start, end, reason in self._ranges:
+            parts = ((start, min(end, from_offset)), (max(start, to_offset), end))
+            left += [(first, last, reason) for first, last in parts if first < last]
+        self._ranges = left
 
     def forget_below(self, offset: int) -> bool:
         """What ends at or below `offset` is gone from the log. True when there was anything."""

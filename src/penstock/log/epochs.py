@@ -82,6 +82,10 @@ class Epochs:
             self._starts = [one for one in self._starts if one.first_offset < end_offset]
         self.newest = newest
 
+    def look_again(self) -> None:
+        """A batch that was corrupt is sound again: it may begin an epoch."""
+        self._starts = None
+
     def drop_below(self, start_offset: int) -> None:
         starts = self._starts
         if not starts:

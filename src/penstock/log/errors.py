@@ -12,6 +12,7 @@ StorageError
 │   ├── BatchUnsound     a checksum or a number of a batch is wrong
 │   └── RowTooLarge      it has no bytes, or more than any leader writes
 ├── JournalRefused   a leader's record does not continue this channel journal
+├── RestoreRefused   batches that were fetched do not fill what is corrupt: nothing was written
 └── CutRefused       the log can't end or begin there
 """
 
@@ -97,6 +98,15 @@ class JournalRefused(StorageError):
     def __init__(self, where: object, fault: str) -> None:
         super().__init__(where, f"the channel journal is not continued: {fault}")
         self.fault = fault
+
+
+class RestoreRefused(StorageError):
+    """`offset` is where the corrupt range begins. The log is as before."""
+
+    def __init__(self, where: object, offset: int, rule: str) -> None:
+        super().__init__(where, f"nothing is restored at offset {offset}: {rule}")
+        self.offset = offset
+        self.rule = rule
 
 
 class CutRefused(StorageError):

@@ -18,12 +18,13 @@ from penstock.log.aside import Aside
 from penstock.log.creation import make_directory
 from penstock.log.cutting import Cutting, Removed
 from penstock.log.disk import Disk
-from penstock.log.epochs import NO_EPOCH
-from penstock.log.errors import CutRefused
+from penstock.log.epochs import NO_EPOCH, BatchName
+from penstock.log.errors import CutRefused, RestoreRefused
 from penstock.log.head import Owner
 from penstock.log.lost import forget_lost
 from penstock.log.mark import Mark
 from penstock.log.opening import Opening
+from penstock.log.restoring import check_restored, hole_at
 from penstock.log.retention import consumed_bytes, first_kept, first_may_go, first_sealed_ns
 from penstock.log.scan import Batch
 from penstock.log.segment import Ground, Segment
@@ -203,6 +204,37 @@ class PartitionLog(WrittenLog):
         timestamp_ns = batch.header.timestamp_ns if batch is not None else 0
         self._end_at(offset, newest, timestamp_ns)
         return Removed(offset, to_offset, removed, tuple(aside.kept))
+
+    def restore(self, offset: int, batches: bytes, previous: BatchName, committed_end: int) -> int:
+        """Put sound batches in the place of corrupt ones, from where a corrupt range begins;
+        `restoring.py` has the rules. Durable on return. Returns the offset behind them. Raises
+        StorageError: then the range is as corrupt as before, unless a sync failed, which stops the
+        partition."""
+        if self.stopped is not None:
+            self.check_writable()
+        with self._reading():
+            hole = hole_at(
+                self.path, self._segments, self._reader, self.damage, offset, self.written_end
+            )
+        row = check_restored(self.path, hole, batches, previous)
+        end_offset = offset + row.count
+        if end_offset > committed_end:
+            rule = f"batches up to {end_offset}, all below {committed_end} is committed"
+            raise RestoreRefused(self.path, offset, rule)
+        file = hole.segment.file
+        try:
+            file.pwritev((batches,), hole.position, row.length)
+        except OSError as error:
+            raise WriteRefused(file.path, f"the write failed: {error}") from error
+        try:
+            file.fdatasync()
+        except OSError as error:
+            self._stop(f"a sync failed: {error}")
+            raise PartitionStopped(self.path, f"a sync failed: {error}") from error
+        self.damage.forget(offset, end_offset)
+        self._epochs.look_again()
+        self._reader.forget_places()
+        return end_offset
 
     def reset(self, start_offset: int) -> Removed:
         """An empty log that begins at `start_offset`. Durable on return. Raises as `cut` does."""

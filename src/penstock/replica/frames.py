@@ -30,6 +30,7 @@ Numbers are big endian. Fields, in this order:
 | 32 | Note, of no partition | content of [cluster/messages.py](../cluster/messages.py) | |
 | 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
 | 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
+| 19, 20 | of a corrupt range that is repaired: [rangeframes.py](rangeframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they
@@ -73,6 +74,18 @@ from penstock.replica.journalframes import (
 from penstock.replica.journalline import HelloJournal, SendRecord
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.pieces import Assembly, Key, Payload, cut
+from penstock.replica.rangeframes import (
+    ASK_RANGE_KIND,
+    OFFSET_AND_CHAIN,
+    RANGE_FIELDS_BYTES,
+    RANGE_KIND,
+    AskRange,
+    RangeFrame,
+    SendRange,
+    ask_range,
+    range_body,
+    sent_range,
+)
 from penstock.replica.tableframes import (
     HAS_TABLE_KIND,
     TABLE_FIELDS_BYTES,
@@ -95,7 +108,6 @@ _LENGTH_MIN = 4 + _HEAD.size
 _EPOCH = struct.Struct(">IQ")
 _HELLO = struct.Struct(">IQ")
 _TELL = struct.Struct(">IQQQQQ")
-_MATCH_AT = struct.Struct(">QIQI")
 _OFFSET = struct.Struct(">Q")
 _ROW = struct.Struct(">IIQIQQ")
 _OF_PAYLOAD = struct.Struct(">II")  # how much of it went ahead, and the crc of what is here
@@ -111,11 +123,12 @@ _FIELDS_ENDS = {
     _ROW_KIND: _HEAD.size + _ROW.size + _OF_PAYLOAD.size,
     RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
     TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
+    RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
 
 
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND)  # which may go in pieces
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND)  # which may go in pieces
 
 
 class FrameBroken(PenstockError):
@@ -161,6 +174,7 @@ Frame = (
     | Refuse
     | JournalFrame
     | TableFrame
+    | RangeFrame
     | Note
 )
 
@@ -177,12 +191,14 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.record))
         case SendTable():
             return _with_payload(target, frame, payload or cut(frame.table))
+        case SendRange():
+            return _with_payload(target, frame, payload or cut(frame.batches))
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
 def _with_payload(
-    target: Target, frame: Row | SendRecord | SendTable, payload: Payload
+    target: Target, frame: Row | SendRecord | SendTable | SendRange, payload: Payload
 ) -> list[Encoded]:
     kind, fields = _fields_of(frame)
     encoded: list[Encoded] = []
@@ -217,7 +233,7 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
         case Tell():
             return _TELL_KIND, _tell_body(frame)
         case MatchAt(_, _, end, chain):
-            return _MATCH_AT_KIND, _MATCH_AT.pack(end, *chain)
+            return _MATCH_AT_KIND, OFFSET_AND_CHAIN.pack(end, *chain)
         case BeginAt(_, _, start):
             return _BEGIN_AT_KIND, _OFFSET.pack(start)
         case Matched(_, end):
@@ -228,6 +244,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return _NOTE_KIND, data
         case SendTable() | HasTable():
             return table_body(frame)
+        case AskRange() | SendRange():
+            return range_body(frame)
         case _:
             return journal_body(frame)
 
@@ -311,6 +329,8 @@ class Frames:
             )
         if kind == TABLE_KIND:
             return target, sent_table(session, fields, whole)
+        if kind == RANGE_KIND:
+            return target, sent_range(session, fields, whole)
         return target, _row(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
@@ -370,7 +390,7 @@ def _check_extent(extent: Extent) -> None:
 
 
 def _match_at(node: int, session: int, body: bytes) -> MatchAt:
-    end, epoch, offset, crc = _fields(_MATCH_AT, body, "a match")
+    end, epoch, offset, crc = _fields(OFFSET_AND_CHAIN, body, "a match")
     return MatchAt(node, session, end, Chain(epoch, offset, crc))
 
 
@@ -409,10 +429,18 @@ def _has_table(node: int, session: int, body: bytes) -> HasTable:
         raise FrameBroken(str(error)) from error
 
 
+def _ask_range(node: int, session: int, body: bytes) -> AskRange:
+    try:
+        return ask_range(session, body)
+    except ValueError as error:
+        raise FrameBroken(str(error)) from error
+
+
 _NAMES = {
     _ROW_KIND: "a row",
     RECORD_KIND: "a journal's record",
     TABLE_KIND: "a table of producers",
+    RANGE_KIND: "a range",
     _PIECE_KIND: "a piece",
 }
 
@@ -430,5 +458,6 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _ACKNOWLEDGE_KIND: _acknowledge,
     _REFUSE_KIND: _refuse,
     HAS_TABLE_KIND: _has_table,
+    ASK_RANGE_KIND: _ask_range,
     _NOTE_KIND: _note,
 }

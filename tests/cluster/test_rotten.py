@@ -1,0 +1,140 @@
+"""Bits that rot on the disks of three brokers: what was acknowledged is delivered all the same, and
+in the end every disk has it again.
+
+*I18*: a channel gets every message that was acknowledged. *I15*: what is repaired is byte for byte
+what the others have. A disk rots only where another member's is sound.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.world import Consumer
+from penstock.broker.hosting import ALL_HOSTING_GUARDS, HostingGuards
+from penstock.cluster.keys import PartitionName
+from penstock.errors import LogDamaged
+from penstock.kernel import load
+from penstock.log.partition import PartitionLog
+from penstock.sim.switching import Harness, Switch
+
+from .joinedworld import JoinedCluster, JoinedNode
+
+ORDERS = PartitionName("orders", 0)
+MESSAGES = 12
+ENDS = 2  # the last ones: a replica whose end is corrupt does not know what it had, and stops
+CALM_S = 90
+
+
+class Broken(AssertionError):
+    """A promise was not kept."""
+
+
+class World:
+    def __init__(self, seed: int, guards: HostingGuards) -> None:
+        self.dice = random.Random(seed)
+        self.guards = guards
+        self.cluster = JoinedCluster(load("pure" if seed % 2 else "compiled"))
+        self.cluster.make("orders", durability="disk")
+        self.cluster.make_channel("orders", "billing")
+        self.received: set[bytes] = set()
+        self.rotten = 0
+
+    def play(self) -> None:
+        bodies = [b"message %d" % number * 20 for number in range(MESSAGES)]
+        for body in bodies:
+            self.cluster.publish("orders", body)
+        self.rest()
+        for number in self.dice.sample(range(MESSAGES - ENDS), 4):
+            self.rot(self.dice.choice(self.cluster.nodes), bodies[number])
+        for _ in range(self.dice.randrange(3)):
+            self.consume()
+            if self.dice.random() < 0.4:
+                self.restart(self.dice.choice(self.cluster.up()))
+        for _ in range(CALM_S):
+            self.consume()
+            if self.received == set(bodies) and self.contents() is not None:
+                break
+        self.check(bodies)
+        self.cluster.close()
+
+    def rest(self) -> None:
+        """Nothing is in any process's memory any more."""
+        self.cluster.run(3)
+        for node in list(self.cluster.nodes):
+            self.restart(node)
+        self.cluster.until(lambda: self.cluster.is_whole("orders"), 60)
+
+    def restart(self, node: JoinedNode) -> None:
+        self.cluster.kill(node.number)
+        again = self.cluster.start(node.number)
+        again.joined.hosting.guards = self.guards
+        self.cluster.until(lambda: self.cluster.leader("orders"), 60)
+
+    def rot(self, node: JoinedNode, body: bytes) -> None:
+        for segment in self.log(node).segments:
+            place = node.disk.content(segment.path).find(body)
+            if place >= 0:
+                node.disk.flip(segment.path, place + 1, 2)
+                self.rotten += 1
+
+    def log(self, node: JoinedNode) -> PartitionLog:
+        return node.broker.topics["orders"].replicas[0].log
+
+    def consume(self) -> None:
+        leader = self.cluster.leader("orders")
+        if leader is not None:
+            consumer: Consumer = leader.consume("orders", "billing")
+            messages = consumer.take()
+            consumer.finish(*messages)
+            self.received.update(message.body for message in messages)
+            leader.turn()
+            consumer.leave()
+        self.cluster.run(1)
+
+    def check(self, bodies: list[bytes]) -> None:
+        missing = set(bodies) - self.received
+        if missing:
+            raise Broken(f"I18: {len(missing)} acknowledged messages did not come")
+        contents = self.contents()
+        if contents is None:
+            raise Broken(f"I15: something is corrupt after {CALM_S} s, and another disk has it")
+        if len(contents) > 1:
+            raise Broken("I15: what was repaired is not what the others have")
+
+    def contents(self) -> set[bytes] | None:
+        """Of the logs; None where one cannot be read. Reading finds what is corrupt."""
+        found = set()
+        for node in self.cluster.nodes:
+            log = self.log(node)
+            try:
+                batches = [bytes(data) for _, data in log.batches(log.start_offset)]
+            except LogDamaged:
+                return None
+            found.add(b"".join(batches))
+        return found
+
+
+HARNESS = Harness(lambda seed, guards: World(seed, guards).play(), Broken, ALL_HOSTING_GUARDS)
+SWITCHES = (Switch("damage_waits", 10),)
+HISTORIES = 6
+
+
+def test_what_rots_is_delivered_and_repaired() -> None:
+    assert HARNESS.find(0, HISTORIES) is None
+
+
+def test_the_histories_have_in_them_what_they_are_about() -> None:
+    world = World(0, ALL_HOSTING_GUARDS)
+    world.play()
+    assert world.rotten == 4
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+def test_its_absence_is_found(switch: Switch) -> None:
+    assert HARNESS.without(switch) is not None
+
+
+def test_the_rule_has_a_switch() -> None:
+    assert [switch.off for switch in SWITCHES] == list(ALL_HOSTING_GUARDS._fields)

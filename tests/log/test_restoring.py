@@ -1,0 +1,223 @@
+"""Corrupt batches in the middle of a log, replaced by those of another replica."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
+from penstock.log.epochs import BatchName
+from penstock.log.errors import AppendRefused, RestoreRefused
+from penstock.log.partition import PartitionLog
+from penstock.sim.disk import Fault, SimDisk
+
+from .helpers import PATH, SMALL, Writer, bodies_from, body
+
+BATCHES = 60  # of three messages each, in several segments
+EPOCH_EVERY = 10
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir(PATH)
+    for path in ("", "data", "data/topics", "data/topics/orders"):
+        disk.sync_directory(path)
+    return disk
+
+
+def filled(disk: SimDisk) -> PartitionLog:
+    log = PartitionLog.create(disk, PATH, SMALL)
+    writer = Writer(log)
+    for number in range(BATCHES):
+        end = log.written_end
+        bodies = [body(end + n) for n in range(3)]
+        writer.write(bodies, epoch=number // EPOCH_EVERY + 1)
+        log.sync()
+    return log
+
+
+class Two:
+    """A log with a sound twin."""
+
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        self.log = filled(self.disk)
+        self.sound = filled(new_disk())
+
+    def rot(self, *offsets: int) -> None:
+        """A bit of each of these batches, which a reader then meets."""
+        for offset in offsets:
+            place = self.sound._reader.locate(offset)
+            segment = self.log._segments.use(self.log._segments.holding(offset))
+            self.disk.flip(segment.path, place.position + place.length // 2, 3)
+        self.log._reader.forget_places()
+        for offset in offsets:
+            with pytest.raises(LogDamaged):
+                self.log.read(offset, 1)
+
+    def before(self, offset: int) -> BatchName:
+        if offset == self.sound.start_offset:
+            return BatchName(0, offset, 0)
+        place = self.sound.batch_at(offset - 1)
+        return BatchName(place.epoch, place.base_offset, place.crc)
+
+    def batches(self, offset: int, count: int) -> bytes:
+        found = b""
+        for _, data in self.sound.batches(offset):
+            found += bytes(data)
+            count -= 1
+            if not count:
+                break
+        return found
+
+    def restore(self, offset: int, count: int) -> int:
+        sent, before = self.batches(offset, count), self.before(offset)
+        return self.log.restore(offset, sent, before, self.log.written_end)
+
+    def is_whole(self) -> bool:
+        expected = [body(offset) for offset in range(3 * BATCHES)]
+        return self.log.damaged == [] and bodies_from(self.log, 0) == expected
+
+
+@pytest.fixture
+def two() -> Two:
+    return Two()
+
+
+def segment_bases(log: PartitionLog) -> list[int]:
+    return [one.from_offset for one in log.segments]
+
+
+def test_a_batch_is_put_back(two: Two) -> None:
+    two.rot(30)
+    assert two.restore(30, 1) == 33
+    assert two.is_whole()
+    two.disk.kill()
+    assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.sound, 0)
+
+
+def test_several_are_put_back_one_after_the_other(two: Two) -> None:
+    two.rot(30, 33, 36)
+    assert two.restore(30, 1) == 33
+    assert [one[:2] for one in two.log.damaged] == [(33, 39)]
+    assert two.restore(33, 2) == 39
+    assert two.is_whole()
+
+
+def test_the_first_and_the_last_batch_of_a_segment_and_of_the_log(two: Two) -> None:
+    base = segment_bases(two.log)[2]
+    for offset in (0, base - 3, base, two.log.written_end - 3):
+        two.rot(offset)
+        assert two.restore(offset, 1) == offset + 3
+    assert two.is_whole()
+
+
+def test_a_range_over_two_segments_is_put_back_in_two_parts(two: Two) -> None:
+    base = segment_bases(two.log)[2]
+    two.rot(base - 3, base)
+    assert two.restore(base - 3, 1) == base
+    assert two.restore(base, 1) == base + 3
+    assert two.is_whole()
+
+
+def test_what_is_not_known_to_be_committed_is_refused(two: Two) -> None:
+    two.rot(30)
+    with pytest.raises(RestoreRefused, match="all below 32 is committed"):
+        two.log.restore(30, two.batches(30, 1), two.before(30), 32)
+    assert not two.is_whole()
+
+
+def test_what_does_not_fill_the_room_is_refused(two: Two) -> None:
+    two.rot(30)
+    other = Writer(two.sound)
+    short, long = [body(n, 1) for n in (30, 31, 32)], [body(n, 90) for n in (30, 31, 32)]
+    before = two.before(30)
+    for bodies in (short, long):
+        data = other.encode(bodies, 30, epoch=2, synced_end=0)
+        with pytest.raises(RestoreRefused, match="there is room for"):
+            two.log.restore(30, data, before, 60)
+    with pytest.raises(RestoreRefused, match="the corrupt range ends at 33"):
+        two.log.restore(30, two.batches(30, 2), before, 60)
+    assert two.restore(30, 1) == 33
+
+
+def test_what_does_not_follow_is_refused(two: Two) -> None:
+    two.rot(30, 60)
+    sent = two.batches(30, 1)
+    with pytest.raises(AppendRefused, match="the row continues batch"):
+        two.log.restore(30, sent, two.before(27), 60)
+    with pytest.raises(AppendRefused):
+        two.log.restore(60, sent, two.before(60), 90)
+    with pytest.raises(AppendRefused, match="is not sound"):
+        two.log.restore(30, sent[:-1] + bytes((sent[-1] ^ 1,)), two.before(30), 60)
+    with pytest.raises(RestoreRefused, match="no corrupt range begins there"):
+        two.log.restore(33, two.batches(33, 1), two.before(33), 60)
+    late = Writer(two.sound).encode([body(n) for n in (30, 31, 32)], 30, epoch=9, synced_end=0)
+    with pytest.raises(RestoreRefused, match="epoch 9, the batch behind has 2"):
+        two.log.restore(30, late, two.before(30), 60)
+    assert two.restore(30, 1) == 33
+    assert two.restore(60, 1) == 63
+    assert two.is_whole()
+
+
+def test_a_refused_write_leaves_it_corrupt(two: Two) -> None:
+    two.rot(30)
+    two.disk.inject(Fault("write"))
+    with pytest.raises(WriteRefused):
+        two.restore(30, 1)
+    assert [one[:2] for one in two.log.damaged] == [(30, 33)]
+    assert two.restore(30, 1) == 33
+    assert two.is_whole()
+
+
+def test_a_failed_sync_stops_the_partition(two: Two) -> None:
+    two.rot(30)
+    two.disk.inject(Fault("sync"))
+    with pytest.raises(PartitionStopped):
+        two.restore(30, 1)
+    with pytest.raises(PartitionStopped):
+        two.restore(30, 1)
+
+
+def test_the_first_batch_of_an_epoch_that_was_corrupt_begins_it_again(two: Two) -> None:
+    two.rot(3 * EPOCH_EVERY)
+    two.log = PartitionLog.open(two.disk, PATH, SMALL)
+    assert two.log.epochs() != two.sound.epochs()
+    with pytest.raises(LogDamaged):
+        two.log.read(3 * EPOCH_EVERY, 1)
+    assert two.restore(3 * EPOCH_EVERY, 1) == 3 * EPOCH_EVERY + 3
+    assert two.log.epochs() == two.sound.epochs()
+
+
+def test_neighbours_that_were_found_for_different_reasons_are_one_range(two: Two) -> None:
+    two.rot(30, 33)
+    two.log.damage.forget(30, 36)
+    two.log.damage.add(30, 33, "one reason")
+    two.log.damage.add(30, 36, "another")
+    assert two.restore(30, 1) == 33
+    assert two.restore(33, 1) == 36
+    assert two.is_whole()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_loss_leaves_a_range_corrupt_or_sound_and_nothing_worse(seed: int) -> None:
+    dice, two = random.Random(seed), Two()
+    offset = 3 * dice.randrange(BATCHES - 1)  # of the last one no header says that it was synced
+    two.rot(offset)
+    if dice.random() < 0.5:
+        two.disk.inject(Fault("write" if dice.random() < 0.5 else "sync"))
+    try:
+        two.restore(offset, 1)
+    except StorageError:
+        is_restored = False
+    else:
+        is_restored = True
+    two.disk.crash(dice)
+    log = PartitionLog.open(two.disk, PATH, SMALL)
+    assert log.refusal is None
+    assert log.written_end == 3 * BATCHES
+    for at in range(0, 3 * BATCHES, 3):
+        if at == offset and not is_restored:
+            continue
+        assert bytes(log.read(at, 1)) == two.batches(at, 1)
