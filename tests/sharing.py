@@ -44,13 +44,21 @@ SLOW = (
 )
 CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "broker", "takeover"))
 # Where coverage of the cores is measured: roles of a replica are played by three nodes together.
-MEASURED = (*CORES, "tests/sim/whole/", "tests/cluster/test_joined.py")
+MEASURED = (
+    *CORES,
+    "tests/sim/whole/",
+    "tests/cluster/test_joined.py",
+    "tests/cluster/test_ordered.py",
+    "tests/cluster/test_rotten.py",
+    "tests/cluster/test_storm.py",
+)
 # Histories in masses: what the first of them takes of the branches the next ones take again, and
 # the tracer doubles their time.
 HISTORIES = (
     "tests/log/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/broker/commits/test_commits_crashes.py",
+    "tests/cluster/test_storm.py",
     "tests/kernel/test_keyorder_stories.py",
     "tests/sim/whole/test_clocked.py",
     "tests/sim/whole/test_histories.py",
