@@ -48,6 +48,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -334,13 +335,13 @@ class Frames:
         return target, _row(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
-        if kind in JOURNAL_KINDS:
-            frame: Frame = _journal(kind, self._node, session, body)
-        else:
-            decoder = _DECODERS.get(kind)
-            if decoder is None:
-                raise FrameBroken(f"kind {kind} of frames is not known here")
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            raise FrameBroken(f"kind {kind} of frames is not known here")
+        try:
             frame = decoder(self._node, session, body)
+        except ValueError as error:
+            raise FrameBroken(str(error)) from error
         if isinstance(frame, Hello):
             self.assembly.drop_other_sessions(Key(*target, _ROW_KIND), session)
             self.assembly.drop_other_sessions(Key(*target, TABLE_KIND), session)
@@ -415,27 +416,6 @@ def _refuse(node: int, session: int, body: bytes) -> Refuse:
     return Refuse(session, *_fields(_REFUSE, body, "a refusal"))
 
 
-def _journal(kind: int, node: int, session: int, body: bytes) -> JournalFrame:
-    try:
-        return journal_frame(kind, node, session, body)
-    except ValueError as error:
-        raise FrameBroken(str(error)) from error
-
-
-def _has_table(node: int, session: int, body: bytes) -> HasTable:
-    try:
-        return has_table(session, body)
-    except ValueError as error:
-        raise FrameBroken(str(error)) from error
-
-
-def _ask_range(node: int, session: int, body: bytes) -> AskRange:
-    try:
-        return ask_range(session, body)
-    except ValueError as error:
-        raise FrameBroken(str(error)) from error
-
-
 _NAMES = {
     _ROW_KIND: "a row",
     RECORD_KIND: "a journal's record",
@@ -457,7 +437,8 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _MATCHED_KIND: _matched,
     _ACKNOWLEDGE_KIND: _acknowledge,
     _REFUSE_KIND: _refuse,
-    HAS_TABLE_KIND: _has_table,
-    ASK_RANGE_KIND: _ask_range,
+    HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
+    ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
     _NOTE_KIND: _note,
+    **{kind: partial(journal_frame, kind) for kind in JOURNAL_KINDS},
 }

@@ -212,7 +212,7 @@ def rotten(world: World) -> None:
     within(world, 15, others_lead(number), "a corrupt replica leads, and others are sound")
     other = (number - 1) % len(world.nodes)
     world.kill(other)
-    within(world, 4, _all_led, "a process ended, and nobody leads")
+    within(world, 4, _all_led, "a process ended, and no node leads")
     world.run(SETTLING_S)
     if not others_lead(number)(world):
         raise Promise("a corrupt replica was elected, and another was sound")
