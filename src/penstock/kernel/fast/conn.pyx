@@ -14,6 +14,7 @@ from penstock.kernel.fast.peer cimport (
 )
 from penstock.kernel.fast.publisher cimport MORE, be32
 from penstock.kernel.fast.types cimport i64, u8, u64
+from penstock.kernel.fast.window cimport DONE, NOT_IN_FLIGHT
 
 cdef enum:
     FIN_LINE_BYTES = 21  # "FIN " + 16 + "\n"
@@ -156,12 +157,18 @@ cdef class Conn(Extended):
         if end < 20 or (end > 20 and data[20] != 32) or memchr(data + 4, 32, 16) != NULL:
             return self.line_event(data, line, line + 1)
         self.last_command_ns = self.hub.mono_ns
-        if id_decode(data + 4, &id):
-            held = self.finish_c(id)
+        if not id_decode(data + 4, &id):
+            held = NOT_IN_FLIGHT
         else:
-            held = 1
-        if held:
+            held = self.hit.finish_c(self.serial, id)
+            if held != DONE and self.me.window_count > 1:
+                held = self.finish_elsewhere(id, held)
+        if held != DONE:
             self.hub.events.append((FIN_FAILED, self, data[4:20], held))
+            return line + 1
+        self.me.in_flight -= 1
+        self.me.finish_count += 1
+        self.hit.mark_pump()
         return line + 1
 
     cdef Py_ssize_t parse_rdy(self, const u8* data, size_t size, size_t line) except -2:

@@ -1,14 +1,11 @@
 """Delivery to consumers (declared, and explained, in delivery.pxd)."""
 
-from libc.string cimport memcpy
-
 from penstock.kernel.fast.batch cimport id_at_c
-from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_reserve, buf_t, buf_take
+from penstock.kernel.fast.buffer cimport buf_t, buf_take
 from penstock.kernel.fast.conn cimport Conn
-from penstock.kernel.fast.cursor cimport consumer_t, place_t
-from penstock.kernel.fast.extframe cimport between_t, find_between, is_long_for, put_between
-from penstock.kernel.fast.frames cimport COUNTED_HEAD_BYTES, HEAD_BYTES, HEAD_ID_AT, put_head
-from penstock.kernel.fast.hexid cimport id_encode
+from penstock.kernel.fast.cursor cimport consumer_t
+from penstock.kernel.fast.extframe cimport is_long_for
+from penstock.kernel.fast.framing cimport body_position, put_long_run, put_one, put_plain_run
 from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.parking cimport (
     delay_next, register_delayed, trailer_ahead, trailer_of_stray,
@@ -20,7 +17,7 @@ from penstock.kernel.fast.shares cimport (
 )
 from penstock.kernel.fast.memory cimport view_t
 from penstock.kernel.fast.tail cimport Tail
-from penstock.kernel.fast.unaligned cimport load_u32, load_u64
+from penstock.kernel.fast.unaligned cimport load_u32
 from penstock.kernel.fast.strays cimport WAITING, stray_t, turn_t
 from penstock.kernel.fast.sifting cimport (
     ASIDE, LEFT_OUT, SENT_NOW, begin_turn, fate_of, has_room_aside, is_left_out, leave_one_out,
@@ -29,67 +26,13 @@ from penstock.kernel.fast.sifting cimport (
 from penstock.kernel.fast.trace cimport FILTERED, SENT, SKIPPED
 from penstock.kernel.fast.trailer cimport Trailer, nothing_special, special_t
 from penstock.kernel.fast.window cimport Window
-from penstock.kernel.fast.types cimport i64, u8, u32, u64
+from penstock.kernel.fast.types cimport i64, u32, u64
 
 cdef enum:
     NEED = 9
     BEYOND_ALL = 4  # no Locality is as near
     OUT_OF_ROOM = -2
     REFILL_NS = 2000000  # a small refill waits so long; measured gains come from far shorter waits
-
-
-cdef u32 body_position(view_t* view, u32 index, place_t* place) noexcept:
-    """Where body `index` begins; sums on from the place remembered, if it is in the same batch."""
-    cdef u32 at = 0, position = 0
-    if place.base_offset == view.base_offset and place.index <= index:
-        at, position = place.index, place.position
-    while at < index:
-        position += load_u32(view.lengths + 4 * <size_t>at)
-        at += 1
-    place.base_offset, place.index, place.position = view.base_offset, index, position
-    return position
-
-
-cdef int put_frame(buf_t* out, view_t* view, u32 position, u32 size,
-                   i64 timestamp_ns, int attempts, u64 id) except -1:
-    cdef u8* p
-    if out.length + HEAD_BYTES + size > out.capacity:
-        buf_reserve(out, HEAD_BYTES + size)
-    p = out.data + out.length
-    put_head(p, COUNTED_HEAD_BYTES + size, timestamp_ns, attempts)
-    id_encode(id, p + HEAD_ID_AT)
-    memcpy(p + HEAD_BYTES, view.bodies + position, size)
-    out.length += HEAD_BYTES + size
-    return 0
-
-
-cdef int put_long_frame(buf_t* out, consumer_t* me, Trailer trailer, between_t* between,
-                        view_t* view, u32 index, u32 position, u32 size,
-                        i64 timestamp_ns, int attempts, u64 id) except -1:
-    cdef u32 rest = between.bytes + size
-    cdef u8* p
-    if out.length + HEAD_BYTES + rest > out.capacity:
-        buf_reserve(out, HEAD_BYTES + rest)
-    p = out.data + out.length
-    put_head(p, COUNTED_HEAD_BYTES + rest, timestamp_ns, attempts)
-    id_encode(id, p + HEAD_ID_AT)
-    put_between(p + HEAD_BYTES, me, trailer, between, view, index, size)
-    memcpy(p + HEAD_BYTES + between.bytes, view.bodies + position, size)
-    out.length += HEAD_BYTES + rest
-    return 0
-
-
-cdef int put_one(buf_t* out, consumer_t* me, Window window, Trailer trailer, view_t* view,
-                 u32 index, u32 position, u32 size, i64 timestamp_ns, int attempts,
-                 u64 id) except -1:
-    """Whatever kind of frame the consumer gets."""
-    cdef between_t between
-    if not is_long_for(me):
-        return put_frame(out, view, position, size, timestamp_ns, attempts, id)
-    between.partition = window.tail.partition
-    find_between(me, trailer, index, &between)
-    return put_long_frame(out, me, trailer, &between, view, index, position, size, timestamp_ns,
-                          attempts, id)
 
 
 # --- which consumer may have how much ---
@@ -326,38 +269,17 @@ cdef i64 deliver_run(Window window, Conn conn, Hub hub, buf_t* out, view_t* view
     the chunk."""
     cdef u32 index = <u32>(window.next - view.base_offset)
     cdef u32 position = body_position(view, index, &window.forward_place)
-    cdef u32 size, mask, done = 0
+    cdef u32 done
     cdef int attempts = window.attempts_of(window.next)
     cdef i64 deadline_ns = hub.mono_ns + conn.me.timeout_ns
     cdef i64 offset = window.next
-    cdef u64 key
-    cdef between_t between
-    cdef bint is_long = is_long_for(conn.me)
-    between.bytes = 0
-    between.partition = window.tail.partition
     window.ring_room(count)
-    mask = window.ring_capacity - 1
-    while done < count:
-        size = load_u32(view.lengths + 4 * <size_t>(index + done))
-        if is_long:
-            find_between(conn.me, trailer, index + done, &between)
-        if done and out.length + HEAD_BYTES + between.bytes + size > CHUNK_BYTES:
-            break
-        if window.ring_keys != NULL:
-            key = window.key_of(view, trailer, index + done)
-            if key and not window.busy.take(key):
-                break
-            window.ring_keys[(offset + done) & mask] = key
-        if is_long:
-            put_long_frame(out, conn.me, trailer, &between, view, index + done, position, size,
-                           view.timestamp_ns, attempts, id_at_c(view.base_id, index + done))
-        else:
-            put_frame(out, view, position, size, view.timestamp_ns, attempts,
-                      id_at_c(view.base_id, index + done))
-        position += size
-        window.owners[(offset + done) & mask] = conn.serial
-        window.deadlines[(offset + done) & mask] = deadline_ns
-        done += 1
+    if window.ring_keys != NULL or is_long_for(conn.me):
+        done = put_long_run(window, conn, out, view, trailer, index, &position, <u32>count,
+                            attempts, deadline_ns)
+    else:
+        done = put_plain_run(window, conn.serial, out, view, index, &position, <u32>count,
+                             attempts, deadline_ns)
     window.forward_place.index, window.forward_place.position = index + done, position
     if window.trace_below:
         window.trace_run(SENT, view.base_id, index, offset, done, attempts, conn)

@@ -73,7 +73,7 @@ cdef class Peer(Named):
     cdef int mark_windows(self) except -1
     cdef int mark_drained(self) except -1
     cdef u32 place_of(self, Window window) noexcept
-    cdef int finish_c(self, u64 id) except -1
+    cdef int finish_elsewhere(self, u64 id, int held) except -1
     cdef bint has_beside(self, Window window, u64 id) noexcept
     cdef int leave_window(self, Window window) except -1
     cdef bint wants_input(self) noexcept

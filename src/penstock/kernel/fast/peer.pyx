@@ -9,11 +9,10 @@ from penstock.kernel.fast.hub cimport Hub
 from penstock.kernel.fast.ring cimport consumer_t
 from penstock.kernel.fast.tags cimport TAG_BYTES_MAX
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
-from penstock.kernel.fast.window cimport Window
+from penstock.kernel.fast.window cimport DONE, Window
 
 cdef enum:
     CLOSED = 11  # Event
-    DONE = 0  # Held; the higher of two others is the answer
 
 
 cdef inline void store_be32(u8* p, u32 value) noexcept:
@@ -368,24 +367,19 @@ cdef class Peer:
                 return True
         return False
 
-    cdef int finish_c(self, u64 id) except -1:
-        """FIN, where something is subscribed: no two of its windows have a message of one id."""
-        cdef int held = self.hit.finish_c(self.serial, id), other
+    cdef int finish_elsewhere(self, u64 id, int held) except -1:
+        """FIN, where `hit` says `held`: no two windows have a message of one id, so another may be
+        meant. That one is `hit` then."""
         cdef Window window
-        if held and self.me.window_count > 1:
-            for window in self.subscribed:
-                if window is self.hit:
-                    continue
-                other = window.finish_c(self.serial, id)
-                if other == DONE:
-                    self.hit = window
-                    held = DONE
-                    break
-                held = max(held, other)
-        if held == DONE:
-            self.me.in_flight -= 1
-            self.me.finish_count += 1
-            self.hit.mark_pump()
+        cdef int other
+        for window in self.subscribed:
+            if window is self.hit:
+                continue
+            other = window.finish_c(self.serial, id)
+            if other == DONE:
+                self.hit = window
+                return DONE
+            held = max(held, other)
         return held
 
     # --- the end ---

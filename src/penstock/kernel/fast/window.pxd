@@ -22,6 +22,11 @@ from penstock.kernel.fast.strays cimport stray_t
 from penstock.kernel.fast.survey cimport Survey
 from penstock.kernel.fast.types cimport i64, u32, u64
 
+cdef enum:  # Held; the higher of two windows' answers is the connection's
+    DONE = 0
+    NOT_IN_FLIGHT = 1
+    NOT_OWNER = 2
+
 cdef class Window(Survey):
     cdef int finish_c(self, u32 serial, u64 id) except -1
     cdef stray_t* take_flying(self, u32 serial, u64 id, int* held) except? NULL

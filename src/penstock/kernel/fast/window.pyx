@@ -18,11 +18,6 @@ from penstock.kernel.fast.types cimport i64, u32, u64
 
 from penstock.kernel.interface import StrayRecord
 
-cdef enum:  # Held
-    DONE = 0
-    NOT_IN_FLIGHT = 1
-    NOT_OWNER = 2
-
 cdef i64 NEVER = <i64>0x7FFFFFFFFFFFFFFF
 
 
