@@ -468,7 +468,8 @@ class Broker:
 
     def journal(self, windows: list[Window]) -> None:
         """Store what the turn changed in channels: one record per partition."""
-        refill(self._context)
+        if self._context.limited:
+            refill(self._context)
         records: dict[Leader, list[Group]] = {}
         for window in windows:
             entries = window.take_journal()
@@ -488,7 +489,8 @@ class Broker:
         self._context.syncs.settle()
         for channel in list(self._context.skipping):
             channel.skips.sweep()
-        refill(self._context)
+        if self._context.limited:
+            refill(self._context)
 
     def _trim_bounded(self) -> None:
         for channel in self._context.bounded:

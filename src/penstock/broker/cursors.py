@@ -151,7 +151,8 @@ class Cursors:
     def append(self, groups: Sequence[Group]) -> None:
         """One record: what one turn changed."""
         handed_end = self._tail.handed_end if self._tail is not None else 0
-        self._saying.update(group.number for group in groups)
+        if self.on_said is not None:
+            self._saying.update(group.number for group in groups)
         try:
             record = self._journal.append(handed_end, groups, self._snapshot)
         except OSError as error:
@@ -159,8 +160,10 @@ class Cursors:
         else:
             self._handed_end = handed_end
             self._lost = False
-            self._replicate(record)
-        self._note_said()
+            if self.on_record is not None:
+                self.on_record(record)
+        if self._saying:
+            self._note_said()
 
     def begin_generation(self) -> None:
         """A replica needs a snapshot: it follows none of what was written, or not all."""

@@ -33,6 +33,7 @@ class Journal:
     def __init__(self, files: JournalFiles, bytes_max: int, epoch: int, handed_end: int) -> None:
         self.files = files
         self._bytes_max = bytes_max
+        self._full_bytes = bytes_max  # from here on a new generation begins
         self._epoch = epoch
         self._handed_end = handed_end  # as the last record has it
         self._synced_noted = 0  # what the last record says of the file's synced ones
@@ -41,6 +42,8 @@ class Journal:
                 f"a journal of epoch {epoch_of(files.generation_max)} is continued "
                 f"by a leader of epoch {epoch}"
             )
+        generation = files.generation
+        self._has_begun = generation > 0 and (epoch_of(generation) == epoch or not epoch)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, bytes_max: int) -> tuple[Journal, Folded | None]:
@@ -80,12 +83,11 @@ class Journal:
     def append(self, handed_end: int, groups: Sequence[Group], snapshot: Snapshot) -> bytes:
         """Write one record. Raises OSError; then `broken` is set and the next call starts
         afresh."""
-        if self.broken or not self._has_begun() or self._full():
+        files = self.files
+        is_full = files.end >= self._full_bytes and files.may_begin
+        if is_full or files.broken or not self._has_begun:
             return self.begin(snapshot)
         return self._append(handed_end, groups)
-
-    def _has_begun(self) -> bool:
-        return self.generation > 0 and (epoch_of(self.generation) == self._epoch or not self._epoch)
 
     def _append(self, handed_end: int, groups: Sequence[Group]) -> bytes:
         files = self.files
@@ -103,14 +105,12 @@ class Journal:
         generation = max(self.files.generation_max + 1, generation_of(self._epoch, 0))
         record = encode_record(FLAG_SNAPSHOT, generation, 0, handed_end, groups)
         self.files.begin(generation, record)
+        # Twice a large snapshot, so that writing one is paid for by as much of changes.
+        self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
+        self._has_begun = True
         self._handed_end = handed_end
         self._synced_noted = 0
         return record
-
-    def _full(self) -> bool:
-        # Twice a large snapshot, so that writing one is paid for by as much of changes.
-        bytes_max = max(self._bytes_max, 2 * self.files.snapshot_end)
-        return self.files.end >= bytes_max and self.files.may_begin
 
     def sync_begin(self) -> JournalSync | None:
         """As `JournalFiles.sync_begin`."""

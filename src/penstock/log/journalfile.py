@@ -229,12 +229,14 @@ class JournalFiles:
         return file
 
     def _write(self, record: bytes) -> None:
+        length = len(record)
         try:
-            self._file(self._current).pwritev((record,), self.end, len(record))
+            file = self._files[self._current] or self._file(self._current)
+            file.pwritev((record,), self.end, length)
         except OSError:
             self.broken = True
             raise
-        self.end += len(record)
+        self.end += length
         self.sequence += 1
 
     def sync_begin(self) -> JournalSync | None:
