@@ -12,9 +12,8 @@ from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.kernel import load
 from penstock.limits import SECOND
+from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.disk import Fault
-
-from .joinedworld import JoinedCluster
 
 ORDERS = PartitionName("orders", 0)
 

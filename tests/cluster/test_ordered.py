@@ -8,8 +8,7 @@ import pytest
 
 from broker.world import bodies
 from penstock.kernel import load
-
-from .joinedworld import JoinedCluster
+from penstock.sim.brokers.cluster import JoinedCluster
 
 STEPS = range(0, 8)  # of 50 ms, after which the leader dies
 

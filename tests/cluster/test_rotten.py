@@ -17,9 +17,9 @@ from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
 from penstock.kernel import load
 from penstock.log.partition import PartitionLog
+from penstock.sim.brokers.cluster import JoinedCluster
+from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.switching import Harness, Switch
-
-from .joinedworld import JoinedCluster, JoinedNode
 
 ORDERS = PartitionName("orders", 0)
 MESSAGES = 12

@@ -1,134 +1,73 @@
-"""Three brokers that have joined a cluster, on one clock: the coordinator in memory, links without
-sockets, disks that stay. What the nodes do, they do by themselves."""
+"""Brokers that have joined a cluster, on one clock: metadata, links, and what befalls them."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from broker.world import Consumer, Outcome, World
-from penstock.broker.leader import Leader
-from penstock.broker.ports import Lane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
 from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
 from penstock.cluster.documents import (
-    ACTIVE,
     CHANNEL,
     CLUSTER,
     RECORD,
     SETTING,
     Channel,
     Cluster,
-    Membership,
-    Node,
     Setting,
     Settings,
 )
-from penstock.cluster.joined import ALL_GUARDS, Joined, JoinedGuards
+from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.placement import Place
 from penstock.cluster.store import Backup, Store
-from penstock.cluster.view import Held, Remembered, View
-from penstock.limits import MS, SECOND
+from penstock.cluster.view import Held, Remembered
+from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
 from penstock.replica.frames import Frames
 from penstock.replica.leading import Outcome as Verdict
 from penstock.replica.record import Record, arranged
+from penstock.sim.brokers.node import PATH, JoinedNode
 from penstock.sim.clock import FakeClock
 from penstock.sim.disk import SimDisk
+from penstock.sim.timed.port import AT_ONCE, Passage, Port
 
-PATH = Path("/data")
 STEP_NS = 50 * MS
 ROUNDS = 4  # of frames and their answers in a step
 
 
-class JoinedNode(World):
-    """A process on a disk that stays."""
-
-    def __init__(self, cluster: JoinedCluster, number: int, disk: SimDisk, life: int) -> None:
-        self.cluster = cluster
-        self.number, self.life = number, life
-        self.is_up = False
-        super().__init__(PATH, cluster.kernel, [], disk=disk, clock=cluster.clock, node_id=number)
-        ledger = Ledger.open(disk, str(PATH))
-        self.generation = ledger.node.generation + 1
-        ledger.set_node(LedgerNode(generation=self.generation, life=life))
-        ledger.sync()
-        self.coordinator = MemoryCoordinator(cluster.store, cluster.clock.mono_ns)
-        remembered, records = cluster.remembered.get(number, (Remembered(), {}))
-        self.joined = Joined(
-            self.broker, number, Membership(number + 1, self.generation, "", 0, life, 0, ACTIVE),
-            lambda: Node(life, "127.0.0.1", 1, 2, 3, "0.1.0", f"zone {number}", 1 << 40, 0),
-            self.coordinator, self, ledger, self._say, cluster.new_replica,
-            cluster.clock.mono_ns(), remembered, records, guards=cluster.guards,
-        )  # fmt: skip
-        self.broker.open()
-        self.is_up = True
-
-    # --- Peers, and messages ---
-
-    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
-        for frame in frames:
-            data = b"".join(bytes(part) for part in frame)
-            self.cluster.sent.append((self.number, node, data))
-
-    def _say(self, node: int, message: Any) -> None:
-        self.cluster.said.append((self.number, node, message))
-
-    # --- a step ---
-
-    def step(self) -> None:
-        if self.number not in self.cluster.slow:
-            self.coordinator.run()
-        self.joined.tick(self.clock.mono_ns())
-        self.turn()
-        view = self.joined.participant.view
-        self.cluster.remembered[self.number] = view.remembered, dict(view.partitions)
-
-    def turn(self) -> None:
-        super().turn()
-        self.broker.synced()
-        if self.is_up:
-            self.joined.turn()
-            self.broker.validate()
-
-    # --- what a test does ---
-
-    @property
-    def view(self) -> View:
-        return self.joined.participant.view
-
-    def leader(self, name: PartitionName) -> Leader | None:
-        target = self.joined._targets.get(name)
-        return self.joined.hosting.leader(target) if target is not None else None
-
-    def put(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:
-        outcome = Outcome()
-        self.broker.topics[topic].publish(list(bodies), due_ns, outcome)
-        self.turn()
-        return outcome
-
-    def consume(self, topic: str, channel: str, rdy: int = 100) -> Consumer:
-        return Consumer(self, self.broker.topics[topic].find_channel(channel), rdy)
+class Stuck(RuntimeError):
+    """What has to come did not."""
 
 
 class JoinedCluster:
+    """`passage`: how long each call to the coordinator takes. `validated_every`: after so many
+    turns of a node."""
+
     def __init__(
-        self, kernel: SimpleNamespace, nodes: int = 3, guards: JoinedGuards = ALL_GUARDS
+        self,
+        kernel: SimpleNamespace,
+        nodes: int = 3,
+        guards: JoinedGuards = ALL_GUARDS,
+        passage: Callable[[], Passage] = lambda: AT_ONCE,
+        validated_every: int = 1,
     ) -> None:
         self.kernel = kernel
         self.guards = guards
+        self.passage = passage
+        self.validated_every = validated_every
         self.slow: set[int] = set()  # nodes to which the coordinator's answers do not come
+        self.hung: dict[int, int] = {}  # processes that stand still, and since when
+        self._unheard: list[tuple[int, int]] = []  # links that they have lost meanwhile
         self.clock = FakeClock()
         self.dice = random.Random(1)
         self.store = Store()
+        self.late: list[Port] = []  # of processes that have ended: calls that may still arrive
         self.sent: list[tuple[int, int, bytes]] = []
         self.said: list[tuple[int, int, Any]] = []
         self.cut: set[frozenset[int]] = set()
@@ -163,7 +102,8 @@ class JoinedCluster:
 
     def do(self, transaction: Transaction) -> Settled:
         settled = self.store.transact(transaction)
-        assert settled.outcome is Verdict.DONE
+        if settled.outcome is not Verdict.DONE:
+            raise Stuck(f"the coordinator says {settled.outcome.name}: {settled.found!r}")
         return settled
 
     @property
@@ -178,7 +118,8 @@ class JoinedCluster:
 
     def grow(self, name: str, partitions: int) -> None:
         transaction = growth(self.up()[0].view, name, partitions, self.places, self.new_replica)
-        assert transaction is not None
+        if transaction is None:
+            raise Stuck(f"{name} has {partitions} partitions already")
         self.do(transaction)
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
 
@@ -234,7 +175,8 @@ class JoinedCluster:
 
     def led_by(self, name: str, partition: int = 0) -> JoinedNode:
         leader = self.leader(name, partition)
-        assert leader is not None
+        if leader is None:
+            raise Stuck(f"{name}:{partition} has no leader")
         return leader
 
     def record(self, name: str, partition: int = 0) -> Record:
@@ -252,6 +194,10 @@ class JoinedCluster:
     def kill(self, number: int, power: bool = False) -> None:
         node = self.nodes[number]
         node.is_up = False
+        self.hung.pop(number, None)
+        self._unheard = [one for one in self._unheard if one[0] != number]
+        node.coordinator.close()
+        self.late.append(node.coordinator)
         for other in self.up():
             self._unlink(number, other.number)
             other.joined.refused(number, node.life)
@@ -279,8 +225,11 @@ class JoinedCluster:
             return
         self.linked.discard(pair)
         self.sent = [frame for frame in self.sent if frozenset(frame[:2]) != pair]
+        self.said = [message for message in self.said if frozenset(message[:2]) != pair]
         for here, there in ((one, other), (other, one)):
-            if self.nodes[here].is_up:
+            if here in self.hung:
+                self._unheard.append((here, there))
+            elif self.nodes[here].is_up:
                 self.nodes[here].joined.unlinked(there)
 
     def cut_off(self, number: int) -> None:
@@ -289,13 +238,37 @@ class JoinedCluster:
                 self.cut.add(frozenset((number, other)))
                 self._unlink(number, other)
 
+    def cut_between(self, one: int, other: int) -> None:
+        self.cut.add(frozenset((one, other)))
+        self._unlink(one, other)
+
     def heal(self) -> None:
         self.cut.clear()
+
+    def hang(self, number: int) -> None:
+        self.hung[number] = self.clock.since_ns
+
+    def wake(self, number: int) -> None:
+        self.hung.pop(number, None)
+        for here, there in self._unheard:
+            if here == number and self.nodes[here].is_up:
+                self.nodes[here].joined.unlinked(there)
+        self._unheard = [one for one in self._unheard if one[0] != number]
+
+    def _give_up_hung(self) -> None:
+        """The others hear nothing of it."""
+        for number, since_ns in self.hung.items():
+            if self.clock.since_ns - since_ns > PEER_SILENCE_NS:
+                for other in range(len(self.nodes)):
+                    self._unlink(number, other)
+
+    def running(self) -> list[JoinedNode]:
+        return [node for node in self.up() if node.number not in self.hung]
 
     # --- time ---
 
     def _link(self) -> None:
-        for one, other in itertools.combinations(self.up(), 2):
+        for one, other in itertools.combinations(self.running(), 2):
             pair = frozenset((one.number, other.number))
             known = one.number in other.view.nodes and other.number in one.view.nodes
             if pair not in self.linked and pair not in self.cut and known:
@@ -306,22 +279,30 @@ class JoinedCluster:
     def step(self) -> None:
         self.clock.pass_ns(STEP_NS)
         self.store.run_out(self.clock.mono_ns())
+        for port in self.late:
+            port.run(self.clock.mono_ns())
+        self.late = [port for port in self.late if any(port.pending())]
+        self._give_up_hung()
         self._link()
-        for node in self.up():
+        for node in self.running():
             node.step()
         for _ in range(ROUNDS):
             if not self._deliver():
                 break
-            for node in self.up():
+            for node in self.running():
                 node.turn()
         if self.clock.since_ns % SECOND < STEP_NS:
-            for node in self.up():
+            for node in self.running():
                 node.broker.housekeeping()
 
     def _deliver(self) -> bool:
-        """False: there was nothing."""
-        sent, self.sent = self.sent, []
-        said, self.said = self.said, []
+        """False: there was nothing. What is for a process that stands still waits for it."""
+        hung = self.hung
+        sent, self.sent = self.sent, [one for one in self.sent if one[1] in hung]
+        said, self.said = self.said, [one for one in self.said if one[1] in hung]
+        if hung:
+            sent = [one for one in sent if one[1] not in hung]
+            said = [one for one in said if one[1] not in hung]
         for source, to, data in sent:
             if frozenset((source, to)) in self.linked:
                 for target, frame in Frames(source).feed(data):
@@ -342,13 +323,14 @@ class JoinedCluster:
             if holds():
                 return (self.clock.since_ns - begun_ns) / SECOND
             self.step()
-        raise AssertionError(f"not within {seconds} s")
+        raise Stuck(f"not within {seconds} s")
 
     def publish(self, topic: str, *bodies: bytes, partition: int = 0, due_ns: int = 0) -> None:
         """One that is answered OK."""
         outcome = self.led_by(topic, partition).put(topic, *bodies, due_ns=due_ns)
         self.until(lambda: outcome.told)
-        assert outcome.told == [None]
+        if not outcome.stored:
+            raise Stuck(f"the publish to {topic} was answered {outcome.told!r}")
 
 
 def as_pairs(settings: dict[str, Any]) -> Settings:
