@@ -297,3 +297,12 @@ def test_reports_are_sent_again_after_a_while() -> None:
     assert desk.sent() == []
     desk.asked(ELECTION_STEP_NS + REPORT_PAUSE_NS)
     assert len(desk.sent()) == 2
+
+
+def test_a_leader_and_its_partition_go_in_one_batch_of_changes() -> None:
+    """The view has taken in both, and the node's change is told first."""
+    desk = Desk()
+    del desk.view.partitions[NAME]
+    desk.lose(1)
+    desk.elections.record_changed(NAME, None)
+    assert desk.elections.vacancies == {}

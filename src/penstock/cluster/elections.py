@@ -159,9 +159,12 @@ class Elections:
     def node_changed(self, node: int) -> None:
         """Its link, its key or its life."""
         for name in tuple(self._of_node.get(node, ())):
-            record = self.view.partitions[name].document
-            if node in self.absence.links and self._in_office.get(name) != record.epoch:
-                self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
+            held = self.view.partitions.get(name)
+            if held is None:
+                continue  # it was deleted: that change comes after this one, out of the same batch
+            epoch = held.document.epoch
+            if node in self.absence.links and self._in_office.get(name) != epoch:
+                self._awaited[name] = epoch, self.now_ns + OFFICE_TAKEN_NS
             self.consider(name)
 
     def absence_counts(self) -> None:

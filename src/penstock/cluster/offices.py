@@ -294,8 +294,8 @@ class Offices:
 
     def _correct(self, name: PartitionName) -> None:
         """An office has ended here, and the record does not know it."""
-        held = self.view.partitions[name]
-        if name in self.lines or self.view.refusal(name):
+        held = self.view.partitions.get(name)
+        if held is None or name in self.lines or self.view.refusal(name):
             return
         key = keys.partition(*name)
         change = Put(key, RECORD.encode(resigned(held.document)))
