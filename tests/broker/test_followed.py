@@ -144,6 +144,21 @@ def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
     assert lab.health.reason("orders", Trouble.WRITE) == ""
 
 
+def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    assert lab.send(leader.row(0)) == []
+    leader.write(b"two")
+    assert lab.send(leader.row(1)) == []  # dropped, and the leader takes it for sent
+    lab.disk.faults.remove(fault)
+    lab.followed.settle()
+    assert lab.turn() == [Refuse(SESSION, 1)]
+    (tell,) = lab.hello(session=SESSION + 1)
+    assert tell.extent.end == 1
+
+
 def test_a_hello_begins_again_while_there_is_no_room() -> None:
     lab, leader = Lab(), LeaderLog()
     leader.write(b"one")

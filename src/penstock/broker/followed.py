@@ -9,7 +9,8 @@ what stands behind them waits, so that nothing is sent before what it says is du
 | SYNC | a cut must not run beside a sync job, which has the log's files | what comes waits |
 | ROOM | the disk refused something; `settle` tries again | rows are dropped; a hello begins again |
 
-A follower that waits for room acknowledges nothing, so its leader leaves it out after a while.
+A follower that waits for room acknowledges nothing, so its leader leaves it out after a while. When
+there is room again, it asks to be matched again for what it has dropped.
 
 The replica's own file says whether the headers in its log may be believed (`log/replicafile.py`).
 It is marked in sync when the record lists it and all of its log is synced. The mark is taken back
@@ -117,7 +118,7 @@ class Followed:
         self._previous: Chain = NO_BATCH  # of the row that is being taken
         self._awaited = Awaited.NOTHING
         self._working = False
-        self._ended = False
+        self._ended = self._missed = False  # missed: frames of the leader, for want of room
         self._acknowledged: Acknowledge | None = None  # the last one: an equal one is no news
         self._events: deque[Callable[[], None]] = deque()
         self._effects: deque[tuple[int, Any]] = deque()  # and the node that they answer
@@ -149,7 +150,9 @@ class Followed:
             return
         if self._awaited is Awaited.ROOM:
             if not isinstance(frame, Hello):
+                self._missed = True
                 return
+            self._missed = False
             self._events.clear()
             self._effects.clear()
             self._awaited = Awaited.NOTHING
@@ -165,7 +168,7 @@ class Followed:
         self._effects.clear()
         if self._awaited is Awaited.ROOM:
             self._awaited = Awaited.NOTHING
-        self.leader = NO_NODE
+        self.leader, self._missed = NO_NODE, False
         self.line.unlinked()
         self.line.epoch = max(self.line.epoch, epoch)
 
@@ -179,6 +182,9 @@ class Followed:
         """Housekeeping: what the disk refused is tried again."""
         if self._awaited is Awaited.ROOM:
             self._awaited = Awaited.NOTHING
+            if self._missed:
+                self._missed = False
+                self._events.append(self.line.missed)
         self._work()
 
     def _take(self, event: Callable[[], None]) -> None:

@@ -11,6 +11,7 @@
 | MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
 | FOLLOWING | `row` that follows the last batch | FOLLOWING | Append, Sync; Acknowledge |
 | any | `row` that does not | UNMATCHED | Refuse |
+| FOLLOWING | `missed`: rows were dropped here | UNMATCHED | Refuse |
 | any but STOPPED | `unlinked`, `hello` again | UNMATCHED, MATCHING | |
 | any | `sync_failed` | STOPPED | Stop |
 
@@ -205,6 +206,13 @@ class FollowerLine:
             self.out.append(Append(start, batches, committed))
         else:
             self.learned(committed)
+
+    def missed(self) -> None:
+        """Rows of this session may have been dropped. The leader takes them for sent, and where no
+        more come it would never hear that they are not here."""
+        if self.state is Following.FOLLOWING:
+            self.state = Following.UNMATCHED
+            self.out.append(Refuse(self.session, self.epoch))
 
     def _fits(self, previous: Chain, start: int) -> bool:
         if self.state is not Following.FOLLOWING and self.guards.matched_first:
