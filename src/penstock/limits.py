@@ -523,6 +523,7 @@ SLOW_WINDOW_NS = 10 * SECOND  # over which a member's p99 is taken
 SLOW_NS = 100 * MS  # a member below it is never slow
 SLOW_FACTOR = 10  # times the others' p99
 SLOW_SAMPLES_MIN = 100  # in the window: fewer make no p99
+REPLICA_RENEWED_NS = 600 * SECOND  # one that stopped is copied again: its disk may fail each time
 REPLICA_GREET_NS = 1 * SECOND  # until one that is silent is greeted again: it may be there by now
 PEER_HEARTBEAT_NS = 500 * MS  # between nodes: authority of two seconds outlasts three lost ones
 READMISSION_NS = 10 * SECOND  # of steady links before a node that was dropped counts again

@@ -8,11 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from broker.world import bodies
+from penstock.broker.hosted import HostedReplica
 from penstock.cluster import keys
+from penstock.cluster.coordinator import Transaction
+from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.kernel import load
 from penstock.limits import SECOND
 from penstock.sim.brokers.cluster import JoinedCluster
+from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
@@ -212,6 +216,68 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     hosted = new.joined.hosting.replica(new.joined._targets[ORDERS])
     assert hosted is not None
     assert hosted.replica.log.written_end == 1
+
+
+def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: JoinedCluster) -> None:
+    cluster.make("orders", durability="disk")
+    cluster.publish("orders", b"one")
+    leader = cluster.led_by("orders")
+    node = next(node for node in cluster.nodes if node is not leader)
+    before = hosted_on(node).own.replica
+    node.disk.inject(Fault("sync", path_part=".log"))
+    cluster.publish("orders", b"two")
+    cluster.until(lambda: not cluster.record("orders").has(node.number, before))
+    cluster.until(lambda: cluster.is_whole("orders"), 90)
+    hosted = hosted_on(node)
+    assert hosted.own.replica != before
+    assert cluster.record("orders").has(node.number, hosted.own.replica)
+    assert hosted.replica.log.written_end == 2
+    assert len(node.disk.listdir("/data/aside")) == 1
+
+
+def hosted_on(node: JoinedNode) -> HostedReplica:
+    hosted = node.hosted("orders", 0)
+    assert hosted is not None
+    return hosted
+
+
+def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -> None:
+    """What it has is nowhere else: an operator has to look at it."""
+    cluster.make("orders", replicas=1, durability="disk")
+    cluster.publish("orders", b"one")
+    node = cluster.led_by("orders")
+    before = hosted_on(node).own.replica
+    node.disk.inject(Fault("sync", path_part=".log"))
+    outcome = node.put("orders", b"two")
+    cluster.run(30)
+    assert not outcome.stored
+    assert (hosted_on(node).own.replica, hosted_on(node).own.state) == (before, "stopped")
+
+
+def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", b"of the first one")
+    node = cluster.nodes[2]
+    cluster.kill(2)
+    cluster.do(deletion(cluster.nodes[0].view, "orders"))
+    cluster.run(2)
+    cluster.do(clearance_of(cluster, "orders"))
+    cluster.run(1)
+    assert unconfirmed(cluster.nodes[0].view, "orders") == [2]
+    node = cluster.start(2)
+    cluster.until(lambda: not unconfirmed(cluster.nodes[0].view, "orders"))
+    assert "orders" not in node.broker.topics
+    assert len(node.disk.listdir("/data/aside")) == 1
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    assert node.joined.troubles == {}
+    assert hosted_on(node).replica.log.written_end == 0
+
+
+def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
+    transaction = clearance(cluster.nodes[0].view, name)
+    assert transaction is not None
+    return transaction
 
 
 def test_a_topic_that_cannot_be_made_here_is_a_trouble_and_is_tried_again(

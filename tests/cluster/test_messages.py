@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
-from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused
+from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused, Renewed
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
 from penstock.replica.matching import Extent
@@ -31,6 +31,7 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, None)),
         Corrupt(()),
+        Renewed(ORDERS),
         Corrupt((ORDERS, PartitionName("t", 0))),
     ],
 )
@@ -64,6 +65,8 @@ def test_what_a_stranger_sends(data: bytes) -> None:
         [5, [["t"]]],
         [5, [["x" * 65, 0]]],
         [5, [["t", 0]] * 1_001],
+        [6, "x" * 65, 0],
+        [6, "t"],
         {"1": 2},
     ],
 )

@@ -176,6 +176,12 @@ class Hosting:
     def targets(self) -> list[Target]:
         return list(self._replicas)
 
+    def targets_of(self, topic: str) -> list[Target]:
+        """Of the topic of that name which is here, whatever its identity."""
+        found = self._topics.get(topic)
+        replicas = found.replicas.values() if found is not None else ()
+        return [one.hosted.target for one in replicas if one.hosted is not None]
+
     def replica(self, target: Target) -> HostedReplica | None:
         return self._replicas.get(target)
 

@@ -5,6 +5,7 @@
 | a record that lists or wants this node | a replica, made when it is not there |
 | a record that neither lists nor wants it any more | the replica is moved aside |
 | the record of a replica that is here | assigned to it: its role follows |
+| a record without the replica that is here, which is stopped | moved aside, another is copied |
 | a topic's settings, or one more partition | adopted |
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.broker.hosted import HostedReplica
 from penstock.broker.hosting import Hosting
 from penstock.broker.hosting import Membership as BrokerMembership
 from penstock.broker.logview import LogView
@@ -39,18 +41,23 @@ from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Membership, Node, Topic
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.participant import Message, Participant
+from penstock.cluster.participant import Message, Participant, Renewed
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
-from penstock.limits import COORDINATOR_RETRY_NS, PEER_HEARTBEAT_NS, REPLICA_GREET_NS
+from penstock.limits import (
+    COORDINATOR_RETRY_NS,
+    PEER_HEARTBEAT_NS,
+    REPLICA_GREET_NS,
+    REPLICA_RENEWED_NS,
+)
 from penstock.log.ledger import Ledger
 from penstock.log.replicafile import State
 from penstock.replica.authority import Isolation
 from penstock.replica.effects import Hello, Propose
 from penstock.replica.frames import Frame, Target
-from penstock.replica.record import Record
+from penstock.replica.record import Member, Record
 
 _log = logging.getLogger("penstock.cluster")
 Say = Callable[[int, Message], None]
@@ -111,6 +118,7 @@ class Joined:
         self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = 0
+        self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
 
     # --- what the view shows ---
@@ -183,11 +191,12 @@ class Joined:
                 )  # fmt: skip
 
     def _release_others(self, name: str, topic: Topic) -> None:
-        """What is here of a topic that was deleted, or of an earlier one of the name."""
+        """What is here of a topic that was deleted, or of an earlier one of the name. A node that
+        was down meanwhile has found it on its disk."""
         identity = target_for(topic.identity, 0).identity
-        for one in [one for one in self._targets if one.topic == name]:
-            if topic.deleted or self._targets[one].identity != identity:
-                self._release(one)
+        for target in self.hosting.targets_of(name):
+            if topic.deleted or target.identity != identity:
+                self._release(PartitionName(name, target.partition), target)
 
     def _confirm_deletions(self) -> None:
         """Nothing of these topics is here any more. The view shows when that was written."""
@@ -206,19 +215,42 @@ class Joined:
         record = held.document
         target = target_for(record.identity, name.number)
         entry = record.member_on(self.own)
+        hosted = self.hosting.replica(target)
         if entry is None and self.own not in record.wanted:
-            if name in self._targets:
-                self._release(name)
+            if hosted is not None:
+                self._release(name, target)
             return
         if self.hosting.is_set_aside(target):
             return  # reported, and left to an operator: the other partitions are served
-        if self.hosting.replica(target) is None:
+        if hosted is not None and self._is_given_up(name, hosted, entry):
+            self._give_up(name, target, hosted)
+            hosted = None
+            if record.leader is not None:
+                self._say(record.leader.node, Renewed(name))
+        if hosted is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
             placed = placed_topic(name.topic, topic, partitions)
             state: State = "in_sync" if is_new and entry is not None else "copying"
             self.hosting.host(placed, name.number, replica, state)
         self._targets[name], self._names[target] = target, name
+
+    def _is_given_up(
+        self, name: PartitionName, hosted: HostedReplica, entry: Member | None
+    ) -> bool:
+        """It is stopped, and the set in force does without it: it is copied again, as another
+        replica. Its disk may fail again, so that is done seldom."""
+        if entry is not None and entry.replica == hosted.own.replica:
+            return False
+        renewed_ns = self._renewed_ns.get(name)
+        is_due = renewed_ns is None or self._now_ns - renewed_ns >= REPLICA_RENEWED_NS
+        return is_due and isinstance(hosted.assigned.role, Stopped)
+
+    def _give_up(self, name: PartitionName, target: Target, hosted: HostedReplica) -> None:
+        self._renewed_ns[name] = self._now_ns
+        reason = hosted.own.file.reason
+        place = self.hosting.release(target)
+        _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
 
     def _is_new(self, topic: str, held: Held[Record]) -> bool:
         """The partition has had no leader yet, so that nothing was ever stored in it."""
@@ -240,13 +272,12 @@ class Joined:
             return
         self.hosting.adopt_channels(placed.identity, channels)
 
-    def _release(self, name: PartitionName) -> None:
-        target = self._targets[name]
-        if self.hosting.replica(target) is not None:
-            place = self.hosting.release(target)
-            _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
+    def _release(self, name: PartitionName, target: Target) -> None:
+        place = self.hosting.release(target)
+        _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
         self._report()  # its office is over
-        del self._targets[name], self._names[target]
+        if self._names.pop(target, None) is not None:
+            del self._targets[name]
 
     def _local(self, name: PartitionName) -> Local | None:
         target = self._targets.get(name)
@@ -301,8 +332,17 @@ class Joined:
             self.participant.offices.elections.in_office(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
-        self.participant.receive(node, message)
+        if isinstance(message, Renewed):
+            self._greet(node, message.name)
+        else:
+            self.participant.receive(node, message)
         self._speak()
+
+    def _greet(self, node: int, name: PartitionName) -> None:
+        target = self._targets.get(name)
+        hosted = self.hosting.replica(target) if target is not None else None
+        if hosted is not None and hosted.office is not None:
+            hosted.office.linked(node)
 
     # --- time ---
 
@@ -334,8 +374,16 @@ class Joined:
         if self._now_ns < self._corrupt_due_ns:
             return
         self._corrupt_due_ns = self._now_ns + PEER_HEARTBEAT_NS
+        self._look_for_stopped()
         found = [name for name, target in self._targets.items() if self._is_corrupt(target)]
         self.participant.found_corrupt(frozenset(found))
+
+    def _look_for_stopped(self) -> None:
+        """A learner that stops changes no record, and a member may do so after it was let go."""
+        for name, target in self._targets.items():
+            hosted = self.hosting.replica(target)
+            if hosted is not None and isinstance(hosted.assigned.role, Stopped):
+                self._due[name.topic] = None
 
     def _is_corrupt(self, target: Target) -> bool:
         hosted = self.hosting.replica(target)
@@ -372,10 +420,8 @@ class Joined:
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
         for name, line in self.participant.offices.members.lines.items():
             silent = [node for node, peer in line.peers.items() if not peer.replica]
-            hosted = self.hosting.replica(self._targets[name])
             for node in silent:
-                if hosted is not None and hosted.office is not None:
-                    hosted.office.linked(node)
+                self._greet(node, name)
 
     def _speak(self) -> None:
         out, self.participant.out = self.participant.out, []

@@ -10,6 +10,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition |
+| 6 | Renewed | topic, partition |
 
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
@@ -22,7 +23,7 @@ import msgspec
 
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused
+from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused, Renewed
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
@@ -79,7 +80,12 @@ class _Corrupt(_Form, tag=5):
     names: Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
 
 
-_DECODER = msgspec.msgpack.Decoder(_Heartbeat | _Answer | _Refused | _Report | _Corrupt)
+class _Renewed(_Form, tag=6):
+    topic: _Name
+    partition: _Number
+
+
+_DECODER = msgspec.msgpack.Decoder(_Heartbeat | _Answer | _Refused | _Report | _Corrupt | _Renewed)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -93,6 +99,8 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Refused(node, life))
         case Corrupt(names):
             return _encode(_Corrupt(tuple((name.topic, name.number) for name in names)))
+        case Renewed(name):
+            return _encode(_Renewed(*name))
         case SendReport(_, name, epoch, report):
             entry, lost, extent = report
             known = None if extent is None else _Extent(*extent)
@@ -113,6 +121,8 @@ def decode_message(node: int, data: bytes) -> Message:
         return Refused(form.node, form.life)
     if isinstance(form, _Corrupt):
         return Corrupt(tuple(PartitionName(*name) for name in form.names))
+    if isinstance(form, _Renewed):
+        return Renewed(PartitionName(form.topic, form.partition))
     return _report(node, form)
 
 

@@ -53,7 +53,13 @@ class Corrupt(NamedTuple):
     names: tuple[PartitionName, ...]
 
 
-Message = Heartbeat | Answer | Refused | SendReport | Corrupt
+class Renewed(NamedTuple):
+    """To a leader: this node has another replica of its partition now, to be greeted."""
+
+    name: PartitionName
+
+
+Message = Heartbeat | Answer | Refused | SendReport | Corrupt | Renewed
 
 
 class Participant:
