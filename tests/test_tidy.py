@@ -495,7 +495,6 @@ def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
 AHEAD = {
     "penstock.cluster.commits.committer": "a node of a cluster that is asked for a commit",
     "penstock.cluster.commits.partline": "the leader of a partition that has stages",
-    "penstock.cluster.joined": "the daemon, when it can be given a cluster",
     "penstock.cluster.joining": "a node that was by itself, when it is started with a cluster",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.messages": "the same daemon, for what comes over its links",

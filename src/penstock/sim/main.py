@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.replica.safeguards import ALL
+from penstock.sim.brokers.histories import BROKERS
+from penstock.sim.brokers.timeline import brokers_timeline
 from penstock.sim.protocol.histories import Found, Tally
 from penstock.sim.protocol.histories import play_many as protocol_many
 from penstock.sim.protocol.switches import SWITCHES, Switch
@@ -36,6 +38,7 @@ FOUND_SHOWN_MAX = 20  # of a block
 HISTORIES = 20_000
 WHOLE_HISTORIES = 100
 WALK_HISTORIES = 500
+BROKERS_HISTORIES = 50
 
 
 def positive(text: str) -> int:
@@ -52,13 +55,14 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("--world", choices=("protocol", "whole", "walk"), default="protocol",
+    p.add_argument("--world", choices=tuple(WORLDS), default="protocol",
                    help="protocol: the machines of replication over model logs; whole: real logs,"
                    " roles, kernel and offices on simulated disks and a clock; walk: the same"
-                   " without offices: the dice decide")  # fmt: skip
+                   " without offices: the dice decide; brokers: whole brokers"
+                   " with clients")  # fmt: skip
     p.add_argument("--histories", type=positive, metavar="N",
                    help=f"how many to play ({HISTORIES}; whole: {WHOLE_HISTORIES}; walk:"
-                   f" {WALK_HISTORIES})")  # fmt: skip
+                   f" {WALK_HISTORIES}; brokers: {BROKERS_HISTORIES})")  # fmt: skip
     p.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
     p.add_argument("--processes", type=positive, metavar="N", help="one for each core")
     p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
@@ -128,7 +132,19 @@ WHOLE = _World(
 WALK_WORLD = WHOLE._replace(
     histories=WALK_HISTORIES, play_many=partial(whole_many, kind=WALK), timeline=walk_timeline
 )
-WORLDS = {"protocol": PROTOCOL, "whole": WHOLE, "walk": WALK_WORLD}
+BROKERS_WORLD = WHOLE._replace(
+    histories=BROKERS_HISTORIES,
+    play_many=partial(whole_many, kind=BROKERS),
+    happened="{answered:,} messages answered OK, {offices:,} offices begun, {growths:,} sets "
+    "grown, {shrinks:,} shrunk",
+    timeline=brokers_timeline,
+)
+WORLDS = {
+    "protocol": PROTOCOL,
+    "whole": WHOLE,
+    "walk": WALK_WORLD,
+    "brokers": BROKERS_WORLD,
+}
 
 
 def _play(arguments: argparse.Namespace, world: _World) -> int:

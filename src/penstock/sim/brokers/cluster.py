@@ -62,6 +62,7 @@ class JoinedCluster:
         self.passage = passage
         self.validated_every = validated_every
         self.slow: set[int] = set()  # nodes to which the coordinator's answers do not come
+        self.away: set[int] = set()  # nodes that do not reach it
         self.hung: dict[int, int] = {}  # processes that stand still, and since when
         self._unheard: list[tuple[int, int]] = []  # links that they have lost meanwhile
         self.clock = FakeClock()
@@ -108,13 +109,17 @@ class JoinedCluster:
 
     @property
     def places(self) -> list[Place]:
-        return [Place(node.number, f"zone {node.number}") for node in self.up()]
+        return [place_of(node) for node in self.up()]
 
     def make(self, name: str, partitions: int = 1, replicas: int = 3, **settings: Any) -> None:
-        wanted = Wanted(name, next(self._identities), partitions, replicas, as_pairs(settings))
+        wanted = self.wanted(name, partitions, replicas, **settings)
         view = self.up()[0].view
         self.do(creation(view, wanted, self.places, self.new_replica))
         self.until(lambda: all(self.leader(name, n) for n in range(partitions)))
+
+    def wanted(self, name: str, partitions: int, replicas: int = 3, **settings: Any) -> Wanted:
+        identity = next(self._identities)
+        return Wanted(name, identity, partitions, replicas, as_pairs(settings))
 
     def grow(self, name: str, partitions: int) -> None:
         transaction = growth(self.up()[0].view, name, partitions, self.places, self.new_replica)
@@ -131,12 +136,14 @@ class JoinedCluster:
             self.run(1)
 
     def make_channel(self, topic: str, name: str, **settings: Any) -> None:
-        identity = self.up()[0].view.topics[topic].document.identity
+        self.put_channel(self.up()[0].view.topics[topic].document.identity, topic, name, **settings)
+        self.until(lambda: all(self.has_channel(node, topic, name) for node in self.up()))
+
+    def put_channel(self, identity: int, topic: str, name: str, **settings: Any) -> None:
         document = Channel(identity, next(self._channels), False, as_pairs(settings), False)
         self._put(keys.channel(topic, name), CHANNEL.encode(document))
-        self.until(lambda: all(self._has(node, topic, name) for node in self.up()))
 
-    def _has(self, node: JoinedNode, topic: str, channel: str) -> bool:
+    def has_channel(self, node: JoinedNode, topic: str, channel: str) -> bool:
         found = node.broker.topics.get(topic)
         return found is None or channel in found.channels
 
@@ -331,6 +338,10 @@ class JoinedCluster:
         self.until(lambda: outcome.told)
         if not outcome.stored:
             raise Stuck(f"the publish to {topic} was answered {outcome.told!r}")
+
+
+def place_of(node: JoinedNode) -> Place:
+    return Place(node.number, f"zone {node.number}")
 
 
 def as_pairs(settings: dict[str, Any]) -> Settings:

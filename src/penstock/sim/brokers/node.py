@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.hosted import HostedReplica
 from penstock.broker.leader import Leader
 from penstock.broker.ports import Lane
 from penstock.cluster.documents import ACTIVE, Membership, Node
@@ -64,6 +65,7 @@ class JoinedNode(Process):
     # --- a step ---
 
     def step(self) -> None:
+        self.coordinator.is_cut = self.number in self.cluster.away
         if self.number not in self.cluster.slow:
             self.coordinator.run(self.clock.mono_ns())
         self.joined.tick(self.clock.mono_ns())
@@ -88,6 +90,10 @@ class JoinedNode(Process):
     @property
     def view(self) -> View:
         return self.joined.participant.view
+
+    def hosted(self, topic: str, number: int) -> HostedReplica | None:
+        target = self.joined._targets.get(PartitionName(topic, number))
+        return self.joined.hosting.replica(target) if target is not None else None
 
     def leader(self, name: PartitionName) -> Leader | None:
         target = self.joined._targets.get(name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
+from penstock.kernel.interface import Event
 from penstock.net.order import NEVER_NS, TurnOrder
 from penstock.sim.clock import FakeClock
 from penstock.sim.threads import Threads
@@ -47,6 +48,8 @@ class Process:
 
     def _handle(self, event: tuple[Any, ...]) -> None:
         self.events.append(event)
+        if event[0] == Event.LINE:  # a FIN where nothing is subscribed any more
+            event[1].resume()
 
     def turn(self) -> None:
         """The daemon's, until it has nothing more to do at this instant."""

@@ -8,12 +8,10 @@ times as many histories of logs and roles in the same time, with timings that no
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from penstock.errors import LogDamaged
 from penstock.limits import SECOND
 from penstock.sim.protocol.histories import Found, own_garbage_only
 from penstock.sim.protocol.observer import Breach
+from penstock.sim.quiet import quiet
 from penstock.sim.whole.clocked import ClockedWorld
 from penstock.sim.whole.machine import Machine
 from penstock.sim.whole.observer import WholeObserver
@@ -49,17 +48,6 @@ class WholeTally(NamedTuple):
 class Played(NamedTuple):
     tally: WholeTally
     digest: str  # of all logs at the end: the same seed gives the same bytes
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Injected faults are no news."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def play(

@@ -1,0 +1,48 @@
+"""Whole brokers in a cluster, with their clients: whatever goes wrong, the promises hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.sim.brokers.histories import BROKERS, play
+from penstock.sim.brokers.timeline import brokers_timeline
+from penstock.sim.protocol.observer import Breach
+from penstock.sim.timeline import as_html, as_text
+from penstock.sim.whole.histories import WholeTally, play_some
+
+BLOCKS, BLOCK = 6, 4
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_the_promises_hold(block: int) -> None:
+    tally, found = play_some(block * BLOCK, BLOCK, kind=BROKERS)
+    assert found == []
+    assert tally.histories == BLOCK
+    assert tally.answered > 50 * BLOCK  # else nothing has happened
+
+
+def test_the_histories_have_in_them_what_they_are_about() -> None:
+    tally = WholeTally()
+    for seed in (4, 14, 23):
+        tally = tally.plus(play(seed).tally)
+    assert tally.offices >= 9
+    assert min(tally.growths, tally.shrinks) >= 3
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_the_same_seed_is_the_same_history_in_both_kernels(seed: int) -> None:
+    assert play(seed, "pure") == play(seed, "compiled")
+
+
+def test_a_message_that_is_lost_is_noticed() -> None:
+    with pytest.raises(Breach, match="I18"):
+        play(0, canary=True)
+
+
+def test_a_timeline_tells_of_trouble_and_of_records() -> None:
+    timeline = brokers_timeline(6)
+    assert timeline.breach == ""
+    text, page = as_text(timeline), as_html(timeline)
+    for word in ("cut off", "a record changes", "leading"):
+        assert word in text
+        assert word in page
