@@ -47,6 +47,7 @@ CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "bro
 MEASURED = (
     *CORES,
     "tests/sim/whole/",
+    "tests/sim/brokers/",
     "tests/cluster/test_joined.py",
     "tests/cluster/test_ordered.py",
     "tests/cluster/test_rotten.py",
@@ -62,6 +63,7 @@ HISTORIES = (
     "tests/kernel/test_keyorder_stories.py",
     "tests/sim/whole/test_clocked.py",
     "tests/sim/whole/test_histories.py",
+    "tests/sim/brokers/test_histories.py",
 )
 
 
