@@ -165,6 +165,37 @@ def test_a_channels_start_is_confirmed_by_the_set(cluster: Cluster) -> None:
     assert bodies(cluster.nodes[1].consume("mail").take()) == [b"x"]
 
 
+def test_a_learner_that_falls_behind_the_journal_is_no_member_yet(cluster: Cluster) -> None:
+    """It was level once, and is held off for a while; meanwhile the set has answered a seek."""
+    cluster.publish(0, b"one")
+    line = cluster.nodes[0].leader().office.line
+    cluster.kill(2)
+    late = line.record.member_on(2)
+    assert late is not None
+    line.held_off.add(2)
+    line.drop((late.node,))
+    cluster.nodes[0].leader().office.moved()
+    cluster.run()
+    cluster.start(2)
+    assert line.peers[2].complete
+    cluster.cut.add(2)
+    answered = Outcome()
+    cluster.nodes[0].topic.find_channel("billing").seek(0)
+    cluster.nodes[0].leader().when_held(answered)
+    cluster.run()
+    assert answered.stored
+    assert not line.peers[2].complete
+    line.held_off.clear()
+    line.admit(2)
+    cluster.run()
+    assert line.record.member_on(2) is None
+    cluster.cut.clear()
+    cluster.unlink(cluster.nodes[2])
+    cluster.link(cluster.nodes[2])
+    cluster.run()
+    assert line.record.member_on(2) is not None
+
+
 def test_a_node_starts_again_on_what_it_has(cluster: Cluster) -> None:
     cluster.publish(0, b"kept")
     for number in range(3):

@@ -287,13 +287,17 @@ class HostedReplica:
                 led.linked(node, peer.session)
 
     def _complete(self, office: Office, led: LedChannels) -> None:
-        """A replica that has the journal and the producers, too, may become a member."""
+        """A replica that has the journal and the producers, too, may become a member. One that is
+        not waited for yet can fall behind what the set has of the journal; then it may not."""
         for node, peer in list(office.line.peers.items()):
             is_linked = self._sessions.get(node) == peer.session
-            if peer.complete or not is_linked or not led.line.is_level(node, peer.replica):
-                continue
-            if (node, peer.replica) in self._needed or self._has_table(office, node, peer.session):
-                office.completed(node, peer.session)
+            is_level = is_linked and led.line.is_level(node, peer.replica)
+            is_needed = (node, peer.replica) in self._needed
+            if peer.complete and not is_level and not is_needed:
+                office.note_beside(node, peer.session, complete=False)
+            elif is_level and not peer.complete:
+                if is_needed or self._has_table(office, node, peer.session):
+                    office.note_beside(node, peer.session, complete=True)
 
     def _has_table(self, office: Office, node: int, session: int) -> bool:
         """Else it is sent."""

@@ -250,8 +250,8 @@ class Office:
             for effect in effects:
                 _EFFECTS[type(effect)](self, self._post, effect)
 
-    def completed(self, node: int, session: int) -> None:
-        self.line.completed(node, session)
+    def note_beside(self, node: int, session: int, complete: bool) -> None:
+        self.line.note_beside(node, session, complete)
         self._changed()
 
     def tell_committed(self) -> None:

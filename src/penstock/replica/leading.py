@@ -415,13 +415,14 @@ class LeaderLine:
         if peer is not None and peer.counted != UNMATCHED and not self.over:
             self._consider(node, peer)
 
-    def completed(self, node: int, session: int) -> None:
-        """The replica there has what is kept beside the log."""
+    def note_beside(self, node: int, session: int, complete: bool) -> None:
+        """Does the replica there have what is kept beside the log?"""
         peer = self._peer(node, session)
-        if peer is not None and not peer.complete:
-            peer.complete = True
-            if peer.counted != UNMATCHED:
-                self._consider(node, peer)
+        if peer is None or peer.complete == complete:
+            return
+        peer.complete = complete
+        if complete and peer.counted != UNMATCHED:
+            self._consider(node, peer)
 
     def _renew_own_entry(self) -> None:
         """The leader has everything, so its entry may say so of its node's present generation."""
