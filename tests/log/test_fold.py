@@ -36,6 +36,7 @@ from penstock.log.fold import (
     rotted_generation,
     searched_entry,
     start_entry,
+    state_entries,
 )
 
 
@@ -101,6 +102,21 @@ def test_a_reset_forgets() -> None:
         + cursor_entry(Entry.RESET, 3, 3)
     )
     assert fold_entries(entries) == ChannelState(3, 3, (), ())
+
+
+def test_a_state_as_entries() -> None:
+    entries = (
+        cursor_entry(Entry.CURSOR, 10, 30)
+        + entry(Entry.FINISHED, 12, 14)
+        + entry(Entry.FINISHED, 18, 19)
+        + stray(4, 44, attempts=2)
+        + stray(20, 45, attempts=3, state=2, due_ns=99)
+        + searched_entry(25)
+    )
+    state = fold_entries(entries)
+    assert len(state.finished) == 3
+    assert fold_entries(state_entries(state)) == state
+    assert fold_entries(state_entries(ChannelState(0, 0, (), ()))) == ChannelState(0, 0, (), ())
 
 
 def test_the_search_for_delayed_messages_goes_on_where_it_was() -> None:

@@ -3,7 +3,7 @@
 | role | channel journal | table of producers | kernel, channels |
 |---|---|---|---|
 | unassigned, learner, follower | takes its leader's records | folds what is committed | – |
-| elected | takes nothing any more | the same | – |
+| elected | takes nothing any more; `broker.inherited` | the same | – |
 | leading | is written from (epoch, 0) on, and sent | notes its own publishes | a `Leader` |
 | stopped | takes nothing | as it was | – |
 
@@ -26,6 +26,7 @@ from penstock.broker.channel import NOT_KEPT
 from penstock.broker.followed import Files, Watch
 from penstock.broker.followedchannels import FollowedChannels
 from penstock.broker.health import Trouble
+from penstock.broker.inherited import InheritedCursors
 from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
@@ -36,10 +37,11 @@ from penstock.broker.shippedtables import FollowedTable, LedTables
 from penstock.broker.station import target_of
 from penstock.errors import PenstockError, StorageError
 from penstock.kernel import BatchHeader, decode_header
+from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
 from penstock.replica.journalframes import JournalFrame
-from penstock.replica.leading import UNMATCHED, LeaderLine
+from penstock.replica.leading import UNMATCHED, LeaderLine, Peer
 from penstock.replica.rangeframes import AskRange, SendRange
 from penstock.replica.tableframes import HasTable, SendTable
 
@@ -76,6 +78,8 @@ class HostedReplica:
         self.channels = self._follow()
         self._table = FollowedTable(context, hosting.station, self.key, replica)
         self._tables: LedTables | None = None  # of the office
+        self._elected: tuple[Office, int] | None = None  # that does not serve yet, and since when
+        self._inherited: tuple[Office, InheritedCursors, LedChannels] | None = None
         self._repairing = Repairing(hosting.station, self.target, replica)
         self.assigned = Assigned(
             hosting.station,
@@ -123,7 +127,8 @@ class HostedReplica:
         self.assigned.stop(reason)
 
     def _is_free(self) -> bool:
-        return not self.channels.busy
+        inherits = self._inherited is not None and self._inherited[1].busy
+        return not (self.channels.busy or inherits)
 
     def _appended(self, batches: bytes) -> None:
         self.replica.producers.appended(headers_of(batches))
@@ -158,6 +163,7 @@ class HostedReplica:
     # --- an office begins ---
 
     def _serve(self, office: Office) -> Leader:
+        self._leave_inherited()
         replica, context = self.replica, self._context
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
@@ -205,6 +211,48 @@ class HostedReplica:
         if error is None:
             started(self.number, number)
 
+    # --- an office that cannot begin ---
+
+    def _look_at_elected(self, office: Office) -> None:
+        """See `inherited`: it has waited for a while, and a learner has all of the log."""
+        mono_ns = self._context.clock.mono_ns()
+        if self._elected is None or self._elected[0] is not office:
+            self._elected = office, mono_ns
+        waited_ns, line = mono_ns - self._elected[1], office.line
+        if self._inherited is not None or waited_ns < REPLICA_TIMEOUT_NS or self.channels.busy:
+            return
+        if line.end > line.committed and any(
+            _is_lacking(line, peer) for peer in line.peers.values()
+        ):
+            self._inherit(office)
+
+    def _inherit(self, office: Office) -> None:
+        epoch = office.line.record.epoch
+        self.replica.producers.learn(office.line.committed)
+        cursors = InheritedCursors(self.channels.journal, epoch, self._context, self.replica.label)
+        led = LedChannels(self._station, self.key, epoch, cursors, self._drop_below, self._stop)
+        self._inherited = office, cursors, led
+        self._tables = LedTables(self._station, self.key, epoch, self.replica)
+        led.settle()
+
+    def _leave_inherited(self) -> None:
+        """It serves now, or its office is over."""
+        if self._inherited is None:
+            return
+        _, cursors, led = self._inherited
+        self._inherited = None
+        led.leave()
+        self._context.syncs.wait_for(lambda: cursors.busy)
+        self._tables, self._needed = None, frozenset()
+        self._sessions.clear()
+
+    def _end_inherited(self) -> None:
+        """What follows is written behind the generation that was begun here."""
+        if self._inherited is not None and self._inherited[0] is not self.office:
+            self._leave_inherited()
+            self.channels.journal.close()
+            self.channels = self._follow()
+
     # --- and ends ---
 
     def _cease(self, served: Served) -> None:
@@ -224,6 +272,7 @@ class HostedReplica:
     # --- what comes ---
 
     def receive(self, node: int, frame: Frame) -> None:
+        self._end_inherited()
         if isinstance(frame, AskRange | SendRange):
             self._repair(node, frame)
         elif isinstance(frame, SendTable):
@@ -235,9 +284,14 @@ class HostedReplica:
             self.assigned.receive(node, frame)
         elif self.office is None and not isinstance(self.assigned.role, Stopped):
             self.channels.receive(node, frame)
-        elif self.led is not None:
-            self.led.receive(node, frame)
-            self.led.settle()
+        elif (led := self._journals) is not None:
+            led.receive(node, frame)
+            led.settle()
+
+    @property
+    def _journals(self) -> LedChannels | None:
+        """What this office sends of the journal."""
+        return self._inherited[2] if self._inherited is not None else self.led
 
     def _repair(self, node: int, frame: AskRange | SendRange) -> None:
         assigned = self.assigned
@@ -250,11 +304,12 @@ class HostedReplica:
 
     def refresh(self) -> None:
         """After something has come: what follows from where the office's machine stands now."""
+        self._end_inherited()
         office = self.office
         self._report(office.line if office is not None and not office.line.over else None)
         if self._table.waits:
             self._take_table()
-        led = self.led
+        led = self._journals
         if office is None or led is None or office.line.over:
             return
         line = office.line
@@ -264,7 +319,8 @@ class HostedReplica:
             led.needs(needed)
         self._link_journals(line, led)
         self._complete(office, led)
-        self.replica.leader.permit(line.permits)
+        if self.led is not None:
+            self.replica.leader.permit(line.permits)
 
     def _report(self, line: LeaderLine | None) -> None:
         before, self._line = self._line, line
@@ -295,9 +351,10 @@ class HostedReplica:
             is_needed = (node, peer.replica) in self._needed
             if peer.complete and not is_level and not is_needed:
                 office.note_beside(node, peer.session, complete=False)
-            elif is_level and not peer.complete:
-                if is_needed or self._has_table(office, node, peer.session):
-                    office.note_beside(node, peer.session, complete=True)
+            if peer.complete or not is_level:
+                continue
+            if is_needed or self._has_table(office, node, peer.session):
+                office.note_beside(node, peer.session, complete=True)
 
     def _has_table(self, office: Office, node: int, session: int) -> bool:
         """Else it is sent."""
@@ -320,6 +377,8 @@ class HostedReplica:
             office.line.tick(mono_ns)
             if office.line.out:
                 office.moved()
+            if self.led is None and not office.line.over:
+                self._look_at_elected(office)
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
@@ -365,6 +424,7 @@ class HostedReplica:
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
         self.assigned.resign(reason)
+        self._end_inherited()
         self._context.syncs.wait_for(lambda: self.busy)
         self.refresh()
         self.channels.journal.close()
@@ -388,6 +448,11 @@ class HostedReplica:
             windows = [channel.windows for channel in self.topic.channels.values()]
             if any(self.number in one for one in windows):
                 raise RuntimeError(f"{self.replica.label}: it is not led, and has windows")
+
+
+def _is_lacking(line: LeaderLine, peer: Peer) -> bool:
+    """It has all of the log, and nothing else is between it and the set."""
+    return bool(peer.replica) and peer.counted >= line.start_end and not peer.complete
 
 
 def headers_of(batches: bytes) -> Iterator[BatchHeader]:

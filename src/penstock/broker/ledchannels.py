@@ -32,6 +32,7 @@ from penstock.replica.pieces import Payload, cut
 
 if TYPE_CHECKING:
     from penstock.broker.cursors import Cursors
+    from penstock.broker.inherited import InheritedCursors
     from penstock.log.ledgerfile import ReplicaKey
 
 Held = Callable[[], None]
@@ -50,7 +51,7 @@ class LedChannels:
         station: Station,
         key: ReplicaKey,
         epoch: int,
-        cursors: Cursors,
+        cursors: Cursors | InheritedCursors,
         drop_below: Callable[[int], None],
         on_leave: Callable[[str], None],
     ) -> None:

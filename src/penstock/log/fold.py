@@ -221,6 +221,19 @@ def searched_entry(offset: int) -> bytes:
     return ENTRY.pack(Entry.SEARCHED, 0, 0, 0, offset, 0, 0)
 
 
+def state_entries(state: ChannelState) -> bytes:
+    """What `fold_entries` makes this state of."""
+    entries = [cursor_entry(Entry.CURSOR, state.low, state.next)]
+    entries += [ENTRY.pack(Entry.FINISHED, 0, 0, 0, start, end, 0) for start, end in state.finished]
+    entries += [
+        ENTRY.pack(Entry.STRAY, one.state, one.attempts, 0, one.offset, one.due_ns, one.id)
+        for one in state.strays
+    ]
+    if state.searched:
+        entries.append(searched_entry(state.searched))
+    return b"".join(entries)
+
+
 def normalised(
     low: int,
     next_offset: int,

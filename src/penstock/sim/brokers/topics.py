@@ -101,8 +101,6 @@ class Topics:
         if transaction is not None:
             cluster.store.transact(transaction)
             return
-        if len(cluster.running()) < len(cluster.nodes):
-            return  # the controller gives replicas to nodes that are there
         wanted = cluster.wanted(plan.name, plan.partitions, durability="disk")
         places = [place_of(node) for node in cluster.nodes]
         try:

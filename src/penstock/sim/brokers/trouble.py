@@ -91,19 +91,9 @@ def fill_disk(world: BrokersWorld) -> None:
 
 
 def fail_sync(world: BrokersWorld) -> None:
-    """A disk loses what was written since the last sync: the replica there is given up. Not where
-    the set has shrunk to its minimum: a leader that is elected then cannot commit what its log had
-    before, and it completes no learner before it serves."""
-    if not world.is_sound():
-        return
-    disk = any_node(world).disk
-    fault = disk.inject(Fault("sync", path_part=".log"))
-
-    def is_over() -> None:
-        if fault in disk.faults:
-            disk.faults.remove(fault)
-
-    world.later(1, is_over)
+    """A disk loses what was written since the last sync: the replica there is given up."""
+    if world.is_sound():
+        any_node(world).disk.inject(Fault("sync", path_part=".log"))
 
 
 def wipe(world: BrokersWorld) -> None:

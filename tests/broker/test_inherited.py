@@ -1,0 +1,112 @@
+"""What an elected replica says of channels before it serves."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from penstock.broker.health import Health, Trouble
+from penstock.broker.inherited import InheritedCursors
+from penstock.broker.options import BrokerOptions
+from penstock.broker.syncs import Syncs
+from penstock.log.fold import (
+    PARTITION,
+    Entry,
+    Group,
+    Position,
+    cursor_entry,
+    decode_record,
+    encode_record,
+    epoch_of,
+    generation_of,
+    start_entry,
+)
+from penstock.log.followedjournal import FollowedJournal
+from penstock.sim.disk import Fault, SimDisk
+from penstock.sim.threads import Threads
+
+
+class Context:
+    """As much of the broker's as is asked for."""
+
+    def __init__(self) -> None:
+        self.options = BrokerOptions()
+        self.threads = Threads()
+        self.syncs = Syncs(self.threads)
+        self.health = Health()
+
+
+class Lab:
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.disk.mkdir("/p")
+        self.disk.sync_directory("/")
+        self.followed = FollowedJournal.open(self.disk, "/p")
+        groups = [
+            Group(PARTITION, start_entry(4)),
+            Group(1, cursor_entry(Entry.CURSOR, 5, 9)),
+        ]
+        self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, groups))
+        self.context = Context()
+        context: Any = self.context
+        self.cursors = InheritedCursors(self.followed, 4, context, "orders")
+        self.records: list[bytes] = []
+        self.synced: list[OSError | None] = []
+        self.cursors.on_record = self.records.append
+        self.cursors.on_synced = self.synced.append
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+def test_the_generation_says_what_was_followed(lab: Lab) -> None:
+    lab.cursors.begin_generation()
+    (data,) = lab.records
+    record = decode_record(data, 0)
+    assert record is not None
+    assert epoch_of(record.generation) == 4
+    assert record.handed_end == 12
+    assert lab.cursors.written == Position(record.generation, 0)
+    assert lab.cursors.start_offset == 4
+    again = FollowedJournal.open(lab.disk, "/p")
+    assert again.folding.channels() == lab.followed.folding.channels()
+    assert (again.start_offset, again.folding.handed_end) == (4, 12)
+
+
+def test_it_is_synced_by_a_thread(lab: Lab) -> None:
+    lab.cursors.begin_generation()
+    lab.context.threads.held = True
+    lab.cursors.sync()
+    assert lab.cursors.busy
+    lab.context.threads.run()
+    lab.context.syncs.settle()
+    assert not lab.cursors.busy
+    assert lab.synced == [None]
+    assert lab.cursors.synced == lab.cursors.written
+    lab.cursors.sync()
+    assert lab.synced == [None]  # there is nothing to sync
+
+
+def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
+    fault = lab.disk.inject(Fault("write", errno.ENOSPC, "channels", times=0))
+    lab.cursors.begin_generation()
+    assert lab.records == []
+    assert lab.cursors.is_behind
+    assert "No space" in lab.context.health.reason("orders", Trouble.JOURNAL)
+    lab.disk.faults.remove(fault)
+    lab.cursors.begin_generation()
+    assert len(lab.records) == 1
+    assert not lab.cursors.is_behind
+
+
+def test_a_failed_sync_is_passed_on(lab: Lab) -> None:
+    lab.cursors.begin_generation()
+    lab.disk.inject(Fault("sync", path_part="channels"))
+    lab.cursors.sync()
+    lab.context.syncs.settle()
+    (error,) = lab.synced
+    assert isinstance(error, OSError)
