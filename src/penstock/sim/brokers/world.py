@@ -20,6 +20,7 @@ from penstock.sim.brokers.clients import Consumer, Message
 from penstock.sim.brokers.cluster import STEP_NS, JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.observer import Feed, Observer, Publish
+from penstock.sim.brokers.producers import Producer
 from penstock.sim.brokers.topics import PLANS, Plan, Topics
 from penstock.sim.timed.port import NEVER_NS, Passage
 
@@ -27,6 +28,7 @@ TIMEOUT_NS = 4 * SECOND  # of a message that a consumer has
 RDY_MAX = 100
 REQUEUED_NS_MAX = 3 * SECOND
 DUE_NS_MAX = 8 * SECOND
+PRODUCERS = 2
 VALIDATED_EVERY = 200  # turns
 CALL_NS_MAX = 60 * MS  # to the coordinator, and back
 CALLS_LOST = 0.02
@@ -52,6 +54,7 @@ class BrokersWorld:
         self._consumers: dict[tuple[int, Feed], Consumer] = {}
         self._waiting: list[tuple[int, Publish]] = []  # by the life of the process that was asked
         self._later: list[tuple[int, Callable[[], None]]] = []
+        self._producers = [Producer(77 + n, self._stamped) for n in range(PRODUCERS)]
         self.offices = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
@@ -75,9 +78,7 @@ class BrokersWorld:
         life = self.topics.life(topic) if topic is not None else None
         if topic is None or life is None:
             return
-        count = self.dice.choice((1, 1, 1, 3))
-        bodies = [b"%s %d" % (plan.name.encode(), self._count + n) for n in range(count)]
-        self._count += count
+        bodies = self._bodies(plan.name, self.dice.choice((1, 1, 1, 3)))
         is_late = plan.name == "orders" and self.dice.random() < 0.15
         due_ns = node.clock.wall_ns() + self.dice.randrange(DUE_NS_MAX) if is_late else 0
         publish = Publish(plan.name, life, bodies, due_ns)
@@ -88,12 +89,31 @@ class BrokersWorld:
             publish.done(error)
         self._waiting.append((node.life, publish))
 
+    def _stamped(self) -> Publish | None:
+        """The next one of a producer."""
+        if not self.publishes:
+            return None
+        publish = Publish("orders", 0, self._bodies("orders", self.dice.choice((1, 2))), 0)
+        self.observer.publishing(publish)
+        return publish
+
+    def _bodies(self, topic: str, count: int) -> list[bytes]:
+        first, self._count = self._count, self._count + count
+        return [b"%s %d" % (topic.encode(), first + n) for n in range(count)]
+
+    def _produce(self) -> None:
+        nodes = self.cluster.running()
+        for producer in self._producers:
+            producer.turn(nodes, self.cluster.clock.since_ns, self.dice)
+
     def note_ended(self, life: int) -> None:
         """A process: its clients will not be answered any more."""
         for other, publish in self._waiting:
             if other == life and not publish.answers:
                 publish.is_cut = True
         self._waiting = [one for one in self._waiting if one[0] != life and one[1].waits]
+        for producer in self._producers:
+            producer.note_ended(life)
         self._consumers = {k: c for k, c in self._consumers.items() if k[0] != life}
 
     # --- consumers ---
@@ -165,6 +185,7 @@ class BrokersWorld:
             self.publish()
         if self.dice.random() < 0.25:
             self.consume()
+            self._produce()
         if now_ns % SECOND < STEP_NS:
             self.topics.turn()
             self._count_changes()
@@ -260,7 +281,8 @@ class BrokersWorld:
         )
 
     def is_answered(self) -> bool:
-        return not any(publish.waits for _, publish in self._waiting)
+        waits = any(publish.waits for _, publish in self._waiting)
+        return not waits and all(one.publish is None for one in self._producers)
 
     def is_drained(self) -> bool:
         return not any(
