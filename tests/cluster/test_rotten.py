@@ -2,7 +2,8 @@
 in the end every disk has it again.
 
 *I18*: a channel gets every message that was acknowledged. *I15*: what is repaired is byte for byte
-what the others have. A disk rots only where another member's is sound.
+what the others have. A disk rots only where another member's is sound. That an operator gives up
+what is corrupt on one disk changes nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from penstock.broker.hosting import ALL_HOSTING_GUARDS, HostingGuards
 from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
 from penstock.kernel import load
+from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
@@ -40,6 +42,7 @@ class World:
         self.cluster.make_channel("orders", "billing")
         self.received: set[bytes] = set()
         self.rotten = 0
+        self.given_up = 0
 
     def play(self) -> None:
         bodies = [b"message %d" % number * 20 for number in range(MESSAGES)]
@@ -47,7 +50,10 @@ class World:
             self.cluster.publish("orders", body)
         self.rest()
         for number in self.dice.sample(range(MESSAGES - ENDS), 4):
-            self.rot(self.dice.choice(self.cluster.nodes), bodies[number])
+            node = self.dice.choice(self.cluster.nodes)
+            self.rot(node, bodies[number])
+            if self.dice.random() < 0.5:
+                self.give_up(node, number)
         for _ in range(self.dice.randrange(3)):
             self.consume()
             if self.dice.random() < 0.4:
@@ -78,6 +84,14 @@ class World:
             if place >= 0:
                 node.disk.flip(segment.path, place + 1, 2)
                 self.rotten += 1
+
+    def give_up(self, node: JoinedNode, offset: int) -> None:
+        """As `penstock log repair` does, on the node by itself."""
+        path = self.log(node).path
+        lost = [*read_lost(node.disk, path), LostRange(offset, offset + 1, "corrupt", 1)]
+        write_lost(node.disk, path, lost)
+        self.restart(node)
+        self.given_up += 1
 
     def log(self, node: JoinedNode) -> PartitionLog:
         return node.broker.topics["orders"].replicas[0].log
@@ -117,7 +131,7 @@ class World:
 
 
 HARNESS = Harness(lambda seed, guards: World(seed, guards).play(), Broken, ALL_HOSTING_GUARDS)
-SWITCHES = (Switch("damage_waits", 10),)
+SWITCHES = (Switch("damage_waits", 10), Switch("given_up_is_asked_for", 20))
 HISTORIES = 6
 
 
@@ -128,7 +142,7 @@ def test_what_rots_is_delivered_and_repaired() -> None:
 def test_the_histories_have_in_them_what_they_are_about() -> None:
     world = World(0, ALL_HOSTING_GUARDS)
     world.play()
-    assert world.rotten == 4
+    assert (world.rotten, world.given_up > 0) == (4, True)
 
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)

@@ -343,3 +343,11 @@ def test_what_was_given_up_is_no_news() -> None:
     assert known.ranges == []
     known.add(12, 21, "a")
     assert known.ranges == [(12, 21, "a")]
+
+
+def test_where_other_replicas_may_have_it_what_was_given_up_is_news() -> None:
+    known = DamageList(lost=[LostRange(10, 20, "given up", 0), LostRange(20, 25, "later", 0)])
+    known.lost_is_news = True
+    known.add(12, 20, "a")
+    assert known.ranges == [(12, 20, "a")]
+    assert [known.given_up_until(offset) for offset in (9, 10, 24, 25)] == [9, 25, 25, 25]

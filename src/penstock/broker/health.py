@@ -49,12 +49,14 @@ class Trouble(IntEnum):
     LEFTOVERS = 27  # the start found files that should be gone and could not remove them
     INDEX = 28  # an index of a log could not be written
     LEDGER = 29  # what this node promises could not be made durable
+    CONCEDED = 30  # no replica has some stored messages: readers step over them
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
 
 
 WARNINGS = frozenset(
     {
         Trouble.CORRUPT,
+        Trouble.CONCEDED,
         Trouble.MISSING,
         Trouble.JOURNAL_CORRUPT,
         Trouble.CLOCK,

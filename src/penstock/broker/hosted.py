@@ -301,6 +301,18 @@ class HostedReplica:
             self._repairing.answer(node, frame, assigned.committed)
         else:
             self._repairing.receive(node, frame, assigned.committed, assigned.linked_nodes)
+            self._concede()
+
+    def _concede(self) -> None:
+        """What all that should have the partition lack is not waited for any more."""
+        leader, office = self.leader, self.office
+        if leader is None or office is None or office.line.over:
+            return
+        record = office.line.record
+        nodes = {*record.wanted, *(member.node for member in record.members)}
+        if not self._hosting.guards.given_up_is_asked_for:
+            nodes.clear()
+        self._repairing.concede(nodes - {self._station.node}, leader.concede)
 
     def refresh(self) -> None:
         """After something has come: what follows from where the office's machine stands now."""
@@ -393,6 +405,7 @@ class HostedReplica:
         self._drop()
         if not isinstance(self.assigned.role, Stopped):
             self._repairing.settle(self.assigned.committed, self.assigned.linked_nodes)
+            self._concede()
         self._stir()
 
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:

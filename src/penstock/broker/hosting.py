@@ -118,6 +118,7 @@ class HostingGuards(NamedTuple):
     """A rule of a leader of several replicas, with a switch that only tests turn."""
 
     damage_waits: bool = True  # else it steps over what is corrupt, as a node by itself does
+    given_up_is_asked_for: bool = True  # else it steps over what was given up on its own disk
 
 
 ALL_HOSTING_GUARDS = HostingGuards()

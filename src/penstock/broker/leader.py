@@ -6,9 +6,10 @@ lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the 
 Damage below the synced end is found while reading, or was found at the start. On a node by itself
 the corrupt offsets are stepped over, everything else is served, and health warns of it. Where a
 cluster has placed the partition, another member may have these messages: the reader waits until
-they are fetched (`repairing.py`), for the journal would take "done" to every replica. Publishing
-goes on, unless the end of the log is corrupt: then it is not known where the next batch belongs,
-and an operator has to look.
+they are fetched (`repairing.py`), for the journal would take "done" to every replica; or until they
+are conceded, because no replica has them or an operator said so. Publishing goes on, unless the end
+of the log is corrupt: then it is not known where the next batch belongs, and an operator has to
+look.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
 from penstock.errors import ChangeUnknown, LogDamaged, StorageError
 from penstock.kernel import Source, TraceKind, Window
-from penstock.log.damage import describe
+from penstock.log.damage import describe, joined
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Leader:
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
         self.steps_over_damage = self.office.is_alone
+        self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: LedChannels | None = None  # the journals of other replicas
         self._permits = self.office.line.permits
         self.cursors: Cursors | None = None
@@ -214,12 +216,47 @@ class Leader:
         self._context.engine.forget_window(channel.windows[self.number])
 
     def _step_over_damage(self, window: Window) -> None:
-        if not self.steps_over_damage:
-            return
-        for start, end, _ in self.replica.damaged:
+        for start, end in self._stepped_over:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)
                 step_over(window, Source.FORWARD, max(start, window.low), end)
+
+    @property
+    def _stepped_over(self) -> list[tuple[int, int]]:
+        return joined(self.replica.damaged) if self.steps_over_damage else self._conceded
+
+    def concede(self, start: int, end: int) -> None:
+        """Readers do not wait for [start, end) any more. It holds for this office, and the journal
+        takes to every replica what the channels have passed."""
+        if any(known[0] <= start and end <= known[1] for known in self._conceded):
+            return
+        self._conceded.append((start, end))
+        text = f"no replica has offsets {start} to {end - 1}: readers step over them"
+        self._context.health.report(self.replica.label, Trouble.CONCEDED, text)
+        for channel in self.topic.channels.values():
+            self._step_over_damage(channel.windows[self.number])
+        self.load_again()
+        self.store_cursors()
+        self.topic.touch()
+
+    def concede_damage(self) -> list[tuple[int, int]]:
+        """By an operator's word: all that is known to be corrupt and is still waited for."""
+        if self.steps_over_damage:
+            return []
+        ranges = joined(self.replica.damaged)
+        for start, end in ranges:
+            self.concede(start, end)
+        return ranges
+
+    def _passable(self, error: StorageError, offset: int) -> int:
+        """How far a reader at `offset` steps; `offset` when it waits."""
+        if not isinstance(error, LogDamaged):
+            return offset
+        end = max(error.to_offset, offset + 1)
+        if self.steps_over_damage:
+            return end
+        ends = [min(to, end) for start, to in self._conceded if start <= offset < to]
+        return max([offset, *ends])
 
     def update_handing(self, handing: bool) -> None:
         if handing and not self.tail.handing:
@@ -253,8 +290,9 @@ class Leader:
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except StorageError as error:
-            if isinstance(error, LogDamaged) and self.steps_over_damage:
-                step_over(window, which, offset, max(error.to_offset, offset + 1))
+            passable = self._passable(error, offset)
+            if passable > offset:
+                step_over(window, which, offset, passable)
                 return
             self._unread[window, which] = offset
             self.topic.touch()
@@ -392,6 +430,7 @@ class Leader:
     def leave(self) -> None:
         """The kernel forgets the tail; the windows are gone already."""
         self._context.engine.forget_tail(self.topic.name.encode(), self.number)
+        self._context.health.clear(self.replica.label, Trouble.CONCEDED)
         if self.cursors is not None:
             self.cursors.discard()
 

@@ -11,6 +11,11 @@ asked for:
 | does not answer for REPAIR_PATIENCE looks | the same |
 | all that are linked have been asked | REPAIR_PAUSE looks later it begins again |
 
+What an operator has given up on this node (`penstock log repair`) is asked for like anything else.
+When, within one such round, every other node of the partition's record has said that it lacks the
+beginning of that range for good, the leader's readers step over it, as far as all of them lack it.
+No answer is no such word, and neither is an answer that is refused.
+
 A replica answers in any role, but only with what it knows to be committed, so with what every
 member had there. One that is stopped neither asks nor answers.
 """
@@ -18,25 +23,27 @@ member had there. One that is stopped neither asks nor answers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Lane
 from penstock.broker.station import Station
-from penstock.errors import StorageError
+from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import decode_header
 from penstock.log.damage import joined
 from penstock.log.epochs import BatchName
 from penstock.replica.frames import Target, encode
-from penstock.replica.matching import NO_BATCH
-from penstock.replica.rangeframes import AskRange, SendRange
+from penstock.replica.matching import NO_BATCH, Chain
+from penstock.replica.rangeframes import AskRange, SendRange, lacking
 
 if TYPE_CHECKING:
     from penstock.broker.replica import Replica
 
 _log = logging.getLogger("penstock.broker")
+
+Concede = Callable[[int, int], None]  # from offset, to offset: no replica has these
 
 
 class _Asked(NamedTuple):
@@ -56,12 +63,13 @@ class Repairing:
         self._asked: _Asked | None = None
         self._looks = 0  # since then, or since all have been asked
         self._without: dict[int, set[int]] = {}  # by a range's start, nodes that do not have it
+        self._lacking: dict[int, dict[int, int]] = {}  # of those, up to where they lack it for good
 
     def settle(self, committed: int, nodes: Collection[int]) -> None:
         """About once a second. `nodes`: those that are linked."""
         if not len(self._replica.log.damage):
             self._asked = None
-            self._without.clear()
+            self._begin_round()
             return
         self._looks += 1
         if self._asked is not None:
@@ -79,7 +87,11 @@ class Repairing:
                 return
         if self._looks >= limits.REPAIR_PAUSE:
             self._looks = 0
-            self._without.clear()
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._without.clear()
+        self._lacking.clear()
 
     def _ask_for(self, start: int, end: int, node: int) -> None:
         self._looks, self._number = 0, self._number + 1
@@ -90,6 +102,16 @@ class Repairing:
     def _miss(self, asked: _Asked) -> None:
         self._without.setdefault(asked.start, set()).add(asked.node)
 
+    def concede(self, others: Collection[int], concede: Concede) -> None:
+        """What every one of `others`, the record's other nodes, lacks, and is given up here."""
+        damage = self._replica.log.damage
+        for start, _ in joined(damage):
+            known = self._lacking.get(start, {})
+            if set(others) <= known.keys():
+                ends = [damage.given_up_until(start), *(known[node] for node in others)]
+                if min(ends) > start:
+                    concede(start, min(ends))
+
     # --- what comes ---
 
     def receive(self, node: int, frame: SendRange, committed: int, nodes: Collection[int]) -> None:
@@ -98,6 +120,8 @@ class Repairing:
             return
         if not self._restore(frame, committed):
             self._miss(asked)
+            if frame.lacks_until > frame.start:
+                self._lacking.setdefault(frame.start, {})[node] = frame.lacks_until
         self._ask(committed, nodes)
 
     def _restore(self, frame: SendRange, committed: int) -> bool:
@@ -115,15 +139,25 @@ class Repairing:
 
     def answer(self, node: int, frame: AskRange, committed: int) -> None:
         """What another replica has asked for, as far as it is known here."""
-        previous, batches = NO_BATCH, b""
+        end = min(frame.end, committed)
         try:
-            known = LogView(self._replica.log).chain_before(frame.start)
-            if known is not None:
-                previous, batches = known, self._batches(frame.start, min(frame.end, committed))
+            previous, batches = self._sound(frame.start, end)
+        except LogDamaged as error:  # here, too: its own reader reports that
+            is_there = error.from_offset <= frame.start < min(error.to_offset, end)
+            until = min(error.to_offset, end) if is_there else 0
+            previous, batches = lacking(until), b""
         except StorageError:
-            batches = b""  # corrupt here, too: its own reader reports that
+            previous, batches = NO_BATCH, b""
         sent = SendRange(frame.session, frame.start, previous, batches)
         self._station.peers.send(node, Lane.BULK, encode(self._target, sent))
+
+    def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
+        log = self._replica.log
+        if start < min(log.start_offset, end):
+            return lacking(min(log.start_offset, end)), b""  # removed
+        previous = LogView(log).chain_before(start)
+        batches = self._batches(start, end) if previous is not None else b""
+        return (previous, batches) if previous is not None and batches else (NO_BATCH, b"")
 
     def _batches(self, start: int, end: int) -> bytes:
         """Whole ones from `start` on, none beyond `end`: at least one, if there is one."""

@@ -74,6 +74,7 @@ class Replica:
         self.folded: Folded | None = None  # what it said when that began
         self.hosted: HostedReplica | None = None
         if own is not None and context.hosting is not None:
+            log.damage.lost_is_news = True  # another replica may have it
             self.hosted = HostedReplica(context, context.hosting, self, own)
         elif kept:
             self.journal, self.folded = self._open_journal()
@@ -136,6 +137,7 @@ class Replica:
         left = self.log.damaged
         if not left:
             self._context.health.clear(self.label, Trouble.CORRUPT)
+            self._context.health.clear(self.label, Trouble.CONCEDED)
         elif len(left) != self._damage_count:
             self._report_damage(left[-1])
         self._damage_count = len(left)

@@ -5,14 +5,15 @@ search, the making of an index. The owner of the log hears of each range that wa
 A range leaves the list when retention has removed it, or another replica's batches have replaced
 it.
 
-A range that `penstock log repair` gave up stands in the file `lost` (`lost.py`): it is no news.
+A range that `penstock log repair` gave up stands in the file `lost` (`lost.py`): it is no news on a
+node by itself. Of a partition that has other replicas one of those may have it (`lost_is_news`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from penstock.log.lost import LostRange, is_lost
+from penstock.log.lost import LostRange, is_lost, lost_until
 
 Damage = tuple[int, int, str]  # from offset, to offset, reason
 
@@ -36,11 +37,12 @@ def joined(ranges: Iterable[Damage]) -> list[tuple[int, int]]:
 class DamageList:
     """In the order of offsets."""
 
-    __slots__ = ("_lost", "_ranges", "on_added")
+    __slots__ = ("_lost", "_ranges", "lost_is_news", "on_added")
 
     def __init__(self, known: Iterable[Damage] = (), lost: Sequence[LostRange] = ()) -> None:
         self._lost = lost
         self._ranges: list[Damage] = sorted(known)
+        self.lost_is_news = False
         self.on_added: Callable[[Damage], None] | None = None
 
     def __iter__(self) -> Iterator[Damage]:
@@ -54,8 +56,8 @@ class DamageList:
         return list(self._ranges)
 
     def add(self, from_offset: int, to_offset: int, reason: str) -> None:
-        """Ranges that touch and have the same reason become one. What was given up is no news."""
-        if is_lost(self._lost, from_offset, to_offset):
+        """Ranges that touch and have the same reason become one."""
+        if not self.lost_is_news and is_lost(self._lost, from_offset, to_offset):
             return
         if any(start <= from_offset and to_offset <= end for start, end, _ in self._ranges):
             return
@@ -72,6 +74,10 @@ class DamageList:
 
     def holds(self, offset: int) -> bool:
         return any(start <= offset < end for start, end, _ in self._ranges)
+
+    def given_up_until(self, offset: int) -> int:
+        """The end of what an operator gave up from `offset` on; `offset` where nothing was."""
+        return lost_until(self._lost, offset)
 
     def forget_from(self, offset: int) -> None:
         """The log ends there: what is written behind it is sound."""

@@ -65,10 +65,15 @@ def forget_lost(disk: Disk, directory: str, offset: int) -> None:
 
 def is_lost(ranges: Sequence[LostRange], from_offset: int, to_offset: int) -> bool:
     """All of [from, to) was given up."""
+    return lost_until(ranges, from_offset) >= to_offset
+
+
+def lost_until(ranges: Sequence[LostRange], offset: int) -> int:
+    """The end of what was given up from `offset` on; `offset` itself where nothing was."""
     for known in ranges:
-        if known.from_offset <= from_offset < known.to_offset:
-            from_offset = known.to_offset
-    return from_offset >= to_offset
+        if known.from_offset <= offset < known.to_offset:
+            offset = known.to_offset
+    return offset
 
 
 def _by_offset(range: LostRange) -> int:

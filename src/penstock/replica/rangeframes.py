@@ -7,7 +7,9 @@
 
 The session is the number of the question, which the answer repeats. A chain is the batch before
 `start`; what the last two fields of 20 are says the table of `frames`. An answer without batches
-says that the replica has none of the range: it is corrupt there as well, or not committed so far.
+has in its chain (0, `lacks_until`, 0): none of [start, lacks_until) can be had from this replica,
+ever: it is corrupt there as well, or removed. 0 in that place is no such word: it is not known to
+be committed so far, or cannot be read just now.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ OFFSET_AND_CHAIN = struct.Struct(">QIQI")
 RANGE_FIELDS_BYTES = OFFSET_AND_CHAIN.size  # those of its payload are not among them
 
 
+def lacking(until: int) -> Chain:
+    """Of an answer without batches."""
+    return Chain(0, until, 0)
+
+
 class AskRange(NamedTuple):
     session: int
     start: int
@@ -34,6 +41,11 @@ class SendRange(NamedTuple):
     start: int
     previous: Chain
     batches: bytes | bytearray
+
+    @property
+    def lacks_until(self) -> int:
+        """0: it does not say that it lacks any of it."""
+        return 0 if self.batches else self.previous.offset
 
 
 RangeFrame = AskRange | SendRange
