@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.errors import LogDamaged, StorageError
+from penstock.errors import StorageError
 from penstock.kernel import id_at
 from penstock.log.trailers import Trailers
 
@@ -82,11 +82,12 @@ class DelaySearch:
         try:
             if start < first.search_end:
                 found = log.trailers(start, first.search_end)
-        except LogDamaged as error:
-            found = Trailers([], max(error.to_offset, start + 1))
         except StorageError as error:
-            self._report(leader, error.reason)
-            return False
+            end = leader.passable(error, start)
+            if end == start:  # another replica may have what is corrupt
+                self._report(leader, error.reason)
+                return False
+            found = Trailers([], end)
         self._unreadable.pop(leader, None)
         leader.topic.tell_time()
         ids_from = _lowest_id(leader, windows) if found.blocks else 0

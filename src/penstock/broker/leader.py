@@ -248,7 +248,7 @@ class Leader:
             self.concede(start, end)
         return ranges
 
-    def _passable(self, error: StorageError, offset: int) -> int:
+    def passable(self, error: StorageError, offset: int) -> int:
         """How far a reader at `offset` steps; `offset` when it waits."""
         if not isinstance(error, LogDamaged):
             return offset
@@ -290,9 +290,9 @@ class Leader:
         try:
             block = self.log.read(offset, limits.READ_BLOCK_BYTES)
         except StorageError as error:
-            passable = self._passable(error, offset)
-            if passable > offset:
-                step_over(window, which, offset, passable)
+            end = self.passable(error, offset)
+            if end > offset:
+                step_over(window, which, offset, end)
                 return
             self._unread[window, which] = offset
             self.topic.touch()
