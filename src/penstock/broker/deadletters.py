@@ -246,8 +246,8 @@ class DeadLetters:
     def _letters(
         self, channel: Channel, window: Window, records: list[StrayRecord]
     ) -> dict[int, Letter]:
-        """By id. What is damaged is gone, as it is for deliveries. What would be too much at a time
-        is offered again."""
+        """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
+        be too much at a time is offered again."""
         leader: Leader = window.tail.owner
         reader = Reader(leader.log)
         letters: dict[int, Letter] = {}
@@ -261,8 +261,11 @@ class DeadLetters:
                     reader.read(record.offset), record, channel
                 )
                 bytes_left -= len(letter.body)
-            except LogDamaged:
-                leader.load(window, Source.STRAY, record.offset)
+            except LogDamaged as error:
+                if leader.passable(error, record.offset) > record.offset:
+                    leader.load(window, Source.STRAY, record.offset)
+                else:  # another replica may have it
+                    self._put_back(channel, window, [record.id], error)
         return letters
 
     def _publish(self, channel: Channel, window: Window, letters: dict[int, Letter]) -> None:
