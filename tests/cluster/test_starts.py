@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Put, Transaction
+from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.starts import (
     ALL,
@@ -150,6 +150,14 @@ class TestMaking:
         making.found(1, Found(TOPIC_SEEN, Seen(document(9, 4), 25), None))
         making.view(25, [0])
         assert taken(making) == [AskStart(0, 4)]
+
+    def test_one_of_an_earlier_topic_of_the_name_is_replaced(self) -> None:
+        making = new()
+        making.found(1, Found(TOPIC_SEEN, Seen(document(8, 4), 25), None))
+        (create,) = taken(making)
+        assert RevisionIs(keys.channel(*NAME), 25) in create.transaction.compares
+        renewed = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1)))
+        assert renewed in create.transaction.operations
 
     def test_a_topic_that_is_gone(self) -> None:
         making = new()

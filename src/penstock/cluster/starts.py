@@ -19,7 +19,7 @@ later epochs, too: it is in the journal of every member that can be elected.
 
 | state | on | to | effects |
 |---|---|---|---|
-| CREATING | `found`: there is none, or a tombstone | CREATING | Create |
+| CREATING | `found`: there is none, a tombstone, or one of an earlier topic | CREATING | Create |
 | CREATING | `found`: there is one | CONFIRMING | |
 | CREATING | `found`: the topic is gone | OVER | Answer: refused |
 | CREATING | created: done | CONFIRMING | |
@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
-from penstock.cluster.documents import CHANNEL, Channel
+from penstock.cluster.documents import CHANNEL, Channel, Topic
 from penstock.cluster.jsonform import Form, hexadecimal, integer
 from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
@@ -254,7 +254,7 @@ class ChannelMaking:
             return
         if found.topic is None:
             self._answer(Answer(Verdict.REFUSED))
-        elif found.channel is not None and not found.channel.document.deleted:
+        elif found.channel is not None and _is_of(found.channel.document, found.topic.document):
             self._made(found.channel.document.number, found.channel.revision)
         else:
             self._create(found.topic, found)
@@ -331,6 +331,12 @@ class ChannelMaking:
     def _answer(self, answer: Answer) -> None:
         self.state = State.OVER
         self.out.append(answer)
+
+
+def _is_of(channel: Channel, topic: Topic) -> bool:
+    """A topic may be made again before all channels of the deleted one are tombstones. Their
+    numbers mean nothing in the new one: no partition of it would ever confirm them."""
+    return not channel.deleted and channel.identity == topic.identity
 
 
 def _revision(seen: Seen | None) -> int:
