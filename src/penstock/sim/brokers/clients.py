@@ -39,11 +39,13 @@ def bodies(given: list[Message]) -> list[bytes]:
 class Consumer:
     """A V2 connection, subscribed."""
 
-    def __init__(self, world: Turning, channel: Channel, rdy: int) -> None:
+    def __init__(
+        self, world: Turning, channel: Channel, rdy: int, timeout_ns: int = MESSAGE_TIMEOUT_NS
+    ) -> None:
         self._world = world
         self.channel = channel
         self.conn = world.engine.open_detached()
-        self.conn.timeout_ns = MESSAGE_TIMEOUT_NS
+        self.conn.timeout_ns = timeout_ns
         self.conn.feed(b"  V2")
         channel.subscribe(self.conn)
         self.received: list[Message] = []

@@ -16,6 +16,7 @@ from penstock.cluster.documents import (
     CLUSTER,
     RECORD,
     SETTING,
+    TOPIC,
     Channel,
     Cluster,
     Setting,
@@ -24,6 +25,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import Place
+from penstock.cluster.restoration import Standing, restoration
 from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
@@ -165,6 +167,33 @@ class JoinedCluster:
             self._put(key, value)
         for name, held in records.items():
             self._put(keys.partition(*name), RECORD.encode(held.document))
+
+    def restore_from_memories(self, backup: Backup) -> None:
+        """By the plan of `cluster.restoration`; the coordinator's process begins again for that."""
+        self.store.restore(backup)
+        for node in self.up():
+            node.coordinator.break_watch()
+        for transaction in restoration(self._standing(), [node.memory() for node in self.up()])[-1]:
+            self.do(transaction)
+
+    def _standing(self) -> Standing:
+        entries = self.store.entries
+        found = CLUSTER.decode(keys.CLUSTER, entries[keys.CLUSTER].value)
+        return Standing(
+            Held(found, entries[keys.CLUSTER].revision, entries[keys.CLUSTER].created),
+            {
+                keys.partition_of(one.key): Held(
+                    RECORD.decode(one.key, one.value), one.revision, one.created
+                )
+                for one in self.store.entries_of(keys.PARTITIONS)
+            },
+            {
+                one.key.removeprefix(keys.TOPICS): Held(
+                    TOPIC.decode(one.key, one.value), one.revision, one.created
+                )
+                for one in self.store.entries_of(keys.TOPICS)
+            },
+        )
 
     # --- who leads ---
 

@@ -13,10 +13,11 @@ from penstock.broker.ports import Lane
 from penstock.cluster.documents import ACTIVE, Membership, Node
 from penstock.cluster.joined import Joined
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.restoration import Memory
 from penstock.cluster.view import Remembered, View
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
-from penstock.sim.brokers.clients import Consumer, Outcome
+from penstock.sim.brokers.clients import MESSAGE_TIMEOUT_NS, Consumer, Outcome
 from penstock.sim.brokers.process import Process
 from penstock.sim.disk import SimDisk
 from penstock.sim.timed.port import Port
@@ -91,6 +92,12 @@ class JoinedNode(Process):
     def view(self) -> View:
         return self.joined.participant.view
 
+    def memory(self) -> Memory:
+        """What it remembers of the metadata."""
+        view = self.view
+        topics = {name: held.document for name, held in view.topics.items()}
+        return Memory(self.number, view.remembered, dict(view.partitions), topics)
+
     def hosted(self, topic: str, number: int) -> HostedReplica | None:
         target = self.joined._targets.get(PartitionName(topic, number))
         return self.joined.hosting.replica(target) if target is not None else None
@@ -105,5 +112,7 @@ class JoinedNode(Process):
         self.turn()
         return outcome
 
-    def consume(self, topic: str, channel: str, rdy: int = 100) -> Consumer:
-        return Consumer(self, self.broker.topics[topic].find_channel(channel), rdy)
+    def consume(
+        self, topic: str, channel: str, rdy: int = 100, timeout_ns: int = MESSAGE_TIMEOUT_NS
+    ) -> Consumer:
+        return Consumer(self, self.broker.topics[topic].find_channel(channel), rdy, timeout_ns)

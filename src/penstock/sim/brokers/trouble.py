@@ -169,6 +169,20 @@ def make_again(world: BrokersWorld) -> None:
         world.topics.make_again(plan)
 
 
+def back_up(world: BrokersWorld) -> None:
+    world.backup = dict(world.topics.lives), world.cluster.store.backup()
+
+
+def restore(world: BrokersWorld) -> None:
+    """The coordinator goes back to a backup, and what the nodes remember is put there again."""
+    cluster = world.cluster
+    if world.backup is None or len(cluster.running()) < len(cluster.nodes):
+        return
+    lives, backup = world.backup
+    if lives == world.topics.lives and world.topics.are_all_there:
+        cluster.restore_from_memories(backup)
+
+
 class Kind(NamedTuple):
     weight: float
     scales: tuple[float, ...]  # one of them holds for a history
@@ -191,6 +205,8 @@ TROUBLE: dict[Trouble, Kind] = {
     compact: Kind(0.5, (0, 1)),
     rearrange: Kind(1, (0, 1)),
     make_again: Kind(0.7, (0, 1)),
+    back_up: Kind(1, (0, 0, 1)),
+    restore: Kind(1, (0, 1)),
 }
 
 

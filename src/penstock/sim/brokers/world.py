@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from penstock.cluster import keys
+from penstock.cluster.store import Backup
 from penstock.errors import Refused, StorageError
 from penstock.kernel import Form, load
 from penstock.limits import MS, SECOND
@@ -49,6 +50,7 @@ class BrokersWorld:
         self.cluster.dice = self.dice
         self.publishes_a_second = self.dice.choice((2, 6, 15))
         self.publishes = True
+        self.backup: tuple[dict[str, int], Backup] | None = None  # lives of topics, metadata
         self.forgets = True
         self._count = 0
         self._consumers: dict[tuple[int, Feed], Consumer] = {}
@@ -134,9 +136,7 @@ class BrokersWorld:
         key = node.life, feed
         if key not in self._consumers:
             rdy = self.dice.choice((1, 5, RDY_MAX)) if self.forgets else RDY_MAX
-            consumer = node.consume(feed.topic, feed.channel, rdy)
-            consumer.conn.timeout_ns = TIMEOUT_NS
-            self._consumers[key] = consumer
+            self._consumers[key] = node.consume(feed.topic, feed.channel, rdy, TIMEOUT_NS)
         return self._consumers[key]
 
     def _treat(self, node: JoinedNode, feed: Feed, consumer: Consumer) -> None:

@@ -169,12 +169,17 @@ class Port:
             or (call.run is not None and call.sent_ns < call.arrives_ns < NEVER_NS)
         ]
 
+    def break_watch(self) -> None:
+        """The process of the coordinator has ended, say to be restored."""
+        if self._watch is not None and not self._watch[0].is_over:
+            watch, changed = self._watch
+            watch.is_over = True
+            changed(Failed("the connection broke"))
+
     def _run_watch(self) -> None:
         if self._watch is None:
             return
-        watch, changed = self._watch
-        if self.is_cut and not watch.is_over:
-            watch.is_over = True
-            changed(Failed("the connection broke"))
-        elif not self.is_cut:
-            watch.run()
+        if self.is_cut:
+            self.break_watch()
+        else:
+            self._watch[0].run()
