@@ -143,11 +143,14 @@ class StampedPublishes:
         self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
     ) -> Verdict:
         """A leader that may have been replaced does not know what was committed since: what it
-        lacks is a gap to nobody but itself."""
+        lacks is a gap to nobody but itself. A process that stood still hears its clients before it
+        looks at the time, so that is done here."""
         try:
             return judge(known, newest, stamp.epoch, stamp.sequence, count)
         except SequenceGap as error:
-            if self._group.office.line.permits.acts:
+            line = self._group.office.line
+            line.tick(self._context.clock.mono_ns())
+            if line.permits.acts:
                 raise
             reason = f"{error.reason}, as far as a leader knows that may have been replaced"
             raise Refused(reason) from error
