@@ -225,6 +225,28 @@ def test_channels_of_a_deleted_topic_become_tombstones() -> None:
     assert (held.document.number, held.document.deleted) == (4, True)
 
 
+def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:
+    """One transaction holds so many operations, so the partitions may go first."""
+    desk = Desk()
+    desk.make()
+    for number in range(100):
+        document = Channel(0xA1, number + 1, False, (), False)
+        desk.put(keys.channel("orders", f"c{number}"), CHANNEL.encode(document))
+    desk.look()
+    desk.do(deletion(desk.view, "orders"))
+    for node in (0, 1, 2):
+        desk.do(confirmation(desk.view, "orders", node))
+    transaction = clearance(desk.view, "orders")
+    assert transaction is not None
+    desk.do(transaction)
+    assert desk.view.partitions == {}
+    with pytest.raises(Refused, match="topic orders is being deleted"):
+        desk.make()
+    while (transaction := clearance(desk.view, "orders")) is not None:
+        desk.do(transaction)
+    assert unconfirmed(desk.view, "orders") == []
+
+
 @pytest.mark.parametrize(
     ("call", "reason"),
     [

@@ -265,15 +265,16 @@ def confirmation(view: View, name: str, node: int) -> Transaction | None:
 
 
 def unconfirmed(view: View, name: str) -> list[int]:
-    """Nodes that may have something of a deleted topic yet."""
+    """Nodes that may have something of a deleted topic yet; all of them, while something of it
+    stands in the metadata: a channel that stayed would be in the way of the next topic's."""
     held = view.topics.get(name)
     if held is None or not held.document.deleted:
         return []
     confirmed = set(held.document.confirmed)
     members = view.memberships.items()
     left = [node for node, one in members if one.document.state != REMOVED]
-    records = [key for key in view.partitions if key.topic == name]
-    return [node for node in sorted(left) if node not in confirmed or records]
+    remains = bool(_left(view, name))
+    return [node for node in sorted(left) if node not in confirmed or remains]
 
 
 def _floor(view: View, name: str) -> EpochFloor:
