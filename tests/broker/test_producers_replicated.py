@@ -88,6 +88,22 @@ def test_the_file_does_not_reach_above_the_committed_end(replica: Replica) -> No
     assert (file.end, [entry.next_sequence for entry in file.producers]) == (2, [2])
 
 
+def test_what_was_corrupt_and_came_from_another_replica_is_known(replica: Replica) -> None:
+    """Else a retry of it is stored again, or the next publish of its producer is a gap."""
+    replica.write(0, 1)
+    headers = [header for header, _ in replica.log.batches(0)]
+    (segment,) = replica.log.segments
+    corrupt = b"".join(bytes(data) for _, data in replica.log.batches(1))
+    place = replica.disk.content(segment.path).find(corrupt)
+    replica.disk.flip(segment.path, place + len(corrupt) - 1, 2)
+    replica.write(0, producer=PRODUCER + 1)
+    table = replica.opened(3)
+    assert table.find(PRODUCER) == Known(0, 1, NOW_NS)
+    table.restored(headers)
+    assert table.find(PRODUCER) == Known(0, 2, NOW_NS)
+    assert table.find(PRODUCER + 1) == Known(0, 1, NOW_NS)
+
+
 def test_a_cut_forgets_what_was_cut_and_what_comes_in_its_place_counts(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table.learn(1)

@@ -96,6 +96,18 @@ def test_a_cut_takes_what_was_above_it() -> None:
     assert not line.cut(109)
 
 
+def test_what_was_restored_counts_where_nothing_newer_is_known() -> None:
+    line = ProducerLine(100, {})
+    line.restored(stamped(90, 5))
+    assert line.table == {7: Known(0, 5, 90)}
+    line.restored(stamped(80, 3))
+    assert line.table == {7: Known(0, 5, 90)}
+    line.wrote(stamped(101, 9))
+    line.committed(101)
+    line.restored(stamped(95, 8))
+    assert line.table == {7: Known(0, 9, 101)}
+
+
 def test_a_leader_takes_the_tail_once() -> None:
     line = ProducerLine(100, {})
     line.wrote(stamped(101, 1))

@@ -17,7 +17,7 @@ Everything is called between two turns of the kernel, never from within one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,12 @@ from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
 from penstock.broker.placed import begin_office, end_office
+from penstock.broker.producers import headers_of
 from penstock.broker.repairing import Repairing
 from penstock.broker.roles import Served, Stopped
 from penstock.broker.shippedtables import FollowedTable, LedTables
 from penstock.broker.station import target_of
 from penstock.errors import PenstockError, StorageError
-from penstock.kernel import BatchHeader, decode_header
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
@@ -466,11 +466,3 @@ class HostedReplica:
 def _is_lacking(line: LeaderLine, peer: Peer) -> bool:
     """It has all of the log, and nothing else is between it and the set."""
     return bool(peer.replica) and peer.counted >= line.start_end and not peer.complete
-
-
-def headers_of(batches: bytes) -> Iterator[BatchHeader]:
-    position = 0
-    while position < len(batches):
-        header = decode_header(batches, position)
-        yield header
-        position += header.length

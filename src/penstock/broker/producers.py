@@ -42,6 +42,7 @@ import msgspec
 from penstock import limits
 from penstock.broker.health import Trouble
 from penstock.errors import LogDamaged, StorageError, TopicDamaged, WriteRefused
+from penstock.kernel import decode_header
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
 from penstock.log.sealed import seal, unseal
@@ -235,6 +236,14 @@ class ProducerTable:
                 self._line.wrote(stamped_of(header))
             self._read_end = header.base_offset + header.count
 
+    def restored(self, headers: Iterable[BatchHeader]) -> None:
+        """These were corrupt here, and came from another replica: they were stepped over when the
+        log was folded, and perhaps when the file was written."""
+        for header in headers:
+            if header.producer_id:
+                self._line.restored(stamped_of(header))
+                self.renew()
+
     def learn(self, committed_end: int) -> None:
         """Of a follower: the log is committed so far. What was appended and not reported is read
         from it."""
@@ -379,10 +388,19 @@ def stamped_of(header: BatchHeader) -> Stamped:
     )
 
 
+def headers_of(batches: bytes) -> Iterator[BatchHeader]:
+    """Of a row."""
+    position = 0
+    while position < len(batches):
+        header = decode_header(batches, position)
+        yield header
+        position += header.length
+
+
 def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
     """Of all batches from `offset` on. A corrupt one is stepped over: a producer whose last
     publishes are lost in it gets a gap, never a wrong OK; what it sends again of them is stored
-    again."""
+    again. What another replica has of it is told of when it was restored."""
     while offset < log.written_end:
         try:
             for header, _ in log.batches(offset):

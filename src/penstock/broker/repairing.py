@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Lane
+from penstock.broker.producers import headers_of
 from penstock.broker.station import Station
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import decode_header
@@ -133,6 +134,7 @@ class Repairing:
         except StorageError as error:
             _log.warning("%s: a corrupt range is not repaired: %s", replica.label, error)
             return False
+        replica.producers.restored(headers_of(batches))
         _log.info("%s: offsets %d to %d are repaired", replica.label, frame.start, end - 1)
         replica.refresh_damage()
         return True

@@ -123,6 +123,12 @@ class ProducerLine:
             self._store(self._tail.popleft())
         self.end = max(self.end, end)
 
+    def restored(self, batch: Stamped) -> None:
+        """A committed one that could not be read when those behind it were reported."""
+        known = self.table.get(batch.producer_id)
+        if known is None or known[:2] < (batch.epoch, batch.next_sequence):
+            self._store(batch)
+
     def cut(self, end: int) -> bool:
         """The log ends at `end` now. False: what was committed is gone, and the table has to be
         folded again."""
