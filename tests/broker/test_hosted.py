@@ -99,6 +99,26 @@ def test_a_retry_of_a_numbered_publish_is_stored_once(cluster: Cluster) -> None:
     assert cluster.nodes[1].bodies().count(b"n0") == 1
 
 
+def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
+    cluster: Cluster,
+) -> None:
+    """Its publisher hears that the outcome is not known, and sends it again."""
+    node = cluster.nodes[0]
+    told = node.put_stamped(0, b"once")
+    leader = node.leader()
+    office = leader.office
+    leader.group.leave("it resigned")
+    office.leave("it resigned")
+    office.line.committed = office.line.end  # as by an acknowledgement in the same moment
+    cluster.run()
+    assert isinstance(told[0], PublishUnknown)
+    cluster.elect(0)
+    told = node.put_stamped(0, b"once")
+    cluster.run()
+    assert told == [None]
+    assert node.bodies().count(b"once") == 1
+
+
 def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluster) -> None:
     """The leader is replaced while it lives: in flight are a row and a message."""
     leader = cluster.nodes[0]

@@ -259,7 +259,8 @@ class HostedReplica:
         replica = self.replica
         leader = replica.leader
         leader.group.leave(leader.office.reason)
-        replica.producers.leave_office(leader.office.line.committed)
+        committed, noted = leader.office.line.committed, leader.tail.committed_end
+        replica.producers.leave_office(committed, noted)
         if self.led is not None:
             self.led.leave()
         self.led, self._tables, self._needed = None, None, frozenset()
@@ -373,7 +374,9 @@ class HostedReplica:
         tables = self._tables
         if tables is None or tables.has(node, session):
             return True
-        tables.ship(node, session, office.line.committed)
+        leader = self.leader  # whose publishes are noted when its own writer has committed them
+        noted = office.line.committed if leader is None else leader.tail.committed_end
+        tables.ship(node, session, noted)
         return False
 
     def _take_table(self) -> None:

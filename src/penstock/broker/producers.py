@@ -252,11 +252,12 @@ class ProducerTable:
             self._read_end = self._log.written_end  # though its end may not be readable
         self._line.committed(min(committed_end, self._read_end))
 
-    def leave_office(self, committed_end: int) -> None:
-        """Of a leader that was: what its log has above the committed end may be cut."""
+    def leave_office(self, committed_end: int, noted_end: int) -> None:
+        """Of a leader that was: what its log has above the committed end may be cut. Only what lies
+        below `noted_end` was noted: an office can end at once with the commit of its last row."""
         self.pending = ()
-        self._line.committed(committed_end)
-        self._read_end = max(self._read_end, committed_end)
+        self._line.committed(noted_end)
+        self._read_end = noted_end
         self.learn(committed_end)
 
     def take_tail(self) -> list[Stamped]:
