@@ -67,7 +67,8 @@ class JoinedCluster:
         self.away: set[int] = set()  # nodes that do not reach it
         self.hung: dict[int, int] = {}  # processes that stand still, and since when
         self._unheard: list[tuple[int, int]] = []  # links that they have lost meanwhile
-        self.clock = FakeClock()
+        self.clock = FakeClock()  # the true time; each machine's shows it until it is set
+        self.clocks = [FakeClock(beside=self.clock) for _ in range(nodes)]
         self.dice = random.Random(1)
         self.store = Store()
         self.late: list[Port] = []  # of processes that have ended: calls that may still arrive

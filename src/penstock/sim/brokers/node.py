@@ -36,7 +36,7 @@ class JoinedNode(Process):
         self.number, self.life = number, life
         self.is_up = False
         self._turns = 0
-        super().__init__(PATH, cluster.kernel, disk, cluster.clock, node_id=number)
+        super().__init__(PATH, cluster.kernel, disk, cluster.clocks[number], node_id=number)
         ledger = Ledger.open(disk, str(PATH))
         self.generation = ledger.node.generation + 1
         ledger.set_node(LedgerNode(generation=self.generation, life=life))

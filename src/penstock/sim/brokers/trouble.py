@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import RECORD
+from penstock.limits import SECOND
 from penstock.replica.record import arranged
 from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.topics import PLANS
@@ -72,6 +73,13 @@ def hang(world: BrokersWorld) -> None:
     if node.is_up:
         world.cluster.hang(node.number)
         world.later(15, lambda: world.cluster.wake(node.number))
+
+
+def set_clock(world: BrokersWorld) -> None:
+    """Of a machine: by an operator, or by a time server that is wrong for a while."""
+    clock = world.dice.choice(world.cluster.clocks)
+    world.note_clock_set()
+    clock.wall_step_ns = world.dice.choice((-3600, -1, 1, 60)) * SECOND
 
 
 # --- disks ---
@@ -194,6 +202,7 @@ TROUBLE: dict[Trouble, Kind] = {
     all_lose_power: Kind(0.3, (0, 1)),
     start: Kind(2, (1,)),
     hang: Kind(1, (0, 1, 2)),
+    set_clock: Kind(0.5, (0, 1)),
     fill_disk: Kind(1, (0, 0, 1)),
     fail_sync: Kind(1, (0, 0, 1)),
     wipe: Kind(0.7, (0, 0, 1)),

@@ -53,6 +53,7 @@ class BrokersWorld:
         self.backup: tuple[dict[str, int], Backup] | None = None  # lives of topics, metadata
         self.forgets = True
         self._count = 0
+        self._shown_ns = 0  # the latest time of any clock, before one was set
         self._consumers: dict[tuple[int, Feed], Consumer] = {}
         self._waiting: list[tuple[int, Publish]] = []  # by the life of the process that was asked
         self._later: list[tuple[int, Callable[[], None]]] = []
@@ -82,7 +83,7 @@ class BrokersWorld:
             return
         bodies = self._bodies(plan.name, self.dice.choice((1, 1, 1, 3)))
         is_late = plan.name == "orders" and self.dice.random() < 0.15
-        due_ns = node.clock.wall_ns() + self.dice.randrange(DUE_NS_MAX) if is_late else 0
+        due_ns = self.cluster.clock.wall_ns() + self.dice.randrange(DUE_NS_MAX) if is_late else 0
         publish = Publish(plan.name, life, bodies, due_ns)
         self.observer.publishing(publish)
         try:
@@ -147,7 +148,7 @@ class BrokersWorld:
             if self.canary and self._is_lost(feed, message):
                 consumer.finish(message)
                 continue
-            self.observer.came(feed, message, node.clock.wall_ns())
+            self.observer.came(feed, message, self._latest_ns())
             fate = self.dice.random() if self.forgets else 0.0
             if fate < 0.75:
                 done.append(message)
@@ -160,6 +161,13 @@ class BrokersWorld:
         if self.forgets and self.dice.random() < 0.01:
             consumer.leave()
             del self._consumers[node.life, feed]
+
+    def _latest_ns(self) -> int:
+        """That any machine's clock has shown: what was due by one comes again from another."""
+        return max(self._shown_ns, *(clock.wall_ns() for clock in self.cluster.clocks))
+
+    def note_clock_set(self) -> None:
+        self._shown_ns = self._latest_ns()
 
     def _is_lost(self, feed: Feed, message: Message) -> bool:
         return feed.channel == "billing" and message.body.endswith(b"7")
@@ -221,6 +229,9 @@ class BrokersWorld:
         """Nothing goes wrong any more, and what was to go right later does so now."""
         self.loses_calls = False
         self._later.clear()
+        self.note_clock_set()
+        for clock in self.cluster.clocks:
+            clock.wall_step_ns = 0
 
     def drain(self) -> None:
         """Consumers forget nothing any more, and take what there is."""
