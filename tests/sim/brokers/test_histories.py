@@ -10,7 +10,7 @@ from penstock.sim.protocol.observer import Breach
 from penstock.sim.timeline import as_html, as_text
 from penstock.sim.whole.histories import WholeTally, play_some
 
-BLOCKS, BLOCK = 6, 4
+BLOCKS, BLOCK = 4, 4
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 

@@ -87,6 +87,7 @@ def test_a_history_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == f"{page}: seed 1, everything held\n"
 
 
+@measured_already
 def test_a_broken_promise_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SyncJob, "run", lambda _: None)
     seed = play_some(0, 20, kind=CLOCKED)[1][0].seed
