@@ -498,7 +498,6 @@ AHEAD = {
     "penstock.cluster.joining": "a node that was by itself, when it is started with a cluster",
     "penstock.cluster.load": "a node of a cluster measures what its partitions take",
     "penstock.cluster.messages": "the same daemon, for what comes over its links",
-    "penstock.cluster.restoration": "the command that restores metadata, over a coordinator",
     "penstock.net.peers.links": "a node of a cluster, beside `net.etcd.session`",
 }
 
