@@ -101,6 +101,7 @@ def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
     lab.cursors.begin_generation()
     assert len(lab.records) == 1
     assert not lab.cursors.is_behind
+    assert lab.context.health.reason("orders", Trouble.JOURNAL) == ""
 
 
 def test_a_failed_sync_is_passed_on(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -244,7 +245,8 @@ def hosted_on(node: JoinedNode) -> HostedReplica:
 def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
     cluster: JoinedCluster,
 ) -> None:
-    """Who leads has a row that nothing can commit, and serves no more until a learner has all."""
+    """Who leads has a row that nothing can commit, and serves no more until a learner has all. Its
+    disk is full for a moment, too."""
     cluster.make("orders", durability="disk")
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", b"one", b"two")
@@ -260,6 +262,7 @@ def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
     cluster.run(30)
     assert not outcome.stored
     assert cluster.leader("orders") is None or not cluster.led_by("orders").leader(ORDERS)
+    leader.disk.inject(Fault("write", errno.ENOSPC, "channels", times=2))
     cluster.start(late.number)
     cluster.until(lambda: cluster.leader("orders"), 120)
     cluster.until(lambda: cluster.is_whole("orders"), 300)
@@ -268,6 +271,7 @@ def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
     found = bodies(again.take())
     assert b"one" not in found
     assert b"two" in found
+    assert leader.broker.health == "OK"
 
 
 def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -> None:

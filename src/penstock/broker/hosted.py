@@ -221,9 +221,8 @@ class HostedReplica:
         waited_ns, line = mono_ns - self._elected[1], office.line
         if self._inherited is not None or waited_ns < REPLICA_TIMEOUT_NS or self.channels.busy:
             return
-        if line.end > line.committed and any(
-            _is_lacking(line, peer) for peer in line.peers.values()
-        ):
+        lacking = any(_is_lacking(line, node, peer) for node, peer in line.peers.items())
+        if lacking and line.end > line.committed:
             self._inherit(office)
 
     def _inherit(self, office: Office) -> None:
@@ -400,8 +399,8 @@ class HostedReplica:
         """Housekeeping, of what a `Leader` does not do."""
         self.assigned.set_waits(self.topic.effective.durability == "disk")
         self.assigned.settle()
-        if self.led is not None:
-            self.led.settle()
+        if (led := self._journals) is not None:
+            led.settle()
         elif self.office is None:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
@@ -466,6 +465,7 @@ class HostedReplica:
                 raise RuntimeError(f"{self.replica.label}: it is not led, and has windows")
 
 
-def _is_lacking(line: LeaderLine, peer: Peer) -> bool:
-    """It has all of the log, and nothing else is between it and the set."""
-    return bool(peer.replica) and peer.counted >= line.start_end and not peer.complete
+def _is_lacking(line: LeaderLine, node: int, peer: Peer) -> bool:
+    """A learner that has all of the log: what is kept beside it is all that it lacks."""
+    has_log = bool(peer.replica) and peer.counted >= line.start_end
+    return has_log and not peer.complete and not line.record.has(node, peer.replica)

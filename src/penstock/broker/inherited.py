@@ -66,6 +66,7 @@ class InheritedCursors:
         except OSError as error:
             self._report(error)
         else:
+            self._context.health.clear(self._label, Trouble.JOURNAL)
             if self.on_record is not None:
                 self.on_record(record)
 

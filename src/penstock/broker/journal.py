@@ -33,7 +33,6 @@ class Journal:
     def __init__(self, files: JournalFiles, bytes_max: int, epoch: int, handed_end: int) -> None:
         self.files = files
         self._bytes_max = bytes_max
-        self._full_bytes = bytes_max  # from here on a new generation begins
         self._epoch = epoch
         self._handed_end = handed_end  # as the last record has it
         self._synced_noted = 0  # what the last record says of the file's synced ones
@@ -42,6 +41,7 @@ class Journal:
                 f"a journal of epoch {epoch_of(files.generation_max)} is continued "
                 f"by a leader of epoch {epoch}"
             )
+        self._look_at_snapshot()
         generation = files.generation
         self._has_begun = generation > 0 and (epoch_of(generation) == epoch or not epoch)
 
@@ -105,12 +105,16 @@ class Journal:
         generation = max(self.files.generation_max + 1, generation_of(self._epoch, 0))
         record = encode_record(FLAG_SNAPSHOT, generation, 0, handed_end, groups)
         self.files.begin(generation, record)
-        # Twice a large snapshot, so that writing one is paid for by as much of changes.
-        self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
+        self._look_at_snapshot()
         self._has_begun = True
         self._handed_end = handed_end
         self._synced_noted = 0
         return record
+
+    def _look_at_snapshot(self) -> None:
+        """From where on the next generation begins: twice a large snapshot, so that writing one is
+        paid for by as much of changes."""
+        self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
 
     def sync_begin(self) -> JournalSync | None:
         """As `JournalFiles.sync_begin`."""

@@ -401,7 +401,7 @@ def headers_of(batches: bytes) -> Iterator[BatchHeader]:
 def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
     """Of all batches from `offset` on. A corrupt one is stepped over: a producer whose last
     publishes are lost in it gets a gap, never a wrong OK; what it sends again of them is stored
-    again. What another replica has of it is told of when it was restored."""
+    again. When another replica's copy takes its place, `restored` adds what that says."""
     while offset < log.written_end:
         try:
             for header, _ in log.batches(offset):

@@ -142,8 +142,8 @@ class StampedPublishes:
     def _judge(
         self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
     ) -> Verdict:
-        """A leader that may have been replaced does not know what was committed since: what it
-        lacks is a gap to nobody but itself. A process that stood still hears its clients before it
+        """A leader that may have been replaced does not know what was committed since, so it cannot
+        call anything a gap. A process that stood still hears its clients before it
         looks at the time, so that is done here."""
         try:
             return judge(known, newest, stamp.epoch, stamp.sequence, count)

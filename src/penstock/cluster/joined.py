@@ -279,9 +279,13 @@ class Joined:
         if self._names.pop(target, None) is not None:
             del self._targets[name]
 
-    def _local(self, name: PartitionName) -> Local | None:
+    def hosted(self, name: PartitionName) -> HostedReplica | None:
+        """This node's replica of a partition that is placed here."""
         target = self._targets.get(name)
-        hosted = self.hosting.replica(target) if target is not None else None
+        return self.hosting.replica(target) if target is not None else None
+
+    def _local(self, name: PartitionName) -> Local | None:
+        hosted = self.hosted(name)
         if hosted is None:
             return None
         assigned = hosted.assigned
@@ -339,8 +343,7 @@ class Joined:
         self._speak()
 
     def _greet(self, node: int, name: PartitionName) -> None:
-        target = self._targets.get(name)
-        hosted = self.hosting.replica(target) if target is not None else None
+        hosted = self.hosted(name)
         if hosted is not None and hosted.office is not None:
             hosted.office.linked(node)
 
@@ -380,8 +383,8 @@ class Joined:
 
     def _look_for_stopped(self) -> None:
         """A learner that stops changes no record, and a member may do so after it was let go."""
-        for name, target in self._targets.items():
-            hosted = self.hosting.replica(target)
+        for name in self._targets:
+            hosted = self.hosted(name)
             if hosted is not None and isinstance(hosted.assigned.role, Stopped):
                 self._due[name.topic] = None
 
