@@ -59,7 +59,8 @@ def heal(world: BrokersWorld) -> None:
 
 
 def restart_stopped(world: BrokersWorld) -> None:
-    """A replica that has given itself up needs a start of its node."""
+    """A replica that has stopped is copied again by itself, but a second time within ten minutes
+    only after a start."""
     for node in world.cluster.up():
         if world.has_stopped(node):
             world.cluster.kill(node.number)

@@ -93,7 +93,7 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 class Outcome:
-    """What a publisher is told, once."""
+    """The answer that a publisher gets, once."""
 
     def __init__(self) -> None:
         self.told: list[PenstockError | None] = []

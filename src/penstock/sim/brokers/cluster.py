@@ -48,8 +48,8 @@ class Stuck(RuntimeError):
 
 
 class JoinedCluster:
-    """`passage`: how long each call to the coordinator takes. `validated_every`: after so many
-    turns of a node."""
+    """`passage`: how long each call to the coordinator takes. `validated_every`: a node is
+    validated once in so many of its turns."""
 
     def __init__(
         self,
@@ -174,7 +174,8 @@ class JoinedCluster:
         self.store.restore(backup)
         for node in self.up():
             node.coordinator.break_watch()
-        for transaction in restoration(self._standing(), [node.memory() for node in self.up()])[-1]:
+        plan = restoration(self._standing(), [node.memory() for node in self.up()])
+        for transaction in plan.transactions:
             self.do(transaction)
 
     def _standing(self) -> Standing:

@@ -38,8 +38,8 @@ def play(
         try:
             world.run(BEGINNING_S)
             begun_ns = world.cluster.clock.since_ns
-            for at_s, trouble in draw(world):
-                world.run_until(begun_ns + int(at_s * SECOND))
+            for at_ns, trouble in draw(world):
+                world.run_until(begun_ns + at_ns)
                 trouble(world)
                 world.happened(trouble.__name__.replace("_", " "))
             world.run_until(begun_ns + int(TROUBLE_S * SECOND))

@@ -99,12 +99,11 @@ class JoinedNode(Process):
         return Memory(self.number, view.remembered, dict(view.partitions), topics)
 
     def hosted(self, topic: str, number: int) -> HostedReplica | None:
-        target = self.joined._targets.get(PartitionName(topic, number))
-        return self.joined.hosting.replica(target) if target is not None else None
+        return self.joined.hosted(PartitionName(topic, number))
 
     def leader(self, name: PartitionName) -> Leader | None:
-        target = self.joined._targets.get(name)
-        return self.joined.hosting.leader(target) if target is not None else None
+        hosted = self.joined.hosted(name)
+        return hosted.leader if hosted is not None else None
 
     def put(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:
         outcome = Outcome()

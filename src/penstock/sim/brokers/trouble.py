@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
@@ -19,6 +18,7 @@ from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.topics import PLANS
 from penstock.sim.brokers.world import BrokersWorld
 from penstock.sim.disk import Fault
+from penstock.sim.troubles import Kind, draw_troubles
 
 TROUBLE_S = 60.0
 Trouble = Callable[[BrokersWorld], None]
@@ -191,11 +191,6 @@ def restore(world: BrokersWorld) -> None:
         cluster.restore_from_memories(backup)
 
 
-class Kind(NamedTuple):
-    weight: float
-    scales: tuple[float, ...]  # one of them holds for a history
-
-
 TROUBLE: dict[Trouble, Kind] = {
     kill: Kind(3, (0, 1, 2)),
     lose_power: Kind(2, (0, 1, 2)),
@@ -219,10 +214,5 @@ TROUBLE: dict[Trouble, Kind] = {
 }
 
 
-def draw(world: BrokersWorld) -> Iterator[tuple[float, Trouble]]:
-    """When, in seconds, and what."""
-    dice = world.dice
-    weights = [kind.weight * dice.choice(kind.scales) for kind in TROUBLE.values()]
-    kinds = dice.choices(list(TROUBLE), weights, k=dice.randrange(4, 25))
-    times = sorted(dice.random() * TROUBLE_S for _ in kinds)
-    return zip(times, kinds, strict=True)
+def draw(world: BrokersWorld) -> Iterator[tuple[int, Trouble]]:
+    return draw_troubles(world.dice, TROUBLE, TROUBLE_S)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from penstock.broker.roles import Stopped
 from penstock.limits import SECOND
 from penstock.sim.disk import Fault
 from penstock.sim.protocol.observer import Breach
+from penstock.sim.troubles import Kind, draw_troubles
 from penstock.sim.whole.clocked import NODES, ClockedWorld
 from penstock.sim.whole.node import Node
 
@@ -214,11 +214,6 @@ def compact(world: ClockedWorld) -> None:
     world.store.compact(world.store.revision)
 
 
-class Kind(NamedTuple):
-    weight: float
-    scales: tuple[float, ...]  # one of them holds for a history
-
-
 TROUBLE: dict[Trouble, Kind] = {
     kill: Kind(3, (0, 1, 2)),
     lose_power: Kind(2, (0, 1, 2)),
@@ -240,12 +235,7 @@ TROUBLE: dict[Trouble, Kind] = {
 
 
 def draw(world: ClockedWorld) -> Iterator[tuple[int, Trouble]]:
-    """When, and what."""
-    dice = world.dice
-    weights = [kind.weight * dice.choice(kind.scales) for kind in TROUBLE.values()]
-    kinds = dice.choices(list(TROUBLE), weights, k=dice.randrange(4, 25))
-    times = sorted(dice.randrange(int(TROUBLE_S * SECOND)) for _ in kinds)
-    return zip(times, kinds, strict=True)
+    return draw_troubles(world.dice, TROUBLE, TROUBLE_S)
 
 
 # --- healing ---
