@@ -9,10 +9,11 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
-from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Cluster, Topic
-from penstock.cluster.keys import PartitionName
+from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
+from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
+from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
@@ -139,6 +140,64 @@ def test_what_is_not_certain_is_left(there: Standing, memories: list[Memory], re
 def test_a_node_that_is_lost_for_good_is_not_waited_for() -> None:
     plan = restored(standing(OLD), memory(3, 44, NEW), lost=(2,))
     assert plan.put == {ORDERS: NEW}
+
+
+# --- channels ---
+
+BILLING = ChannelName("orders", "billing")
+
+
+def channel(number: int, identity: int = 7, deleted: bool = False) -> Channel:
+    return Channel(identity, number, False, (), deleted)
+
+
+def with_channel(one: Channel, revision: int, restorations: int = 0) -> Memory:
+    known = {BILLING: Held(one, revision, revision)}
+    return memory(1, 50, OLD, restorations)._replace(channels=known)
+
+
+def there(one: Channel | None, revision: int = 10, last: int = 0) -> Standing:
+    channels = {} if one is None else {BILLING: Held(one, revision, revision)}
+    numbers = {"orders": Held(ChannelNumbers(7, last), 4, 4)} if last else {}
+    return standing(OLD)._replace(channels=channels, numbers=numbers)
+
+
+@pytest.mark.parametrize(
+    ("stands", "remembered", "put"),
+    [
+        (None, (channel(3), 30), channel(3)),
+        (channel(2), (channel(3), 30), channel(3)),
+        (channel(3), (channel(3, deleted=True), 30), channel(3, deleted=True)),
+        (channel(3), (channel(3), 30), None),
+        (channel(4), (channel(3), 30), None),
+        (channel(3, deleted=True), (channel(3), 5), None),  # deleted since the node has seen it
+        (channel(9, identity=6), (channel(1), 30), channel(1)),
+        (None, (channel(3, identity=6), 30), None),  # of an earlier topic
+    ],
+)
+def test_a_channel_is_as_it_was_last(
+    stands: Channel | None, remembered: tuple[Channel, int], put: Channel | None
+) -> None:
+    plan = restored(there(stands), with_channel(*remembered))
+    assert plan.channels == ({} if put is None else {BILLING: put})
+
+
+def test_the_node_that_has_seen_the_most_counts() -> None:
+    older, newer = with_channel(channel(3), 30), with_channel(channel(4), 40)
+    assert restored(there(None), newer, older).channels == {BILLING: channel(4)}
+    again = with_channel(channel(4, deleted=True), 20, restorations=1)
+    assert restored(there(None), newer, again).channels == {BILLING: channel(4, deleted=True)}
+
+
+@pytest.mark.parametrize(("last", "raised"), [(0, True), (2, True), (3, False), (8, False)])
+def test_no_number_is_given_twice(last: int, raised: bool) -> None:
+    plan = restored(there(channel(3), last=last), with_channel(channel(3), 30))
+    puts = {one.key: one for done in plan.transactions for one in done.operations}
+    assert (keys.numbers("orders") in puts) is raised
+    if raised:
+        put = puts[keys.numbers("orders")]
+        assert isinstance(put, Put)
+        assert CHANNEL_NUMBERS.decode(put.key, put.value) == ChannelNumbers(7, 3)
 
 
 def test_two_clusters_do_not_make_one() -> None:

@@ -15,6 +15,18 @@ record names, as members or as wanted, have reported, no newer one was ever acte
 | a node that the newest names has not reported | it is left: it may remember a newer one |
 | its topic was deleted, or made again, in the coordinator | it is left: nothing is made again |
 
+Channels are a part of what a topic is: one that was made since the backup has cursors, and one that
+was deleted since must not come back.
+
+| of a channel of a topic that stands, or is put back | then |
+|---|---|
+| a node remembers a higher number, or it is gone | what is remembered is put there |
+| the same number, as it was changed or deleted later | the same |
+| else | what stands there is kept |
+| the topic's last number | it is raised above all that is remembered: none is used again |
+
+Any node that was up to date has seen all channels, so no other one is waited for.
+
 Newer is the higher epoch, then the later restoration, then the higher revision: revisions of before
 and after a restoration don't compare. What is left stays frozen. An operator may name nodes as
 `lost` for good: then they are not waited for, and what only they remembered is given up.
@@ -26,12 +38,21 @@ restoration, which is what unfreezes the nodes: they follow when everything is t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Compare, Operation, Put, RevisionIs, Transaction
-from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Cluster, Topic
-from penstock.cluster.keys import PartitionName
+from penstock.cluster.documents import (
+    CHANNEL,
+    CLUSTER,
+    RECORD,
+    TOPIC,
+    Channel,
+    Cluster,
+    Topic,
+)
+from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.view import Held, Remembered
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
@@ -48,6 +69,7 @@ class Memory(NamedTuple):
     remembered: Remembered
     records: Mapping[PartitionName, Held[Record]]
     topics: Mapping[str, Topic]
+    channels: Mapping[ChannelName, Held[Channel]] = {}
 
 
 class Standing(NamedTuple):
@@ -56,6 +78,8 @@ class Standing(NamedTuple):
     cluster: Held[Cluster] | None
     records: Mapping[PartitionName, Held[Record]]
     topics: Mapping[str, Held[Topic]]
+    channels: Mapping[ChannelName, Held[Channel]] = {}
+    numbers: Mapping[str, Held[ChannelNumbers]] = {}
 
 
 class Restoration(NamedTuple):
@@ -63,6 +87,7 @@ class Restoration(NamedTuple):
     topics: Mapping[str, Topic]  # those that are gone
     kept: tuple[PartitionName, ...]
     left: Mapping[PartitionName, str]  # and why
+    channels: Mapping[ChannelName, Channel]
     transactions: tuple[Transaction, ...]
 
 
@@ -101,10 +126,16 @@ def restoration(
     for name in [name for name in put if not _has_topic(name.topic, standing, topics)]:
         left[name] = "no node knows the settings of its topic"
         del put[name]
+    channels = _channels(standing, memories, topics)
+    changes = [
+        *_topic_changes(topics),
+        *_record_changes(standing, put),
+        *_channel_changes(standing, channels),
+        *_number_changes(standing, memories, topics),
+    ]
     cluster = _counted(standing, memories, uuid)
-    return Restoration(
-        put, topics, tuple(kept), left, tuple(_transactions(standing, put, topics, cluster))
-    )
+    transactions = tuple(_transactions(standing, changes, cluster))
+    return Restoration(put, topics, tuple(kept), left, channels, transactions)
 
 
 def _one_cluster(standing: Standing, memories: Iterable[Memory]) -> int:
@@ -189,23 +220,98 @@ def _counted(standing: Standing, memories: Iterable[Memory], uuid: int) -> Clust
     return cluster._replace(restorations=max([cluster.restorations, *counts]) + 1)
 
 
+def _topics_after(standing: Standing, topics: Mapping[str, Topic]) -> dict[str, int]:
+    """Identities of those that will be there."""
+    there = {name: held.document for name, held in standing.topics.items()} | dict(topics)
+    return {name: topic.identity for name, topic in there.items() if not topic.deleted}
+
+
+def _newest_channels(
+    memories: Iterable[Memory], identities: Mapping[str, int]
+) -> dict[ChannelName, tuple[tuple[int, int, int], Channel]]:
+    """Each with its age: number, restorations, revision."""
+    found: dict[ChannelName, tuple[tuple[int, int, int], Channel]] = {}
+    for memory in memories:
+        for name, held in memory.channels.items():
+            channel = held.document
+            if identities.get(name.topic) != channel.identity:
+                continue
+            age = channel.number, memory.remembered.restorations, held.revision
+            if name not in found or found[name][0] < age:
+                found[name] = age, channel
+    return found
+
+
+def _channels(
+    standing: Standing, memories: Collection[Memory], topics: Mapping[str, Topic]
+) -> dict[ChannelName, Channel]:
+    """Those that are gone, or went back."""
+    identities = _topics_after(standing, topics)
+    restorations = standing.cluster.document.restorations if standing.cluster is not None else 0
+    put: dict[ChannelName, Channel] = {}
+    for name, (age, channel) in _newest_channels(memories, identities).items():
+        there = standing.channels.get(name)
+        is_it = there is not None and there.document.identity == channel.identity
+        if there is None or not is_it:
+            put[name] = channel
+        elif there.document != channel:
+            found = there.document.number, restorations, there.revision
+            if found < age:
+                put[name] = channel
+    return put
+
+
+Change = tuple[Compare, Operation]
+
+
+def _topic_changes(topics: Mapping[str, Topic]) -> Iterable[Change]:
+    for name, topic in sorted(topics.items()):
+        yield RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic))
+
+
+def _record_changes(standing: Standing, put: Mapping[PartitionName, Record]) -> Iterable[Change]:
+    for name, record in sorted(put.items()):
+        key = keys.partition(*name)
+        yield (
+            RevisionIs(key, _revision(standing.records.get(name))),
+            Put(key, RECORD.encode(record)),
+        )
+
+
+def _channel_changes(
+    standing: Standing, channels: Mapping[ChannelName, Channel]
+) -> Iterable[Change]:
+    for name, channel in sorted(channels.items()):
+        key, there = keys.channel(*name), standing.channels.get(name)
+        yield RevisionIs(key, _revision(there)), Put(key, CHANNEL.encode(channel))
+
+
+def _number_changes(
+    standing: Standing, memories: Iterable[Memory], topics: Mapping[str, Topic]
+) -> Iterable[Change]:
+    identities = _topics_after(standing, topics)
+    highest: dict[str, int] = {}
+    for memory in memories:
+        for name, held in memory.channels.items():
+            if identities.get(name.topic) == held.document.identity:
+                highest[name.topic] = max(highest.get(name.topic, 0), held.document.number)
+    for topic, last in sorted(highest.items()):
+        there = standing.numbers.get(topic)
+        same = there is not None and there.document.identity == identities[topic]
+        if there is None or not same or there.document.last < last:
+            key, numbers = keys.numbers(topic), ChannelNumbers(identities[topic], last)
+            yield RevisionIs(key, _revision(there)), Put(key, CHANNEL_NUMBERS.encode(numbers))
+
+
+def _revision(held: Held[Any] | None) -> int:
+    return held.revision if held is not None else 0
+
+
 def _transactions(
-    standing: Standing,
-    put: Mapping[PartitionName, Record],
-    topics: Mapping[str, Topic],
-    cluster: Cluster,
+    standing: Standing, changes: list[Change], cluster: Cluster
 ) -> Iterable[Transaction]:
     """Each compares the key of the cluster, too: two restorations do not mix."""
-    revision = standing.cluster.revision if standing.cluster is not None else 0
-    once = RevisionIs(keys.CLUSTER, revision)
-    changes: list[tuple[Compare, Operation]] = [
-        (RevisionIs(keys.topic(name), 0), Put(keys.topic(name), TOPIC.encode(topic)))
-        for name, topic in sorted(topics.items())
-    ]
-    for name, record in sorted(put.items()):
-        held, key = standing.records.get(name), keys.partition(*name)
-        compare = RevisionIs(key, held.revision if held is not None else 0)
-        changes.append((compare, Put(key, RECORD.encode(record))))
+    once = RevisionIs(keys.CLUSTER, _revision(standing.cluster))
     for at in range(0, len(changes), TRANSACTION_KEYS_MAX):
         some = changes[at : at + TRANSACTION_KEYS_MAX]
         compares, operations = zip(*some, strict=True)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Put, Settled, Transaction
+from penstock.cluster.coordinator import Entry, Put, Settled, Transaction
 from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
 from penstock.cluster.documents import (
     CHANNEL,
@@ -23,9 +23,11 @@ from penstock.cluster.documents import (
     Settings,
 )
 from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
+from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import Place
 from penstock.cluster.restoration import Standing, restoration
+from penstock.cluster.starts import CHANNEL_NUMBERS
 from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
@@ -179,23 +181,17 @@ class JoinedCluster:
             self.do(transaction)
 
     def _standing(self) -> Standing:
-        entries = self.store.entries
-        found = CLUSTER.decode(keys.CLUSTER, entries[keys.CLUSTER].value)
+        entry = self.store.entries[keys.CLUSTER]
         return Standing(
-            Held(found, entries[keys.CLUSTER].revision, entries[keys.CLUSTER].created),
-            {
-                keys.partition_of(one.key): Held(
-                    RECORD.decode(one.key, one.value), one.revision, one.created
-                )
-                for one in self.store.entries_of(keys.PARTITIONS)
-            },
-            {
-                one.key.removeprefix(keys.TOPICS): Held(
-                    TOPIC.decode(one.key, one.value), one.revision, one.created
-                )
-                for one in self.store.entries_of(keys.TOPICS)
-            },
+            _held(CLUSTER, entry),
+            self._listed(keys.PARTITIONS, keys.partition_of, RECORD),
+            self._listed(keys.TOPICS, _topic_of, TOPIC),
+            self._listed(keys.CHANNELS, keys.channel_of, CHANNEL),
+            self._listed(keys.NUMBERS, _numbers_of, CHANNEL_NUMBERS),
         )
+
+    def _listed(self, prefix: str, name_of: Callable[[str], Any], form: Form[Any]) -> Any:
+        return {name_of(one.key): _held(form, one) for one in self.store.entries_of(prefix)}
 
     # --- who leads ---
 
@@ -369,6 +365,18 @@ class JoinedCluster:
         self.until(lambda: outcome.told)
         if not outcome.stored:
             raise Stuck(f"the publish to {topic} was answered {outcome.told!r}")
+
+
+def _topic_of(key: str) -> str:
+    return key.removeprefix(keys.TOPICS)
+
+
+def _numbers_of(key: str) -> str:
+    return key.removeprefix(keys.NUMBERS)
+
+
+def _held(form: Form[Any], entry: Entry) -> Held[Any]:
+    return Held(form.decode(entry.key, entry.value), entry.revision, entry.created)
 
 
 def place_of(node: JoinedNode) -> Place:

@@ -96,7 +96,9 @@ class JoinedNode(Process):
         """What it remembers of the metadata."""
         view = self.view
         topics = {name: held.document for name, held in view.topics.items()}
-        return Memory(self.number, view.remembered, dict(view.partitions), topics)
+        return Memory(
+            self.number, view.remembered, dict(view.partitions), topics, dict(view.channels)
+        )
 
     def hosted(self, topic: str, number: int) -> HostedReplica | None:
         return self.joined.hosted(PartitionName(topic, number))
