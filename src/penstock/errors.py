@@ -65,6 +65,7 @@ PenstockError
     ├── GrowthRefused    a topic can't have this number of partitions, or not now
     ├── PartitionUnknown a topic has no partition of this number
     ├── PartitionElsewhere  no partition that was asked for is led by this node
+    ├── ChannelUnconfirmed   leaders have not said in time where a channel starts: their partitions
     ├── ChannelUnregistered  a topic whose channels consumers may not make has none of this name
     ├── WritesDisabled   an operator has turned publishes off
     ├── TooMuchWaiting   a partition has as many bytes to store as may wait
@@ -336,6 +337,20 @@ class GrowthRefused(Refused):
 class ChannelUnregistered(Refused):
     def __init__(self, topic: str, channel: str) -> None:
         super().__init__(f"topic {topic} has no channel {channel}, and consumers may make none")
+
+
+class ChannelUnconfirmed(Refused):
+    """The channel is made. What these partitions acknowledge before their leaders know of it may
+    not come to it."""
+
+    def __init__(self, topic: str, channel: str, partitions: tuple[int, ...]) -> None:
+        numbers = ", ".join(str(number) for number in partitions)
+        noun = "partition" if len(partitions) == 1 else "partitions"
+        super().__init__(
+            f"channel {channel} of topic {topic} is made, but {noun} {numbers} did not confirm it "
+            f"in time: messages published there until then may not come to it"
+        )
+        self.partitions = partitions
 
 
 class WritesDisabled(Refused):

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
-from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused, Renewed
+from penstock.cluster.participant import (
+    Answer,
+    Corrupt,
+    Heartbeat,
+    Message,
+    Refused,
+    Renewed,
+    StartAsked,
+    StartHeld,
+)
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
 from penstock.replica.matching import Extent
@@ -32,6 +41,8 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, None)),
         Corrupt(()),
         Renewed(ORDERS),
+        StartAsked(ORDERS, (1 << 64) - 1, 3),
+        StartHeld(ORDERS, 7, 1),
         Corrupt((ORDERS, PartitionName("t", 0))),
     ],
 )

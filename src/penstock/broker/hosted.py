@@ -74,6 +74,7 @@ class HostedReplica:
         self._line: LeaderLine | None = None  # of the office that was reported
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
+        self.held_starts: set[int] = set()  # and those whose starts its set has
         self._start = 0  # all below it may be removed
         self.channels = self._follow()
         self._table = FollowedTable(context, hosting.station, self.key, replica)
@@ -190,6 +191,7 @@ class HostedReplica:
             office.leave(error.reason)
         self.led.settle()
         self._confirmed.clear()
+        self.held_starts.clear()
         self._hosting.confirm_starts(self)
         return leader
 
@@ -209,6 +211,7 @@ class HostedReplica:
         self, started: Callable[[int, int], None], number: int, error: PenstockError | None
     ) -> None:
         if error is None:
+            self.held_starts.add(number)
             started(self.number, number)
 
     # --- an office that cannot begin ---
@@ -257,6 +260,7 @@ class HostedReplica:
     def _cease(self, served: Served) -> None:
         replica = self.replica
         leader = replica.leader
+        self.held_starts.clear()
         leader.group.leave(leader.office.reason)
         committed, noted = leader.office.line.committed, leader.tail.committed_end
         replica.producers.leave_office(committed, noted)

@@ -1,5 +1,5 @@
-"""What the broker asks of the world besides the time: threads that wait for the disk, and links to
-other nodes.
+"""What the broker asks of the world besides the time: threads that wait for the disk, links to
+other nodes, and the metadata of channels.
 
 The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
 have those of `sim/threads.py`.
@@ -7,12 +7,14 @@ have those of `sim/threads.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from penstock.errors import PenstockError
 
 
 class Job(Protocol):
@@ -44,6 +46,23 @@ class Lane(IntEnum):
 
     LIVE = 1  # rows in flight, acknowledgements, committed ends
     BULK = 2  # what a replica is fed that has much to catch up with
+
+
+ChannelDone = Callable[["PenstockError | None"], None]
+
+
+class ClusterChannels(Protocol):
+    """Makes and deletes the kept channels of topics that a cluster places. `done` is called once,
+    at once or later, between two turns."""
+
+    def make(self, topic: str, channel: str, done: ChannelDone) -> None:
+        """The channel is here, and all partitions have confirmed where it starts. With
+        ChannelUnconfirmed it is here, too."""
+        ...
+
+    def delete(self, topic: str, channel: str, done: ChannelDone) -> None:
+        """It is gone from the metadata and from this node."""
+        ...
 
 
 class Peers(Protocol):

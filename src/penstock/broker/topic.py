@@ -30,6 +30,7 @@ from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.options import Durability
 from penstock.broker.ownfile import OwnFile
+from penstock.broker.ports import ClusterChannels
 from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.syncpace import SyncPace
@@ -41,13 +42,7 @@ from penstock.broker.topicfile import (
     TopicFile,
 )
 from penstock.broker.topicstore import TopicStore
-from penstock.errors import (
-    ChannelUnregistered,
-    NameInvalid,
-    NotFound,
-    Refused,
-    StorageError,
-)
+from penstock.errors import ChannelUnregistered, NameInvalid, NotFound, Refused, StorageError
 from penstock.kernel import TraceKind
 from penstock.log.partition import PartitionLog
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -225,12 +220,20 @@ class Topic(Intake):
         return channel if channel is not None else self._create_channel(name)
 
     def channel_of_consumer(self, name: str) -> Channel:
-        """The same for one who wants to consume. Raises ChannelUnregistered. An ephemeral one is
-        always made: nothing of it stays."""
+        """The same for one who wants to consume. Raises ChannelUnregistered."""
+        self.check_consumer(name)
+        return self.channel(name)
+
+    def check_consumer(self, name: str) -> None:
+        """Raises ChannelUnregistered. An ephemeral channel is always made: nothing of it stays."""
         makes = is_ephemeral(name) or not self.settings.disable_channel_auto_create
         if not makes and name not in self.channels:
             raise ChannelUnregistered(self.name, name)
-        return self.channel(name)
+
+    def cluster_channels(self, name: str) -> ClusterChannels | None:
+        """Where this channel is made and deleted; None: here."""
+        hosting = self._context.hosting if self.hosted and not is_ephemeral(name) else None
+        return hosting.channels if hosting is not None else None
 
     def _create_channel(self, name: str) -> Channel:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):

@@ -10,6 +10,9 @@
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
 
+What clients make and delete here goes to the coordinator first: `channelmakings`,
+`channelendings`. Leaders are asked where a channel starts (`askedstarts`).
+
 **An empty directory.** A record of the first epoch above its topic's floor, never changed since it
 was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
 the record, in sync. In any other record, one that was put back from a backup too, an id that has no
@@ -26,6 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.broker import Broker
@@ -33,15 +37,18 @@ from penstock.broker.hosted import HostedReplica
 from penstock.broker.hosting import Hosting
 from penstock.broker.hosting import Membership as BrokerMembership
 from penstock.broker.logview import LogView
-from penstock.broker.ports import Peers
+from penstock.broker.ports import ChannelDone, Peers
 from penstock.broker.roles import Stopped
 from penstock.cluster import keys
+from penstock.cluster.askedstarts import AskedStarts
+from penstock.cluster.channelendings import ChannelEndings
+from penstock.cluster.channelmakings import ChannelMakings, Ground
 from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Membership, Node, Topic
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.participant import Message, Participant, Renewed
+from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, Remembered
@@ -120,6 +127,14 @@ class Joined:
         self._greet_due_ns = self._corrupt_due_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
+        self._asked = AskedStarts(self._holds_start, self._answer_start)
+        view = self.participant.view
+        self._makings = ChannelMakings(
+            Ground(view, coordinator, self._ask_start, self._has_channel, self.hosting.wall_ns),
+            mono_ns,
+        )
+        self._endings = ChannelEndings(view, coordinator, self._has_channel, mono_ns)
+        self.hosting.channels = self
 
     # --- what the view shows ---
 
@@ -270,7 +285,8 @@ class Joined:
             self.hosting.adopt_topic(placed)
         except NotFound:  # no partition of it is here
             return
-        self.hosting.adopt_channels(placed.identity, channels)
+        held = partial(self._start_held, name, topic.identity)
+        self.hosting.adopt_channels(placed.identity, channels, held)
 
     def _release(self, name: PartitionName, target: Target) -> None:
         place = self.hosting.release(target)
@@ -293,6 +309,41 @@ class Joined:
         stopped = isinstance(assigned.role, Stopped)
         extent = LogView(hosted.replica.log).extent()
         return Local(hosted.own.replica, stopped, waits, extent, assigned.office is not None)
+
+    # --- channels that clients make and delete ---
+
+    def make(self, topic: str, channel: str, done: ChannelDone) -> None:
+        self._makings.make(topic, channel, done)
+
+    def delete(self, topic: str, channel: str, done: ChannelDone) -> None:
+        self._endings.delete(topic, channel, done)
+
+    def _has_channel(self, name: ChannelName, number: int) -> bool:
+        topic = self.broker.topics.get(name.topic)
+        channel = topic.channels.get(name.channel) if topic is not None else None
+        return channel is not None and channel.number == number
+
+    def _ask_start(self, node: int, asked: StartAsked) -> None:
+        if node == self.own:
+            self._asked.ask(node, asked, self._now_ns)
+        else:
+            self._say(node, asked)
+
+    def _answer_start(self, node: int, held: StartHeld) -> None:
+        if node == self.own:
+            self._makings.heard(held)
+        else:
+            self._say(node, held)
+
+    def _holds_start(self, name: PartitionName, identity: int, channel: int) -> bool | None:
+        target = target_for(identity, name.number)
+        hosted = self.hosting.replica(target)
+        if hosted is None or hosted.office is None or hosted.office.line.over:
+            return None
+        return channel in hosted.held_starts
+
+    def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
+        self._asked.held(PartitionName(topic, partition), identity, channel)
 
     # --- what the offices want of the coordinator ---
 
@@ -336,10 +387,15 @@ class Joined:
             self.participant.offices.elections.in_office(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
-        if isinstance(message, Renewed):
-            self._greet(node, message.name)
-        else:
-            self.participant.receive(node, message)
+        match message:
+            case Renewed(name):
+                self._greet(node, name)
+            case StartAsked():
+                self._asked.ask(node, message, self._now_ns)
+            case StartHeld():
+                self._makings.heard(message)
+            case _:
+                self.participant.receive(node, message)
         self._speak()
 
     def _greet(self, node: int, name: PartitionName) -> None:
@@ -361,6 +417,9 @@ class Joined:
             if target is not None:
                 self.hosting.worked(target)
         self.hosting.tick(mono_ns)
+        self._asked.tick(mono_ns)
+        self._makings.tick(mono_ns)
+        self._endings.tick(mono_ns)
         self._note_corrupt()
         self._note_commits()
         self._greet_again()

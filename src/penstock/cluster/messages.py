@@ -11,6 +11,8 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition |
 | 6 | Renewed | topic, partition |
+| 7 | StartAsked | topic, partition, identity of the topic, number of a channel |
+| 8 | StartHeld | the same |
 
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
@@ -23,7 +25,16 @@ import msgspec
 
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Message, Refused, Renewed
+from penstock.cluster.participant import (
+    Answer,
+    Corrupt,
+    Heartbeat,
+    Message,
+    Refused,
+    Renewed,
+    StartAsked,
+    StartHeld,
+)
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
 from penstock.replica.choice import Report
 from penstock.replica.frames import FrameBroken
@@ -85,7 +96,24 @@ class _Renewed(_Form, tag=6):
     partition: _Number
 
 
-_DECODER = msgspec.msgpack.Decoder(_Heartbeat | _Answer | _Refused | _Report | _Corrupt | _Renewed)
+class _Start(_Form):
+    topic: _Name
+    partition: _Number
+    identity: _Random
+    channel: _Number
+
+
+class _StartAsked(_Start, tag=7):
+    pass
+
+
+class _StartHeld(_Start, tag=8):
+    pass
+
+
+_DECODER = msgspec.msgpack.Decoder(
+    _Heartbeat | _Answer | _Refused | _Report | _Corrupt | _Renewed | _StartAsked | _StartHeld
+)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -101,6 +129,10 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Corrupt(tuple((name.topic, name.number) for name in names)))
         case Renewed(name):
             return _encode(_Renewed(*name))
+        case StartAsked(name, identity, channel):
+            return _encode(_StartAsked(*name, identity, channel))
+        case StartHeld(name, identity, channel):
+            return _encode(_StartHeld(*name, identity, channel))
         case SendReport(_, name, epoch, report):
             entry, lost, extent = report
             known = None if extent is None else _Extent(*extent)
@@ -123,6 +155,9 @@ def decode_message(node: int, data: bytes) -> Message:
         return Corrupt(tuple(PartitionName(*name) for name in form.names))
     if isinstance(form, _Renewed):
         return Renewed(PartitionName(form.topic, form.partition))
+    if isinstance(form, _Start):
+        kind = StartAsked if isinstance(form, _StartAsked) else StartHeld
+        return kind(PartitionName(form.topic, form.partition), form.identity, form.channel)
     return _report(node, form)
 
 

@@ -59,7 +59,23 @@ class Renewed(NamedTuple):
     name: PartitionName
 
 
-Message = Heartbeat | Answer | Refused | SendReport | Corrupt | Renewed
+class StartAsked(NamedTuple):
+    """To the leader of a partition: say when the set has where this channel starts."""
+
+    name: PartitionName
+    identity: int  # of the topic
+    channel: int  # its number
+
+
+class StartHeld(NamedTuple):
+    """The answer."""
+
+    name: PartitionName
+    identity: int
+    channel: int
+
+
+Message = Heartbeat | Answer | Refused | SendReport | Corrupt | Renewed | StartAsked | StartHeld
 
 
 class Participant:

@@ -12,8 +12,10 @@ confirmation. And a leader decides when everything of its log at the start of it
 committed: before, its committed end may be lower than what its predecessor had acknowledged.
 
 A start is confirmed by the channel's **number**, which only a node knows that has seen it made.
-Numbers are not used again in a topic's life; the first channel has 1. A confirmation counts for
-later epochs, too: it is in the journal of every member that can be elected.
+Numbers are not used again in a topic's life; the first channel has 1. Metadata that went back to a
+backup has lost the last ones, so a number is above all that the node which makes the channel knows
+of. A confirmation counts for later epochs, too: it is in the journal of every member that can be
+elected.
 
 `ChannelStarts` is the part of a partition's leader. Whoever makes a channel is a `ChannelMaking`:
 
@@ -21,6 +23,7 @@ later epochs, too: it is in the journal of every member that can be elected.
 |---|---|---|---|
 | CREATING | `found`: there is none, a tombstone, or one of an earlier topic | CREATING | Create |
 | CREATING | `found`: there is one | CONFIRMING | |
+| CREATING | `known`: the view has it | CONFIRMING | |
 | CREATING | `found`: the topic is gone | OVER | Answer: refused |
 | CREATING | created: done | CONFIRMING | |
 | CREATING | created: unknown | CREATING | Create, the same |
@@ -188,6 +191,7 @@ class Found(NamedTuple):
     topic: Seen | None
     channel: Seen | None
     numbers: Seen | None
+    highest: int = 0  # number of a channel of this topic that the node knows of
 
 
 class Read(NamedTuple):
@@ -244,6 +248,11 @@ class ChannelMaking:
 
     # --- created ---
 
+    def known(self, channel_number: int, revision: int) -> None:
+        """It is in the view, and where it starts may not be confirmed yet."""
+        self.out.clear()
+        self._made(channel_number, revision)
+
     def _read(self) -> None:
         self._number += 1
         self._creating = None
@@ -254,16 +263,16 @@ class ChannelMaking:
             return
         if found.topic is None:
             self._answer(Answer(Verdict.REFUSED))
-        elif found.channel is not None and _is_of(found.channel.document, found.topic.document):
+        elif found.channel is not None and is_of(found.channel.document, found.topic.document):
             self._made(found.channel.document.number, found.channel.revision)
         else:
             self._create(found.topic, found)
 
     def _create(self, topic: Seen, found: Found) -> None:
         identity = topic.document.identity
-        last = 0
+        last = found.highest
         if found.numbers is not None and found.numbers.document.identity == identity:
-            last = found.numbers.document.last
+            last = max(last, found.numbers.document.last)
         self.channel_number = last + 1
         channel_key = keys.channel(*self._name)
         numbers_key = keys.numbers(self._name.topic)
@@ -333,7 +342,7 @@ class ChannelMaking:
         self.out.append(answer)
 
 
-def _is_of(channel: Channel, topic: Topic) -> bool:
+def is_of(channel: Channel, topic: Topic) -> bool:
     """A topic may be made again before all channels of the deleted one are tombstones. Their
     numbers mean nothing in the new one: no partition of it would ever confirm them."""
     return not channel.deleted and channel.identity == topic.identity

@@ -6,6 +6,7 @@ The kernel serves RDY and FIN by itself as long as they are right.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
@@ -71,7 +72,8 @@ class Consuming:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
             if partition != ANY and not topic.leads(partition):
                 raise bad_partition(b"SUB", extra)
-            self._subscribe(session, topic, params, partition)
+            go_on = partial(self._subscribe, session, topic, params, partition)
+            self._with_channel(session, topic, params, go_on)
 
         self._with_leave(session, params, subscribe)
 
@@ -86,6 +88,9 @@ class Consuming:
         def subscribe(topic: Topic) -> None:
             if not topic.leads(partition):
                 raise bad_partition(params[0], params[3])
+            self._with_channel(session, topic, params, partial(go_on, topic))
+
+        def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             if channel.settings.order != ChannelOrder.STRICT:
                 channel.configure({"order": ChannelOrder.STRICT})
@@ -105,6 +110,9 @@ class Consuming:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
             if partition != ANY and not topic.leads(partition):
                 raise bad_partition(params[0], params[3])
+            self._with_channel(session, topic, params, partial(go_on, topic))
+
+        def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             begins = places(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
@@ -130,6 +138,13 @@ class Consuming:
             self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
 
         self._waits.with_leave(session, params[0], params[1], params[2], go_on)
+
+    def _with_channel(
+        self, session: Session, topic: Topic, params: list[bytes], act: Callable[[], None]
+    ) -> None:
+        name = params[2].decode("ascii")
+        topic.check_consumer(name)
+        self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, act)
 
     def _subscribe(
         self,

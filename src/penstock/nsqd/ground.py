@@ -13,6 +13,7 @@ from penstock.broker.placed import when_held
 from penstock.broker.topic import Topic
 from penstock.errors import (
     ChangeUnknown,
+    ChannelUnconfirmed,
     NameInvalid,
     NotFound,
     PenstockError,
@@ -169,5 +170,7 @@ def unavailable(error: PenstockError) -> HttpError:
         return HttpError(503, f"FAILED {error}", details={"stored": "unknown"})
     if isinstance(error, ChangeUnknown):
         return HttpError(503, f"FAILED {error}", details={"changed": "unknown"})
+    if isinstance(error, ChannelUnconfirmed):
+        return HttpError(503, f"FAILED {error}", details={"unconfirmed": list(error.partitions)})
     reason = error.reason if isinstance(error, Refused) else str(error)
     return HttpError(503, f"FAILED {reason}")

@@ -64,7 +64,7 @@ class Routes(Api):
             **routes_about.table(ground, self.guard),
             **routes_publish.table(ground, self.guard),
             **routes_ext.table(ground, self.guard),
-            **routes_verbs.table(ground),
+            **routes_verbs.table(ground, self.guard),
             **routes_shape.table(ground, self.guard),
             **routes_config.table(ground),
             **routes_figures.table(ground),

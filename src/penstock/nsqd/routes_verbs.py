@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from penstock.broker.channel import Channel
+from penstock.broker.placed import ask_for_channel, ask_to_delete
+from penstock.broker.ports import ChannelDone
 from penstock.broker.topic import Topic
-from penstock.errors import NotFound
-from penstock.net.api import EMPTY, POST, HttpError, Parameters, Route
-from penstock.net.exchange import Response
-from penstock.nsqd.ground import Ground, changing, find_topic, is_valid, keeping
+from penstock.errors import NotFound, PenstockError
+from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
+from penstock.net.exchange import Request, Response
+from penstock.net.query import parse_query
+from penstock.nsqd.ground import (
+    Ground,
+    answer_when_held,
+    changing,
+    find_topic,
+    is_valid,
+    keeping,
+    unavailable,
+)
 from penstock.nsqd.partitions import chosen_partition
 
 
-def table(ground: Ground) -> dict[str, Route]:
-    verbs = _Verbs(ground)
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    verbs = _Verbs(ground, guard)
     at_once = {
         "/topic/delete": verbs.topic_delete,
         "/topic/pause": verbs.topic_pause,
         "/topic/unpause": verbs.topic_unpause,
-        "/channel/delete": verbs.channel_delete,
         "/channel/pause": verbs.channel_pause,
         "/channel/unpause": verbs.channel_unpause,
     }
     kept = {
         "/topic/empty": verbs.topic_empty,
-        "/channel/create": verbs.channel_create,
         "/channel/empty": verbs.channel_empty,
         "/channel/skip": verbs.channel_skip,
         "/channel/unskip": verbs.channel_unskip,
@@ -32,12 +44,15 @@ def table(ground: Ground) -> dict[str, Route]:
     }
     routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
     routes |= {path: Route(POST, keeping(ground, act)) for path, act in kept.items()}
+    routes["/channel/create"] = Route(POST, verbs.channel_create)
+    routes["/channel/delete"] = Route(POST, verbs.channel_delete)
     return routes
 
 
 class _Verbs:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
         self._ground = ground
+        self._guard = guard
 
     # --- topics ---
 
@@ -80,15 +95,37 @@ class _Verbs:
         except NotFound as error:
             raise HttpError(404, "CHANNEL_NOT_FOUND") from error
 
-    def channel_create(self, parameters: Parameters) -> Response:
-        topic, name = self._channel_arguments(parameters)
-        topic.channel(name)
-        return EMPTY
+    def channel_create(self, request: Request, answer: Answer) -> None:
+        """In a cluster it is answered when every partition has confirmed the channel."""
+        topic, name = self._channel_arguments(parse_query(request.query))
+        leaders = topic.leaders
 
-    def channel_delete(self, parameters: Parameters) -> Response:
-        channel = self._channel(parameters)
-        channel.topic.delete_channel(channel.name)
-        return EMPTY
+        def go_on(error: PenstockError | None) -> None:
+            if error is not None:
+                raise unavailable(error)
+            topic.channel(name)
+            answer_when_held(leaders, EMPTY, answer)
+            self._ground.soon()
+
+        ask_for_channel(topic, name, self._guarded(request, answer, go_on))
+
+    def channel_delete(self, request: Request, answer: Answer) -> None:
+        channel = self._channel(parse_query(request.query))
+
+        def go_on(error: PenstockError | None) -> None:
+            if isinstance(error, NotFound):
+                raise HttpError(404, "CHANNEL_NOT_FOUND")
+            if error is not None:
+                raise unavailable(error)
+            answer(EMPTY)
+            self._ground.soon()
+
+        ask_to_delete(channel.topic, channel.name, self._guarded(request, answer, go_on))
+
+    def _guarded(
+        self, request: Request, answer: Answer, go_on: Callable[[PenstockError | None], None]
+    ) -> ChannelDone:
+        return lambda error: self._guard(request, answer, partial(go_on, error))
 
     def channel_empty(self, parameters: Parameters) -> Response:
         self._channel(parameters).empty()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.placed import when_held
-from penstock.errors import AuthFailed, PenstockError
+from penstock.broker.placed import ask_for_channel, when_held
+from penstock.errors import AuthFailed, ChannelUnconfirmed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
 from penstock.wire.errors import Fault, WireFault, failed
@@ -93,9 +94,39 @@ class Waits:
                 raise failed(fault, error) from error
             act()
 
+        self._until(session, partial(when_held, leaders), act_or_fail)
+
+    def with_channel(
+        self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
+    ) -> None:
+        """Call `act` when the channel is there or may be made here: now, but in a cluster. Where
+        partitions have not confirmed it in time, the client goes on with what the others have: it
+        would wait for as long as they have no leader."""
+
+        def act_or_fail(error: PenstockError | None) -> None:
+            if isinstance(error, ChannelUnconfirmed):
+                log.warning("PROTOCOL(V2): [%s] %s", session.remote, error)
+            elif error is not None:
+                raise failed(fault, error) from error
+            try:
+                act()
+            except WireFault:
+                raise
+            except PenstockError as refusal:
+                raise failed(fault, refusal) from refusal
+
+        self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
+
+    def _until(
+        self,
+        session: Session,
+        ask: Callable[[Callable[[PenstockError | None], None]], None],
+        act_or_fail: Callable[[PenstockError | None], None],
+    ) -> None:
+        """`ask` is given what it is to call: at once, or later."""
         told: list[PenstockError | None] = []
         tell: Callable[[PenstockError | None], None] = told.append
-        when_held(leaders, lambda error: tell(error))
+        ask(lambda error: tell(error))
         if told:
             act_or_fail(told[0])
             return

@@ -1,0 +1,187 @@
+"""SUB, /channel/create and /channel/delete on a topic that a cluster places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import load
+from penstock.net.exchange import Request, Response
+from penstock.nsqd.consuming import Consuming
+from penstock.nsqd.ground import Ground
+from penstock.nsqd.options import read_options
+from penstock.nsqd.routes import Routes
+from penstock.nsqd.waits import Waits
+from penstock.sim.brokers.cluster import JoinedCluster
+from penstock.sim.brokers.node import JoinedNode
+from penstock.wire.errors import WireFault
+from penstock.wire.states import State
+
+OPTIONS = read_options(["--data-path=/data"], {})
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[JoinedCluster]:
+    kernel: SimpleNamespace = load(request.param)
+    made = JoinedCluster(kernel)
+    made.make("orders", partitions=2)
+    yield made
+    made.close()
+
+
+class Client:
+    """A V2 client of one node, as far as its commands go."""
+
+    def __init__(self, node: JoinedNode) -> None:
+        self.errors: list[str] = []
+        self.conn = node.engine.open_detached()
+        self.conn.feed(b"  V2")
+        self.channel: Any = None
+        self.state = State.INIT
+        self.remote = "client"
+        self.waits, self.gone, self.awaits, self.grant = False, False, None, None
+        self.settings = SimpleNamespace(
+            heartbeat_ns=1, sample_rate=0, extend_support=False, envelope=False, desired_tag=""
+        )
+        self.filter = None
+        topics: Any = SimpleNamespace(at_once=node.broker.topics.get)
+        auth: Any = SimpleNamespace(required=False)
+        waits = Waits(topics, auth, self._guard)
+        self._commands = Consuming(OPTIONS, node.clock, waits).commands
+
+    def _guard(self, session: Any, act: Callable[..., None], *arguments: Any) -> None:
+        try:
+            act(session, *arguments)
+        except WireFault as error:
+            self.errors.append(str(error))
+
+    def command(self, *params: bytes) -> None:
+        session: Any = self
+        self._guard(session, self._commands[params[0]], list(params))
+
+    @property
+    def answered(self) -> bytes:
+        return self.conn.take_output()
+
+
+def ask(node: JoinedNode, path: str, query: str) -> list[Response]:
+    unused: Any = SimpleNamespace()
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    ground = Ground(
+        broker=node.broker, topics=unused, protocol=unused, options=OPTIONS, config={},
+        identity=unused, clock=node.clock, bulk=unused, soon=nothing, set_lookupds=nothing,
+        sync_times=unused, http_connections=lambda: 0, refusals=unused, on_fault=nothing,
+    )  # fmt: skip
+    answers: list[Response] = []
+    request = Request("POST", path, query.encode(), b"", "client", "HTTP/1.1", True, False)
+    Routes(ground).serve(request, answers.append)
+    return answers
+
+
+# --- SUB ---
+
+
+def test_sub_makes_the_channel_and_is_answered_when_it_is_there(cluster: JoinedCluster) -> None:
+    node = cluster.nodes[0]
+    client = Client(node)
+    client.command(b"SUB", b"orders", b"billing")
+    assert client.waits
+    assert client.answered == b""
+    cluster.until(lambda: not client.waits)
+    assert client.errors == []
+    assert b"OK" in client.answered
+    assert client.state is State.SUBSCRIBED
+    for other in cluster.nodes:
+        cluster.until(lambda other=other: cluster.has_channel(other, "orders", "billing"))
+
+
+def test_a_second_sub_waits_for_nothing(cluster: JoinedCluster) -> None:
+    first, second = Client(cluster.nodes[0]), Client(cluster.nodes[0])
+    first.command(b"SUB", b"orders", b"billing")
+    cluster.until(lambda: not first.waits)
+    second.command(b"SUB", b"orders", b"billing")
+    assert not second.waits
+    assert b"OK" in second.answered
+
+
+def test_an_ephemeral_channel_is_made_here(cluster: JoinedCluster) -> None:
+    client = Client(cluster.nodes[0])
+    client.command(b"SUB", b"orders", b"tail#ephemeral")
+    assert not client.waits
+    assert b"OK" in client.answered
+
+
+def test_sub_goes_on_without_the_partitions_that_have_no_leader(cluster: JoinedCluster) -> None:
+    cluster.kill(1)
+    cluster.kill(2)
+    client = Client(cluster.nodes[0])
+    client.command(b"SUB", b"orders", b"billing")
+    cluster.until(lambda: not client.waits, seconds=6)
+    assert client.errors == []
+    assert b"OK" in client.answered
+
+
+def test_sub_fails_when_the_coordinator_cannot_be_asked(cluster: JoinedCluster) -> None:
+    cluster.away.add(0)
+    client = Client(cluster.nodes[0])
+    client.command(b"SUB", b"orders", b"billing")
+    cluster.until(lambda: not client.waits, seconds=6)
+    (error,) = client.errors
+    assert "ask again" in error
+    assert client.state is State.INIT
+
+
+def test_registered_channels_only(cluster: JoinedCluster) -> None:
+    cluster.make("fixed", disable_channel_auto_create=True)
+    client = Client(cluster.led_by("fixed"))
+    client.command(b"SUB", b"fixed", b"billing")
+    assert not client.waits
+    assert len(client.errors) == 1
+
+
+# --- HTTP ---
+
+
+def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
+    answers = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    assert answers == []
+    cluster.until(lambda: answers)
+    assert answers[0].status == 200
+    again = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    assert again[0].status == 200
+
+
+def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedCluster) -> None:
+    cluster.kill(1)
+    cluster.kill(2)
+    answers = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    cluster.until(lambda: answers, seconds=6)
+    document = json.loads(answers[0].body)
+    assert answers[0].status == 503
+    assert document["unconfirmed"] == [0, 1]
+    assert "partitions 0, 1 did not confirm it" in document["message"]
+
+
+def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
+    node = cluster.nodes[0]
+    client = Client(node)
+    client.command(b"SUB", b"orders", b"billing")
+    cluster.until(lambda: not client.waits)
+    answers = ask(node, "/channel/delete", "topic=orders&channel=billing")
+    cluster.until(lambda: answers)
+    assert answers[0].status == 200
+    assert "billing" not in node.broker.topics["orders"].channels
+    assert ask(node, "/channel/delete", "topic=orders&channel=billing")[0].status == 404
+
+
+def test_a_deletion_whose_outcome_is_not_known(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    cluster.away.add(0)
+    answers = ask(cluster.nodes[0], "/channel/delete", "topic=orders&channel=billing")
+    cluster.until(lambda: answers, seconds=6)
+    assert answers[0].status == 503
+    assert json.loads(answers[0].body)["changed"] == "unknown"
