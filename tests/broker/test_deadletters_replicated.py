@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from penstock import limits
 from penstock.broker.channel import Channel
+from penstock.broker.settings import ChannelSettings
 
 from .hostedworld import Cluster
 
@@ -15,7 +16,7 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: SimpleNamespace) -> No
     cluster.place([0])
     node = cluster.nodes[0]
     channel: Channel = node.topic.find_channel("billing")
-    channel.configure({"max_attempts": 1, "dead_letter_topic": "dead"})
+    channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
     cluster.publish(0, b"poison")
     consumer = node.consume()
     (message,) = consumer.take()

@@ -32,7 +32,7 @@ def channel_of(world: World) -> Channel:
 
 def skipped(world: World, partitions: int) -> Channel:
     channel = world.broker.topic("t", partitions).channel("ch")
-    channel.skips.begin()
+    channel.skips.change(channel.skips.begun())
     return channel
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_delivered_and_the_cursor_follows(start: Any, partitions: int
         assert (
             channel.windows[leader.number].floor == leader.tail.committed_end
         )  # retention goes on
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     fill(world, b"e")
     assert bodies(consumer.take()) == [b"e"]
     assert channel.skips.count == 6
@@ -76,7 +76,7 @@ def test_what_is_delayed_or_waits_is_dropped(start: Any, partitions: int) -> Non
     world.publish("t", b"d", due_ns=world.clock.wall_ns() + 60 * SECOND)
     world.pass_ns(SECOND)
     assert channel.delayed == 0
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     consumer.ready(100)
     world.pass_ns(60 * SECOND)
     assert consumer.take() == []
@@ -94,7 +94,7 @@ def test_what_is_in_flight_may_be_finished_and_does_not_come_again(start: Any) -
     assert channel.finish_count == 1
     world.pass_ns(MESSAGE_TIMEOUT_NS)
     assert (channel.in_flight, channel.unfinished) == (0, 0)
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     assert (consumer.take(), channel.timeout_count) == ([], 1)
 
 
@@ -109,7 +109,7 @@ def test_it_is_kept(start: Any, partitions: int, ending: str) -> None:
     consumer = world.consumer("t", "ch")
     fill(world, b"b", b"c")
     assert (consumer.take(), channel.depth) == ([], 0)
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     world = getattr(world, ending)()
     assert not channel_of(world).skips.on
     fill(world, b"d")
@@ -122,7 +122,7 @@ def test_a_channel_that_is_not_skipped_has_the_entry_of_before(start: Any) -> No
     path = world.path / "topics" / "t" / "topic.json"
     (entry,) = json.loads(unseal(path.read_bytes()))["channels"]
     assert entry["skipped"] is True
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     (entry,) = json.loads(unseal(path.read_bytes()))["channels"]
     assert "skipped" not in entry
 
@@ -132,10 +132,10 @@ def test_paused_and_skipped_are_two_things(start: Any) -> None:
     channel = skipped(world, 1)
     consumer = world.consumer("t", "ch")
     channel.pause()
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     fill(world, b"a")
     assert (consumer.take(), channel.depth) == ([], 1)
-    channel.skips.begin()
+    channel.skips.change(channel.skips.begun())
     channel.unpause()
     assert (consumer.take(), channel.depth) == ([], 0)
 
@@ -155,7 +155,7 @@ def test_a_disk_that_fails_takes_it_back(start: Any) -> None:
     fill(world, b"a")
     disk.fail.add(("rename", "topic.json"))
     with pytest.raises(StorageError):
-        channel.skips.begin()
+        channel.skips.change(channel.skips.begun())
     assert (channel.skips.on, channel.depth) == (False, 1)
     assert bodies(world.consumer("t", "ch").take()) == [b"a"]
 
@@ -208,7 +208,7 @@ def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
     world = start()
     channel = world.broker.topic("t", 3).channel("ch")
     publish_to(world, 1, b"gone")
-    channel.skips.begin(1)
+    channel.skips.change(channel.skips.begun(1))
     publish_to(world, 1, b"gone, too")
     publish_to(world, 2, b"stays")
     assert (channel.depth, channel.skips.count, channel.skips.on) == (1, 2, False)
@@ -219,7 +219,7 @@ def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
     assert bodies(consumer.take()) == [b"stays"]
     publish_to(world, 1, b"gone")
     assert consumer.take() == []
-    channel.skips.end(1)
+    channel.skips.change(channel.skips.ended(1))
     publish_to(world, 1, b"comes")
     assert bodies(consumer.take()) == [b"comes"]
     assert "skipped_partitions" not in entry_of(world)
@@ -230,18 +230,18 @@ def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
     world = start()
     channel = world.broker.topic("t", 3).channel("ch")
     for partition in (2, 0):
-        channel.skips.begin(partition)
+        channel.skips.change(channel.skips.begun(partition))
     assert (channel.skips.chosen, channel.skips.on) == ([0, 2], False)
-    channel.skips.begin(1)
+    channel.skips.change(channel.skips.begun(1))
     assert (channel.skips.chosen, channel.skips.on) == ([], True)
     world.broker.grow_topic(channel.topic, 4, False)
     publish_to(world, 3, b"gone")
     assert channel.depth == 0
-    channel.skips.end(0)
+    channel.skips.change(channel.skips.ended(0))
     assert channel.skips.chosen == [1, 2, 3]
     publish_to(world, 0, b"comes")
     assert bodies(world.consumer("t", "ch").take()) == [b"comes"]
-    channel.skips.end()
+    channel.skips.change(channel.skips.ended())
     assert (channel.skips.chosen, channel.skips.some) == ([], False)
     channel.validate()
 
@@ -249,9 +249,9 @@ def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
 def test_the_only_partition_is_the_whole_channel(start: Any) -> None:
     world = start()
     channel = world.broker.topic("t").channel("ch")
-    channel.skips.begin(0)
+    channel.skips.change(channel.skips.begun(0))
     assert channel.skips.on
-    channel.skips.end(0)
+    channel.skips.change(channel.skips.ended(0))
     assert not channel.skips.some
 
 
@@ -263,14 +263,14 @@ def test_skipping_tests_is_kept(start: Any, partitions: int, ending: str) -> Non
     world = start()
     channel = world.broker.topic("t", partitions).channel("ch")
     assert "skips_tests" not in entry_of(world)
-    channel.skips.begin_tests()
+    channel.skips.change(channel.skips.with_tests(True))
     world = getattr(world, ending)()
     channel = channel_of(world)
     assert [window.skips_tests for window in channel.windows.values()] == [True] * partitions
     world.broker.grow_topic(channel.topic, partitions + 1, False)
     assert channel.windows[partitions].skips_tests
     assert not channel.is_held
-    channel.skips.end_tests()
+    channel.skips.change(channel.skips.with_tests(False))
     assert [window.skips_tests for window in channel.windows.values()] == [False] * len(
         channel.windows
     )

@@ -37,7 +37,9 @@ class Asked:
 
     def __init__(self, node: JoinedNode, channel: str, deletes: bool = False) -> None:
         self.answers: list[PenstockError | None] = []
-        act = node.joined.delete if deletes else node.joined.make
+        metadata = node.joined.hosting.metadata
+        assert metadata is not None
+        act = metadata.delete_channel if deletes else metadata.make_channel
         act("orders", channel, self.answers.append)
 
     @property
@@ -234,8 +236,10 @@ def test_a_deleted_channel_begins_again_where_it_is_made_again(cluster: JoinedCl
 def test_what_is_not_there_is_not_found(cluster: JoinedCluster) -> None:
     for deletes in (False, True):
         answers: list[PenstockError | None] = []
-        joined = cluster.nodes[0].joined
-        (joined.delete if deletes else joined.make)("nothing", "c", answers.append)
+        metadata = cluster.nodes[0].joined.hosting.metadata
+        assert metadata is not None
+        act = metadata.delete_channel if deletes else metadata.make_channel
+        act("nothing", "c", answers.append)
         assert isinstance(answers[0], NotFound)
     assert isinstance(Asked(cluster.nodes[0], "nothing", deletes=True).error, NotFound)
 

@@ -16,9 +16,6 @@ from penstock.net.api import Route
 from penstock.nsqd import routes as nsqd_routes
 from penstock.nsqd.drain import drain_routes
 from penstock.nsqd.options import read_options
-from penstock.nsqd.routes_channels import channel_routes
-from penstock.nsqd.routes_topics import topic_routes
-from penstock.nsqd.routes_trace import trace_routes
 from penstock.nsqlookupd import routes as lookupd_routes
 from penstock.sim.clock import FakeClock
 
@@ -66,10 +63,7 @@ def paths_of(table: dict[str, Route]) -> list[tuple[str, str]]:
 
 def nsqd_table() -> dict[str, Route]:
     any_ground = MagicMock(options=read_options(["--data-path=."], {}))
-    table = nsqd_routes.Routes(any_ground).table
-    for routes in (channel_routes, topic_routes, trace_routes):
-        table |= routes(MagicMock(), MagicMock())
-    return table | drain_routes(MagicMock())
+    return nsqd_routes.Routes(any_ground).table | drain_routes(MagicMock())
 
 
 NSQD = paths_of(nsqd_table())

@@ -1,4 +1,4 @@
-"""SUB, /channel/create and /channel/delete on a topic that a cluster places."""
+"""Clients and operators change topics and channels of a cluster, by SUB and verbs of HTTP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.channel import Channel
+from penstock.errors import Refused
 from penstock.kernel import load
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.consuming import Consuming
@@ -22,6 +24,7 @@ from penstock.wire.errors import WireFault
 from penstock.wire.states import State
 
 OPTIONS = read_options(["--data-path=/data"], {})
+BILLING = "topic=orders&channel=billing"
 
 
 @pytest.fixture(params=["pure", "compiled"])
@@ -68,7 +71,7 @@ class Client:
         return self.conn.take_output()
 
 
-def ask(node: JoinedNode, path: str, query: str) -> list[Response]:
+def ask(node: JoinedNode, path: str, query: str = BILLING, method: str = "POST") -> list[Response]:
     unused: Any = SimpleNamespace()
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
     ground = Ground(
@@ -77,7 +80,7 @@ def ask(node: JoinedNode, path: str, query: str) -> list[Response]:
         sync_times=unused, http_connections=lambda: 0, refusals=unused, on_fault=nothing,
     )  # fmt: skip
     answers: list[Response] = []
-    request = Request("POST", path, query.encode(), b"", "client", "HTTP/1.1", True, False)
+    request = Request(method, path, query.encode(), b"", "client", "HTTP/1.1", True, False)
     Routes(ground).serve(request, answers.append)
     return answers
 
@@ -147,18 +150,18 @@ def test_registered_channels_only(cluster: JoinedCluster) -> None:
 
 
 def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
-    answers = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    answers = ask(cluster.nodes[0], "/channel/create")
     assert answers == []
     cluster.until(lambda: answers)
     assert answers[0].status == 200
-    again = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    again = ask(cluster.nodes[0], "/channel/create")
     assert again[0].status == 200
 
 
 def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedCluster) -> None:
     cluster.kill(1)
     cluster.kill(2)
-    answers = ask(cluster.nodes[0], "/channel/create", "topic=orders&channel=billing")
+    answers = ask(cluster.nodes[0], "/channel/create")
     cluster.until(lambda: answers, seconds=6)
     document = json.loads(answers[0].body)
     assert answers[0].status == 503
@@ -171,17 +174,133 @@ def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
     client = Client(node)
     client.command(b"SUB", b"orders", b"billing")
     cluster.until(lambda: not client.waits)
-    answers = ask(node, "/channel/delete", "topic=orders&channel=billing")
+    answers = ask(node, "/channel/delete")
     cluster.until(lambda: answers)
     assert answers[0].status == 200
     assert "billing" not in node.broker.topics["orders"].channels
-    assert ask(node, "/channel/delete", "topic=orders&channel=billing")[0].status == 404
+    assert ask(node, "/channel/delete")[0].status == 404
 
 
 def test_a_deletion_whose_outcome_is_not_known(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     cluster.away.add(0)
-    answers = ask(cluster.nodes[0], "/channel/delete", "topic=orders&channel=billing")
+    answers = ask(cluster.nodes[0], "/channel/delete")
     cluster.until(lambda: answers, seconds=6)
     assert answers[0].status == 503
     assert json.loads(answers[0].body)["changed"] == "unknown"
+
+
+# --- pauses, settings, skips ---
+
+Seen = Callable[[Channel], object]
+CHANGES: dict[str, tuple[str, str, Seen]] = {
+    "pause": ("/channel/pause", "", lambda channel: channel.paused),
+    "order": ("/channel/config", "&order=key", lambda channel: channel.settings.order == "key"),
+    "strict": ("/channel/setorder", "&order=true", lambda one: one.settings.order == "strict"),
+    "attempts": ("/channel/config", "&max_attempts=7", lambda one: one.settings.max_attempts == 7),
+    "skip": ("/channel/skip", "", lambda channel: channel.skips.on),
+    "skip one": ("/channel/skip", "&partition=1", lambda one: one.skips.chosen == [1]),
+    "skip tests": ("/channel/skipZanTest", "", lambda channel: channel.skips.tests),
+    "trace": ("/message/trace/enable", "&rate=0.5", lambda one: one.settings.trace_rate == 0.5),
+    "pause topic": ("/topic/pause", "", lambda channel: channel.topic.paused),
+    "depth": ("/topic/config", "&max_depth=9", lambda one: one.topic.settings.max_depth == 9),
+    "headers": ("/topic/meta/update", "&upgradeext=true", lambda channel: channel.topic.extended),
+}
+UNDONE = {
+    "pause": ("/channel/unpause", ""),
+    "order": ("/channel/config", "&order=none"),
+    "strict": ("/channel/setorder", "&order=false"),
+    "attempts": ("/channel/config", "&max_attempts=0"),
+    "skip": ("/channel/unskip", ""),
+    "skip one": ("/channel/unskip", "&partition=1"),
+    "skip tests": ("/channel/unskipZanTest", ""),
+    "trace": ("/channel/config", "&trace_rate="),
+    "pause topic": ("/topic/unpause", ""),
+    "depth": ("/topic/config", "&max_depth="),
+}
+
+
+def everywhere(cluster: JoinedCluster, seen: Seen) -> list[bool]:
+    topics = [node.broker.topics["orders"] for node in cluster.up()]
+    return [bool(seen(topic.channels["billing"])) for topic in topics]
+
+
+def change(cluster: JoinedCluster, number: int, path: str, more: str) -> Response:
+    query = BILLING if path.startswith(("/channel", "/message")) else "topic=orders"
+    answers = ask(cluster.nodes[number], path, query + more)
+    cluster.until(lambda: answers)
+    (answer,) = answers
+    return answer
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_answered_when_it_is_in_force_and_reaches_all(
+    cluster: JoinedCluster, name: str
+) -> None:
+    cluster.make_channel("orders", "billing")
+    path, more, seen = CHANGES[name]
+    assert everywhere(cluster, seen) == [False, False, False]
+    assert change(cluster, 1, path, more).status == 200
+    assert seen(cluster.nodes[1].broker.topics["orders"].channels["billing"])
+    cluster.until(lambda: all(everywhere(cluster, seen)), seconds=1)
+    cluster.kill(0, power=True)
+    cluster.start(0)
+    cluster.run(3)
+    assert everywhere(cluster, seen) == [True, True, True]
+    if name in UNDONE:
+        assert change(cluster, 2, *UNDONE[name]).status == 200
+        cluster.until(lambda: not any(everywhere(cluster, seen)), seconds=1)
+
+
+def test_two_nodes_are_asked_for_different_changes_at_once(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    queries = [f"{BILLING}&max_attempts=3", f"{BILLING}&order=key", f"{BILLING}&poison=hold"]
+    asked = [
+        ask(node, "/channel/config", query)
+        for node, query in zip(cluster.nodes, queries, strict=True)
+    ]
+    cluster.until(lambda: all(asked))
+    assert [answers[0].status for answers in asked] == [200, 200, 200]
+    cluster.run(1)
+    for node in cluster.nodes:
+        settings = node.broker.topics["orders"].channels["billing"].settings
+        assert (settings.max_attempts, settings.order, settings.poison) == (3, "key", "hold")
+
+
+def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    for query in ("&max_attempts=-1", "&dead_letter_topic=orders", "&nothing=1"):
+        (answer,) = ask(cluster.nodes[0], "/channel/config", BILLING + query)
+        assert answer.status == 400
+    (found,) = ask(cluster.nodes[0], "/channel/config", method="GET")
+    assert json.loads(found.body)["own"] == []
+
+
+def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    deleted = ask(cluster.nodes[0], "/channel/delete")
+    changed = ask(cluster.nodes[1], "/channel/config", f"{BILLING}&order=key")
+    cluster.until(lambda: deleted and changed)
+    assert (deleted[0].status, changed[0].status) == (200, 404)
+
+
+def test_nothing_is_changed_on_one_node_alone(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    topic = cluster.nodes[0].broker.topics["orders"]
+    channel = topic.channels["billing"]
+    for act in (
+        topic.pause, topic.extend, channel.pause, lambda: topic.configure({"max_depth": 1}),
+        lambda: channel.configure({"max_attempts": 1}),
+        lambda: channel.skips.change(channel.skips.begun()),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match="changed by the cluster"):
+            act()
+
+
+def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:
+    node = cluster.led_by("orders", 0)
+    client = Client(node)
+    client.command(b"SUB_ORDERED", b"orders", b"billing", b"0")
+    cluster.until(lambda: client.state is State.SUBSCRIBED or client.errors)
+    assert client.errors == []
+    cluster.until(lambda: all(everywhere(cluster, lambda one: one.settings.order == "strict")))

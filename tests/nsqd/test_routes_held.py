@@ -80,8 +80,6 @@ VERBS = {
     "empty the topic": ("/topic/empty?topic=orders", b""),
     "finish": (f"/message/finish?{CHANNEL}&msgid={{id}}", b""),
     "finish by hand": (f"/channel/message/finish?{CHANNEL}&id={{id}}", b""),
-    "skip": (f"/channel/skip?{CHANNEL}", b""),
-    "skip load tests": (f"/channel/skipZanTest?{CHANNEL}", b""),
     "fix": (f"/channel/fixconfirmed?{CHANNEL}", b""),
     "empty the delayed": (f"/channel/emptydelayed?{CHANNEL}", b""),
     "finish the retried": (f"/channel/finishmemdelayed?{CHANNEL}", b""),

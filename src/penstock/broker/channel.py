@@ -180,17 +180,26 @@ class Channel:
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change settings, by name. Raises Refused and StorageError, and then nothing has
         changed."""
-        before = self.settings
-        changed = msgspec.structs.replace(before, **changes)
-        no_letters = self.ephemeral or self.topic.ephemeral
-        if changed.max_attempts and no_letters and changed.poison != Poison.HOLD:
-            raise Refused("an ephemeral topic or channel has no dead letters")
-        self._check_name(changed)
+        self.check_own()
+        before, changed = self.settings, self.check(changes)
         self.settings = changed
         self.topic.store_or(lambda: setattr(self, "settings", before))
         self.adopt(changed)
         self.refresh_trace()
         self.topic.store_cursors()
+
+    def check(self, changes: Mapping[str, Any]) -> ChannelSettings:
+        """The settings with these changes. Raises Refused."""
+        changed = msgspec.structs.replace(self.settings, **changes)
+        no_letters = self.ephemeral or self.topic.ephemeral
+        if changed.max_attempts and no_letters and changed.poison != Poison.HOLD:
+            raise Refused("an ephemeral topic or channel has no dead letters")
+        self._check_name(changed)
+        return changed
+
+    def check_own(self) -> None:
+        if self.number != NOT_KEPT:
+            self.topic.check_own()
 
     def _check_name(self, settings: ChannelSettings) -> None:
         name = settings.dead_letter_topic
@@ -227,6 +236,7 @@ class Channel:
     def _set_paused(self, paused: bool) -> None:
         if paused == self.paused:
             return
+        self.check_own()
         self._apply_paused(paused)
         self.topic.store_or(lambda: self._apply_paused(not paused))
 

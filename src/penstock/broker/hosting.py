@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from penstock.broker.hosted import HostedReplica
     from penstock.broker.leader import Leader
     from penstock.broker.office import Records
-    from penstock.broker.ports import ClusterChannels, Peers
+    from penstock.broker.ports import ClusterMetadata, Peers
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
     from penstock.log.disk import Disk
@@ -144,7 +144,7 @@ class Hosting:
         """`open_topic` makes one known, durably; `drop_topic` removes it."""
         self.station = station
         self.guards = ALL_HOSTING_GUARDS
-        self.channels: ClusterChannels | None = None  # the layer above sets it
+        self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self._context = context
         self._topics = topics

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.deadletters import Letter
     from penstock.broker.depth import DepthBound
     from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.ports import ClusterMetadata
     from penstock.broker.replica import Replica
 
 INTERNAL = "only nsqd publishes to this topic"
@@ -39,6 +40,7 @@ class Intake:
 
     name: str
     internal: bool
+    hosted: bool  # a cluster places its replicas, and says who leads
     replicas: dict[int, Replica]  # those that are here, by number
     partition_count: int  # of all that the topic has
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
@@ -106,6 +108,19 @@ class Intake:
     @property
     def tails(self) -> list[Tail]:
         return [leader.tail for leader in self.leaders]
+
+    # --- a topic of a cluster ---
+
+    @property
+    def metadata(self) -> ClusterMetadata | None:
+        """Where it is changed; None: here."""
+        hosting = self._context.hosting if self.hosted else None
+        return hosting.metadata if hosting is not None else None
+
+    def check_own(self) -> None:
+        """Raises Refused: on one node alone nothing of a cluster's topic is changed."""
+        if self.hosted:
+            raise Refused(f"topic {self.name} is changed by the cluster")
 
     # --- publishes ---
 

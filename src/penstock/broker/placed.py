@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.channel import NOT_KEPT, Channel
 from penstock.broker.settings import sample_below
-from penstock.errors import NameInvalid, PenstockError
-from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.leader import Leader
-    from penstock.broker.ports import ChannelDone
     from penstock.broker.rows import PublishDone
     from penstock.broker.topic import Topic
     from penstock.broker.topicfile import ChannelEntry, TopicFile
+    from penstock.errors import PenstockError
 
 
 def adopt(topic: Topic, file: TopicFile) -> None:
@@ -64,36 +62,11 @@ def _adopt_channel(topic: Topic, entry: ChannelEntry, created: int) -> None:
     channel = known or Channel(topic, entry.name, entry.number, entry.created_ns)
     channel.created, channel.paused = created, entry.paused
     channel.adopt(entry.settings)
-    channel.skips.restore(entry)
+    channel.skips.follow(entry)
+    channel.refresh_held()
     channel.refresh_trace()
     if known is None:
         topic.add_channel(channel)
-
-
-def ask_for_channel(topic: Topic, name: str, done: ChannelDone) -> None:
-    """Call `done` when `topic.channel` may be called. In a cluster a channel that is kept has been
-    made by then, and all partitions have confirmed where it starts."""
-    channels = topic.cluster_channels(name)
-    if channels is None:
-        done(None)
-    elif not is_valid_name(name.encode("utf-8", "surrogateescape")):
-        done(NameInvalid("channel", name))
-    else:
-        channels.make(topic.name, name, done)
-
-
-def ask_to_delete(topic: Topic, name: str, done: ChannelDone) -> None:
-    """Delete a channel, and call `done`: in a cluster, when it is deleted there."""
-    channels = topic.cluster_channels(name)
-    if channels is not None:
-        channels.delete(topic.name, name, done)
-        return
-    try:
-        topic.delete_channel(name)
-    except PenstockError as error:
-        done(error)
-    else:
-        done(None)
 
 
 def begin_office(topic: Topic, leader: Leader) -> None:

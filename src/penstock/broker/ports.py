@@ -1,5 +1,5 @@
 """What the broker asks of the world besides the time: threads that wait for the disk, links to
-other nodes, and the metadata of channels.
+other nodes, and the metadata of a cluster.
 
 The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
 have those of `sim/threads.py`.
@@ -7,9 +7,9 @@ have those of `sim/threads.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,21 +48,27 @@ class Lane(IntEnum):
     BULK = 2  # what a replica is fed that has much to catch up with
 
 
-ChannelDone = Callable[["PenstockError | None"], None]
+MetadataDone = Callable[["PenstockError | None"], None]
 
 
-class ClusterChannels(Protocol):
-    """Makes and deletes the kept channels of topics that a cluster places. `done` is called once,
-    at once or later, between two turns."""
+class ClusterMetadata(Protocol):
+    """Changes what a cluster knows of topics and their kept channels. `done` is called once, at
+    once or later, between two turns: when this node has seen the change."""
 
-    def make(self, topic: str, channel: str, done: ChannelDone) -> None:
-        """The channel is here, and all partitions have confirmed where it starts. With
+    def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
+        """It is here then, and all partitions have confirmed where it starts. With
         ChannelUnconfirmed it is here, too."""
         ...
 
-    def delete(self, topic: str, channel: str, done: ChannelDone) -> None:
-        """It is gone from the metadata and from this node."""
+    def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None: ...
+
+    def change_channel(
+        self, topic: str, channel: str, changes: Mapping[str, Any], done: MetadataDone
+    ) -> None:
+        """By the names of `changes` and of the settings; None: no setting of its own."""
         ...
+
+    def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None: ...
 
 
 class Peers(Protocol):

@@ -17,6 +17,7 @@ consumer's turn, as a filter does, so until then they count as depth.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -90,42 +91,51 @@ class Skips:
 
     def restore(self, entry: ChannelEntry) -> None:
         """As topic.json has it. The windows come later."""
-        chosen = entry.skipped_partitions
-        numbers = frozenset() if chosen is msgspec.UNSET else frozenset(chosen)
-        self._set(Skipped(entry.skipped is True, numbers, entry.skips_tests is True))
+        self._set(_state_of(entry))
+
+    def follow(self, entry: ChannelEntry) -> None:
+        """As a cluster has it."""
+        if (state := _state_of(entry)) != self._state:
+            self._pass_to(state)
 
     # --- what operators do ---
 
-    def begin(self, partition: int = ANY) -> None:
-        """Raises StorageError, and then nothing has changed."""
+    def begun(self, partition: int = ANY) -> Skipped:
+        """What would be skipped, with this partition too."""
         chosen = self._state.chosen | {partition}
         if partition == ANY or self.on or chosen.issuperset(self._partitions):
-            self._change(self._state._replace(whole=True, chosen=frozenset()))
-        else:
-            self._change(self._state._replace(chosen=chosen))
+            return self._state._replace(whole=True, chosen=frozenset())
+        return self._state._replace(chosen=chosen)
 
-    def end(self, partition: int = ANY) -> None:
-        """Of a partition, or of all. Raises StorageError, and then nothing has changed."""
+    def ended(self, partition: int = ANY) -> Skipped:
+        """Without it, or without any."""
         rest = frozenset(self._partitions) if self.on else self._state.chosen
         rest = frozenset() if partition == ANY else rest - {partition}
-        self._change(self._state._replace(whole=False, chosen=rest))
+        return self._state._replace(whole=False, chosen=rest)
 
-    def begin_tests(self) -> None:
+    def with_tests(self, skipped: bool) -> Skipped:
+        return self._state._replace(tests=skipped)
+
+    def begin(self, partition: int = ANY) -> None:
+        self.change(self.begun(partition))
+
+    def end(self, partition: int = ANY) -> None:
+        self.change(self.ended(partition))
+
+    def change(self, state: Skipped) -> None:
         """Raises StorageError, and then nothing has changed."""
-        self._change(self._state._replace(tests=True))
-
-    def end_tests(self) -> None:
-        self._change(self._state._replace(tests=False))
-
-    def _change(self, state: Skipped) -> None:
-        before = self._state
+        before, channel = self._state, self._channel
         if state == before:
             return
+        channel.check_own()
+        self._pass_to(state, lambda: channel.topic.store_or(lambda: self._set(before)))
+
+    def _pass_to(self, state: Skipped, store: Callable[[], None] = lambda: None) -> None:
         topic = self._channel.topic
         topic.tell_time()
         self.sweep()  # what was handed over before it ends is skipped
         self._set(state)
-        topic.store_or(lambda: self._set(before))
+        store()
         self.sweep()
         topic.store_cursors()
 
@@ -151,3 +161,9 @@ class Skips:
         for number, window in channel.windows.items():
             if self.covers(number):
                 window.outdate(window.tail.handed_end)
+
+
+def _state_of(entry: ChannelEntry) -> Skipped:
+    chosen = entry.skipped_partitions
+    numbers = frozenset() if chosen is msgspec.UNSET else frozenset(chosen)
+    return Skipped(entry.skipped is True, numbers, entry.skips_tests is True)

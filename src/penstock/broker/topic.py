@@ -30,7 +30,6 @@ from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.options import Durability
 from penstock.broker.ownfile import OwnFile
-from penstock.broker.ports import ClusterChannels
 from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
 from penstock.broker.syncpace import SyncPace
@@ -70,7 +69,7 @@ class Topic(Intake):
         self.created_ns = file.created_ns
         self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
-        self.hosted = file.placed is True  # a cluster places its replicas, and says who leads
+        self.hosted = file.placed is True
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
         self.extended = file.extended is True
         self.settings = file.settings
@@ -166,6 +165,7 @@ class Topic(Intake):
         """Its messages have headers from now on. Raises StorageError, and then nothing has
         changed."""
         if not self.extended:
+            self.check_own()
             self.extended = True
             self.store_or(lambda: setattr(self, "extended", False))
             self.prepare_route()
@@ -229,11 +229,6 @@ class Topic(Intake):
         makes = is_ephemeral(name) or not self.settings.disable_channel_auto_create
         if not makes and name not in self.channels:
             raise ChannelUnregistered(self.name, name)
-
-    def cluster_channels(self, name: str) -> ClusterChannels | None:
-        """Where this channel is made and deleted; None: here."""
-        hosting = self._context.hosting if self.hosted and not is_ephemeral(name) else None
-        return hosting.channels if hosting is not None else None
 
     def _create_channel(self, name: str) -> Channel:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
@@ -311,6 +306,7 @@ class Topic(Intake):
     def _set_paused(self, paused: bool) -> None:
         if paused == self.paused:
             return
+        self.check_own()
         self.paused = paused
         self.store_or(lambda: setattr(self, "paused", not paused))
         self.update_handing()
@@ -339,6 +335,7 @@ class Topic(Intake):
     def configure(self, changes: Mapping[str, Any]) -> None:
         """Change settings, by name; None goes back to the daemon's option. Raises StorageError, and
         then nothing has changed."""
+        self.check_own()
         before = self.settings
         self.settings = msgspec.structs.replace(before, **changes)
         self.store_or(lambda: setattr(self, "settings", before))

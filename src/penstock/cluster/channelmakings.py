@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.broker.ports import ChannelDone
+from penstock.broker.ports import MetadataDone
 from penstock.broker.settings import ChannelSettings
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Coordinator, Entry, Failed, Reading, Settled
@@ -82,7 +82,7 @@ class _Waiting:
     def __init__(self, machine: ChannelMaking, identity: int) -> None:
         self.machine = machine
         self.identity = identity
-        self.done: list[ChannelDone] = []
+        self.done: list[MetadataDone] = []
         self.asked_ns = 0
         self.again: Callable[[], None] | None = None  # what failed, and when it is tried again
         self.again_ns = 0
@@ -97,7 +97,7 @@ class ChannelMakings:
 
     # --- what is asked for ---
 
-    def make(self, topic: str, channel: str, done: ChannelDone) -> None:
+    def make(self, topic: str, channel: str, done: MetadataDone) -> None:
         view, name = self._ground.view, ChannelName(topic, channel)
         held = view.topics.get(topic)
         if held is None or held.document.deleted:

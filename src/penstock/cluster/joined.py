@@ -10,8 +10,8 @@
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
 
-What clients make and delete here goes to the coordinator first: `channelmakings`,
-`channelendings`. Leaders are asked where a channel starts (`askedstarts`).
+What clients make, change and delete here goes to the coordinator first (`clientchanges`). Leaders
+are asked where a channel starts (`askedstarts`).
 
 **An empty directory.** A record of the first epoch above its topic's floor, never changed since it
 was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
@@ -37,17 +37,18 @@ from penstock.broker.hosted import HostedReplica
 from penstock.broker.hosting import Hosting
 from penstock.broker.hosting import Membership as BrokerMembership
 from penstock.broker.logview import LogView
-from penstock.broker.ports import ChannelDone, Peers
+from penstock.broker.ports import Peers
 from penstock.broker.roles import Stopped
 from penstock.cluster import keys
 from penstock.cluster.askedstarts import AskedStarts
-from penstock.cluster.channelendings import ChannelEndings
 from penstock.cluster.channelmakings import ChannelMakings, Ground
+from penstock.cluster.clientchanges import ClientChanges
 from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Membership, Node, Topic
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
+from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
@@ -128,13 +129,13 @@ class Joined:
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
         self._asked = AskedStarts(self._holds_start, self._answer_start)
-        view = self.participant.view
-        self._makings = ChannelMakings(
-            Ground(view, coordinator, self._ask_start, self._has_channel, self.hosting.wall_ns),
-            mono_ns,
+        view, has = self.participant.view, self._has_channel
+        ground = Ground(view, coordinator, self._ask_start, has, self.hosting.wall_ns)
+        self._makings = ChannelMakings(ground, mono_ns)
+        self._changes = MetadataChanges(view, coordinator, mono_ns)
+        self.hosting.metadata = ClientChanges(
+            view, self._makings, self._changes, has, lambda topic: topic not in self._due
         )
-        self._endings = ChannelEndings(view, coordinator, self._has_channel, mono_ns)
-        self.hosting.channels = self
 
     # --- what the view shows ---
 
@@ -310,13 +311,7 @@ class Joined:
         extent = LogView(hosted.replica.log).extent()
         return Local(hosted.own.replica, stopped, waits, extent, assigned.office is not None)
 
-    # --- channels that clients make and delete ---
-
-    def make(self, topic: str, channel: str, done: ChannelDone) -> None:
-        self._makings.make(topic, channel, done)
-
-    def delete(self, topic: str, channel: str, done: ChannelDone) -> None:
-        self._endings.delete(topic, channel, done)
+    # --- what clients change ---
 
     def _has_channel(self, name: ChannelName, number: int) -> bool:
         topic = self.broker.topics.get(name.topic)
@@ -419,7 +414,7 @@ class Joined:
         self.hosting.tick(mono_ns)
         self._asked.tick(mono_ns)
         self._makings.tick(mono_ns)
-        self._endings.tick(mono_ns)
+        self._changes.tick(mono_ns)
         self._note_corrupt()
         self._note_commits()
         self._greet_again()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.broker.changes import EXTENDED, SKIPPED, SKIPPED_PARTITIONS, SKIPS_TESTS
 from penstock.broker.hosting import PlacedChannel, PlacedTopic
 from penstock.broker.settings import ChannelSettings, TopicSettings
 from penstock.broker.station import identity_number
@@ -24,9 +25,10 @@ from penstock.broker.topicfile import ChannelEntry
 from penstock.cluster.documents import Channel, Settings, Topic
 from penstock.cluster.view import Held
 from penstock.errors import DocumentBroken
+from penstock.limits import PARTITIONS_MAX
 from penstock.replica.frames import Target
 
-CREATED, EXTENDED = "created_ns", "extended"
+CREATED = "created_ns"
 _T = TypeVar("_T", TopicSettings, ChannelSettings)
 
 
@@ -62,6 +64,9 @@ def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
         created_ns=_number(name, settings, CREATED),
         paused=channel.paused,
         settings=_settings(name, settings, ChannelSettings),
+        skipped=settings.get(SKIPPED) is True or msgspec.UNSET,
+        skipped_partitions=_partitions(name, settings) or msgspec.UNSET,
+        skips_tests=settings.get(SKIPS_TESTS) is True or msgspec.UNSET,
     )
     return PlacedChannel(entry, held.created)
 
@@ -71,11 +76,28 @@ def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Setti
     return tuple(sorted({**msgspec.to_builtins(settings), **more}.items()))
 
 
+def changed_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """By name; None: not set. Others stay as they are, also those of a newer release."""
+    found = {**dict(settings), **msgspec.to_builtins(dict(changes))}
+    return tuple(sorted((name, value) for name, value in found.items() if value is not None))
+
+
 def _number(name: str, settings: Mapping[str, Any], key: str) -> int:
     value = settings.get(key, 0)
     if type(value) is not int or value < 0:
         raise DocumentBroken(name, key, value, "nanoseconds since 1970")
     return value
+
+
+def _partitions(name: str, settings: Mapping[str, Any]) -> list[int]:
+    text = settings.get(SKIPPED_PARTITIONS, "0")
+    try:
+        mask = int(text, 16)
+    except (TypeError, ValueError):
+        mask = -1
+    if not 0 <= mask < 1 << PARTITIONS_MAX:
+        raise DocumentBroken(name, SKIPPED_PARTITIONS, text, "a bit for each partition, in hex")
+    return [number for number in range(PARTITIONS_MAX) if mask >> number & 1]
 
 
 def _settings(name: str, found: Mapping[str, Any], kind: type[_T]) -> _T:

@@ -92,8 +92,14 @@ class Consuming:
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
-            if channel.settings.order != ChannelOrder.STRICT:
-                channel.configure({"order": ChannelOrder.STRICT})
+            if channel.settings.order == ChannelOrder.STRICT:
+                ordered(topic)
+                return
+            order = {"order": ChannelOrder.STRICT}
+            act = partial(ordered, topic)
+            self._waits.until_configured(session, channel, order, Fault.SUB_FAILED, act)
+
+        def ordered(topic: Topic) -> None:
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition)
 

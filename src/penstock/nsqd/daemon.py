@@ -40,9 +40,6 @@ from penstock.nsqd.ground import Ground, Identity, Refusals
 from penstock.nsqd.options import Options
 from penstock.nsqd.reload import RELOADED, new_contexts, report
 from penstock.nsqd.routes import Routes
-from penstock.nsqd.routes_channels import channel_routes
-from penstock.nsqd.routes_topics import topic_routes
-from penstock.nsqd.routes_trace import trace_routes
 from penstock.nsqd.statsd import Statsd, check_address
 from penstock.nsqd.tls import client_context, server_context
 from penstock.nsqd.web import TlsOnly, Web
@@ -192,9 +189,7 @@ class Daemon:
                 on_fault=self._on_fault,
             )
         )
-        routes.table |= topic_routes(self.broker, self.node.turn.soon) | drain_routes(self.drain)
-        routes.table |= channel_routes(self.broker, self.node.turn.soon)
-        routes.table |= trace_routes(self.broker, self.node.turn.soon)
+        routes.table |= drain_routes(self.drain)
         return routes
 
     def _identity(self) -> Identity:

@@ -22,7 +22,7 @@ from penstock.errors import (
     TooMuchWaiting,
     WritesDisabled,
 )
-from penstock.net.api import Answer, Guard, HttpError, Parameters, error_response
+from penstock.net.api import EMPTY, Answer, Guard, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.topics import ANY, Shape
@@ -31,6 +31,7 @@ from penstock.wire.names import is_valid_name
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.leader import Leader
+    from penstock.broker.ports import MetadataDone
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
@@ -139,6 +140,34 @@ def keeping(
         response = respond(parameters)
         answer_when_held(leaders, response, answer)
         ground.soon()
+
+    return serve
+
+
+def agreeing(
+    ground: Ground,
+    guard: Guard,
+    ask: Callable[[Parameters, MetadataDone], None],
+    respond: Callable[[Parameters], Response] = lambda _: EMPTY,
+) -> Callable[[Request, Answer], None]:
+    """A route that changes what a cluster keeps in its metadata, where the topic is of one
+    (`broker.changes`). It is answered when the metadata has it, and all replicas that need to have
+    what follows from it in the journals."""
+
+    def serve(request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        topic = ground.broker.topics.get(parameters.get("topic", ""))
+        leaders = topic.leaders if topic is not None else ()
+
+        def go_on(error: PenstockError | None) -> None:
+            if isinstance(error, NotFound):
+                raise HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
+            if error is not None:
+                raise unavailable(error)
+            answer_when_held(leaders, respond(parameters), answer)
+            ground.soon()
+
+        ask(parameters, lambda error: guard(request, answer, lambda: go_on(error)))
 
     return serve
 

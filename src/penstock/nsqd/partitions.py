@@ -23,16 +23,21 @@ def read_argument(text: str) -> int:
 
 
 def chosen_partition(topic: Topic, parameters: Parameters) -> int:
-    """ANY: all that are led here."""
+    """Of the topic, whoever leads it. ANY: all of them."""
     text = parameters.get("partition", "")
     if text in ("", "-1"):
         return ANY
     number = whole_number(text, limits.PARTITIONS_MAX - 1)
-    if number is None or number not in [leader.number for leader in topic.leaders]:
+    if number is None or number >= topic.partition_count:
         raise BAD_PARTITION
     return number
 
 
 def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
-    chosen = chosen_partition(topic, parameters)
-    return [leader.number for leader in topic.leaders] if chosen == ANY else [chosen]
+    """Of those that are led here."""
+    led, chosen = [leader.number for leader in topic.leaders], chosen_partition(topic, parameters)
+    if chosen == ANY:
+        return led
+    if chosen not in led:
+        raise BAD_PARTITION
+    return [chosen]

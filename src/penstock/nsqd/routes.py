@@ -15,6 +15,7 @@ from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd import (
     routes_about,
+    routes_channels,
     routes_cleaning,
     routes_config,
     routes_damage,
@@ -29,6 +30,8 @@ from penstock.nsqd import (
     routes_replay,
     routes_shape,
     routes_stage,
+    routes_topics,
+    routes_trace,
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
@@ -66,6 +69,9 @@ class Routes(Api):
             **routes_ext.table(ground, self.guard),
             **routes_verbs.table(ground, self.guard),
             **routes_shape.table(ground, self.guard),
+            **routes_topics.table(ground, self.guard),
+            **routes_channels.table(ground, self.guard),
+            **routes_trace.table(ground, self.guard),
             **routes_config.table(ground),
             **routes_figures.table(ground),
             **routes_cleaning.table(ground),

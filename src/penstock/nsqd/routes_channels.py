@@ -13,15 +13,17 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.broker import Broker
+from penstock.broker.changes import configure_channel
 from penstock.broker.channel import Channel
+from penstock.broker.ports import MetadataDone
 from penstock.broker.settings import ChannelOrder, ChannelSettings, Poison
 from penstock.durations import format_duration
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import (
-    EMPTY,
     GET_POST,
     POST,
     Answer,
+    Guard,
     HttpError,
     Parameters,
     Route,
@@ -30,27 +32,35 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqd.ground import unavailable
+from penstock.nsqd.ground import Ground, agreeing, unavailable
 from penstock.nsqd.routes_log import message_id
 from penstock.nsqd.routes_topics import read_duration, read_rate
 
 COUNT_MAX = (1 << 63) - 1
 
 
-def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
-    """`soon` has a turn run: messages may move by what was changed."""
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    broker, soon = ground.broker, ground.soon
+
+    def change(parameters: Parameters, done: MetadataDone) -> None:
+        channel = find_channel(broker, parameters)
+        changes = _changes(parameters)
+        try:
+            channel.check(changes)
+        except Refused as error:
+            raise HttpError(400, f"INVALID_ARG {error.reason}") from error
+        configure_channel(channel, changes, done)
+
+    def tell(parameters: Parameters) -> Response:
+        return _tell(find_channel(broker, parameters))
+
+    changed = agreeing(ground, guard, change, tell)
 
     def config(request: Request, answer: Answer) -> None:
-        parameters = parse_query(request.query)
-        channel = find_channel(broker, parameters)
         if request.method == "POST":
-            changes = _changes(parameters)
-            try:
-                channel.configure(changes)
-            except Refused as error:
-                raise HttpError(400, f"INVALID_ARG {error.reason}") from error
-            soon()
-        answer(_tell(channel))
+            changed(request, answer)
+        else:
+            answer(tell(parse_query(request.query)))
 
     def redrive(request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
@@ -75,20 +85,17 @@ def channel_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]
             raise HttpError(409, f"FAILED {error.reason}") from error
         soon()
 
-    def set_order(request: Request, answer: Answer) -> None:
+    def set_order(parameters: Parameters, done: MetadataDone) -> None:
         """Youzan's: strict order, or none."""
-        parameters = parse_query(request.query)
         channel = find_channel(broker, parameters)
         text = parameters.get("order", "")
         if text not in ("true", "false"):
             raise HttpError(400, f"INVALID_ARG_ORDER {text[:100]!r}: it is true or false")
         order = ChannelOrder.STRICT if text == "true" else ChannelOrder.NONE
-        channel.configure({"order": order})
-        soon()
-        answer(EMPTY)
+        configure_channel(channel, {"order": order}, done)
 
     return {
-        "/channel/setorder": Route(POST, set_order),
+        "/channel/setorder": Route(POST, agreeing(ground, guard, set_order)),
         "/channel/config": Route(GET_POST, config),
         "/channel/redrive": Route(POST, redrive),
     }

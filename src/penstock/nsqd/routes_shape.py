@@ -10,13 +10,15 @@ consumers may make channels. All of it can be sent again.
 from __future__ import annotations
 
 from penstock import limits
+from penstock.broker import changes
 from penstock.broker.internal import is_internal
+from penstock.broker.ports import MetadataDone
 from penstock.broker.topic import Topic
-from penstock.errors import GrowthRefused
+from penstock.errors import GrowthRefused, PenstockError
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqd.ground import FALSE, TRUE, Ground, changing, find_topic, with_topic
+from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, changing, find_topic, with_topic
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
@@ -29,7 +31,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     return {
         "/topic/create": Route(POST, shapes.create),
         "/topic/partition/expand": Route(POST, changing(ground, shapes.expand)),
-        "/topic/meta/update": Route(POST, changing(ground, shapes.update)),
+        "/topic/meta/update": Route(POST, agreeing(ground, guard, shapes.update)),
     }
 
 
@@ -63,16 +65,22 @@ class _Shapes:
             raise HttpError(409, f"GROWTH_REFUSED {error.reason}") from error
         return EMPTY
 
-    def update(self, parameters: Parameters) -> Response:
+    def update(self, parameters: Parameters, done: MetadataDone) -> None:
         """Every value is looked at before anything is changed."""
         topic = find_topic(self._ground, parameters)
         extends = _flag(parameters, "upgradeext")
         auto_create_off = _flag(parameters, AUTO_CREATE_OFF)
+
+        def extend(error: PenstockError | None) -> None:
+            if error is None and extends:
+                changes.extend_topic(topic, done)
+            else:
+                done(error)
+
         if AUTO_CREATE_OFF in parameters:
-            topic.configure({AUTO_CREATE_OFF: auto_create_off})
-        if extends:
-            topic.extend()
-        return EMPTY
+            changes.configure_topic(topic, {AUTO_CREATE_OFF: auto_create_off}, extend)
+        else:
+            extend(None)
 
 
 def _partition_num(parameters: Parameters) -> int:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.broker import Broker
+from penstock.broker.changes import configure_topic
 from penstock.broker.options import DURABILITIES
+from penstock.broker.ports import MetadataDone
 from penstock.broker.topic import Topic
 from penstock.durations import DURATION_NS_MAX, format_duration, parse_duration
-from penstock.errors import NotFound
 from penstock.net.api import (
     GET_POST,
     Answer,
+    Guard,
     HttpError,
     Parameters,
     Route,
@@ -24,7 +25,7 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqd.ground import FALSE, TRUE
+from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, find_topic
 
 COUNT_MAX = (1 << 63) - 1
 
@@ -78,28 +79,23 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def topic_routes(broker: Broker, soon: Callable[[], None]) -> dict[str, Route]:
-    """`soon` has a turn run: publishers may wait for what was changed."""
+def table(ground: Ground, guard: Guard) -> dict[str, Route]:
+    def change(parameters: Parameters, done: MetadataDone) -> None:
+        topic = find_topic(ground, parameters)
+        configure_topic(topic, _changes(parameters), done)
+
+    def tell(parameters: Parameters) -> Response:
+        return _tell(find_topic(ground, parameters))
+
+    changed = agreeing(ground, guard, change, tell)
 
     def config(request: Request, answer: Answer) -> None:
-        parameters = parse_query(request.query)
-        topic = _find(broker, parameters)
         if request.method == "POST":
-            topic.configure(_changes(parameters))
-            soon()
-        answer(_tell(topic))
+            changed(request, answer)
+        else:
+            answer(tell(parse_query(request.query)))
 
     return {"/topic/config": Route(GET_POST, config)}
-
-
-def _find(broker: Broker, parameters: Parameters) -> Topic:
-    name = parameters.get("topic")
-    if name is None:
-        raise HttpError(400, "MISSING_ARG_TOPIC")
-    try:
-        return broker.find_topic(name)
-    except NotFound as error:
-        raise HttpError(404, "TOPIC_NOT_FOUND") from error
 
 
 def _changes(parameters: Parameters) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
+from penstock.broker import changes
 from penstock.broker.channel import Channel
-from penstock.broker.placed import ask_for_channel, ask_to_delete
-from penstock.broker.ports import ChannelDone
+from penstock.broker.ports import MetadataDone
 from penstock.broker.topic import Topic
 from penstock.errors import NotFound, PenstockError
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
@@ -15,6 +14,7 @@ from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
 from penstock.nsqd.ground import (
     Ground,
+    agreeing,
     answer_when_held,
     changing,
     find_topic,
@@ -27,25 +27,25 @@ from penstock.nsqd.partitions import chosen_partition
 
 def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     verbs = _Verbs(ground, guard)
-    at_once = {
-        "/topic/delete": verbs.topic_delete,
-        "/topic/pause": verbs.topic_pause,
-        "/topic/unpause": verbs.topic_unpause,
-        "/channel/pause": verbs.channel_pause,
-        "/channel/unpause": verbs.channel_unpause,
-    }
     kept = {
         "/topic/empty": verbs.topic_empty,
         "/channel/empty": verbs.channel_empty,
+    }
+    agreed = {
+        "/topic/pause": verbs.topic_pause,
+        "/topic/unpause": verbs.topic_unpause,
+        "/channel/delete": verbs.channel_delete,
+        "/channel/pause": verbs.channel_pause,
+        "/channel/unpause": verbs.channel_unpause,
         "/channel/skip": verbs.channel_skip,
         "/channel/unskip": verbs.channel_unskip,
         "/channel/skipZanTest": verbs.channel_skip_tests,
         "/channel/unskipZanTest": verbs.channel_unskip_tests,
     }
-    routes = {path: Route(POST, changing(ground, act)) for path, act in at_once.items()}
-    routes |= {path: Route(POST, keeping(ground, act)) for path, act in kept.items()}
+    routes = {path: Route(POST, keeping(ground, act)) for path, act in kept.items()}
+    routes |= {path: Route(POST, agreeing(ground, guard, act)) for path, act in agreed.items()}
+    routes["/topic/delete"] = Route(POST, changing(ground, verbs.topic_delete))
     routes["/channel/create"] = Route(POST, verbs.channel_create)
-    routes["/channel/delete"] = Route(POST, verbs.channel_delete)
     return routes
 
 
@@ -67,13 +67,11 @@ class _Verbs:
         self._topic(parameters, checks_name=True).empty()
         return EMPTY
 
-    def topic_pause(self, parameters: Parameters) -> Response:
-        self._topic(parameters).pause()
-        return EMPTY
+    def topic_pause(self, parameters: Parameters, done: MetadataDone) -> None:
+        changes.pause_topic(self._topic(parameters), done)
 
-    def topic_unpause(self, parameters: Parameters) -> Response:
-        self._topic(parameters).unpause()
-        return EMPTY
+    def topic_unpause(self, parameters: Parameters, done: MetadataDone) -> None:
+        changes.unpause_topic(self._topic(parameters), done)
 
     # --- channels ---
 
@@ -107,57 +105,43 @@ class _Verbs:
             answer_when_held(leaders, EMPTY, answer)
             self._ground.soon()
 
-        ask_for_channel(topic, name, self._guarded(request, answer, go_on))
+        def done(error: PenstockError | None) -> None:
+            self._guard(request, answer, partial(go_on, error))
 
-    def channel_delete(self, request: Request, answer: Answer) -> None:
-        channel = self._channel(parse_query(request.query))
+        changes.ask_for_channel(topic, name, done)
 
-        def go_on(error: PenstockError | None) -> None:
-            if isinstance(error, NotFound):
-                raise HttpError(404, "CHANNEL_NOT_FOUND")
-            if error is not None:
-                raise unavailable(error)
-            answer(EMPTY)
-            self._ground.soon()
-
-        ask_to_delete(channel.topic, channel.name, self._guarded(request, answer, go_on))
-
-    def _guarded(
-        self, request: Request, answer: Answer, go_on: Callable[[PenstockError | None], None]
-    ) -> ChannelDone:
-        return lambda error: self._guard(request, answer, partial(go_on, error))
+    def channel_delete(self, parameters: Parameters, done: MetadataDone) -> None:
+        channel = self._channel(parameters)
+        changes.delete_channel(channel.topic, channel.name, done)
 
     def channel_empty(self, parameters: Parameters) -> Response:
         self._channel(parameters).empty()
         return EMPTY
 
-    def channel_pause(self, parameters: Parameters) -> Response:
-        self._channel(parameters).pause()
-        return EMPTY
+    def channel_pause(self, parameters: Parameters, done: MetadataDone) -> None:
+        changes.pause_channel(self._channel(parameters), done)
 
-    def channel_unpause(self, parameters: Parameters) -> Response:
-        self._channel(parameters).unpause()
-        return EMPTY
+    def channel_unpause(self, parameters: Parameters, done: MetadataDone) -> None:
+        changes.unpause_channel(self._channel(parameters), done)
 
-    def channel_skip(self, parameters: Parameters) -> Response:
+    def channel_skip(self, parameters: Parameters, done: MetadataDone) -> None:
         channel = self._channel(parameters)
-        channel.skips.begin(chosen_partition(channel.topic, parameters))
-        return EMPTY
+        partition = chosen_partition(channel.topic, parameters)
+        changes.skip(channel, channel.skips.begun(partition), done)
 
-    def channel_unskip(self, parameters: Parameters) -> Response:
+    def channel_unskip(self, parameters: Parameters, done: MetadataDone) -> None:
         channel = self._channel(parameters)
-        channel.skips.end(chosen_partition(channel.topic, parameters))
-        return EMPTY
+        partition = chosen_partition(channel.topic, parameters)
+        changes.skip(channel, channel.skips.ended(partition), done)
 
-    def channel_skip_tests(self, parameters: Parameters) -> Response:
+    def channel_skip_tests(self, parameters: Parameters, done: MetadataDone) -> None:
+        self._skip_tests(parameters, True, done)
+
+    def channel_unskip_tests(self, parameters: Parameters, done: MetadataDone) -> None:
+        self._skip_tests(parameters, False, done)
+
+    def _skip_tests(self, parameters: Parameters, skipped: bool, done: MetadataDone) -> None:
         """Of all partitions: a load test goes through the whole topic."""
         channel = self._channel(parameters)
         chosen_partition(channel.topic, parameters)
-        channel.skips.begin_tests()
-        return EMPTY
-
-    def channel_unskip_tests(self, parameters: Parameters) -> Response:
-        channel = self._channel(parameters)
-        chosen_partition(channel.topic, parameters)
-        channel.skips.end_tests()
-        return EMPTY
+        changes.skip(channel, channel.skips.with_tests(skipped), done)

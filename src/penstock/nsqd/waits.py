@@ -7,11 +7,12 @@ The connection stands still meanwhile: no command is read before the one in hand
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.placed import ask_for_channel, when_held
+from penstock.broker.changes import ask_for_channel, configure_channel
+from penstock.broker.placed import when_held
 from penstock.errors import AuthFailed, ChannelUnconfirmed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
@@ -19,6 +20,7 @@ from penstock.wire.errors import Fault, WireFault, failed
 from penstock.wire.names import quote
 
 if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
     from penstock.broker.leader import Leader
     from penstock.broker.topic import Topic
     from penstock.nsqd.auth import Auth
@@ -116,6 +118,23 @@ class Waits:
                 raise failed(fault, refusal) from refusal
 
         self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
+
+    def until_configured(
+        self,
+        session: Session,
+        channel: Channel,
+        changes: Mapping[str, Any],
+        fault: Fault,
+        act: Callable[[], None],
+    ) -> None:
+        """Call `act` when the channel has these settings: now, but in a cluster."""
+
+        def act_or_fail(error: PenstockError | None) -> None:
+            if error is not None:
+                raise failed(fault, error) from error
+            act()
+
+        self._until(session, partial(configure_channel, channel, changes), act_or_fail)
 
     def _until(
         self,

@@ -1,0 +1,134 @@
+"""What clients and operators change of topics and channels.
+
+| the topic | a change |
+|---|---|
+| is of this node alone | is made here, and is done when the function returns |
+| is placed by a cluster | goes into the metadata, and comes true on each node that reads it |
+
+Both have one form: `done` is called once, with None or with what went wrong, at once or later. What
+is wrong in itself (`Channel.check`) is found before. An ephemeral channel is of one node in a
+cluster, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.channel import NOT_KEPT
+from penstock.errors import NameInvalid, PenstockError
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.ports import ClusterMetadata, MetadataDone
+    from penstock.broker.skips import Skipped
+    from penstock.broker.topic import Topic
+
+PAUSED, EXTENDED = "paused", "extended"
+SKIPPED, SKIPS_TESTS = "skipped", "skips_tests"
+SKIPPED_PARTITIONS = "skipped_partitions"  # a bit for each, as hexadecimal digits
+
+
+def _here(act: Callable[[], object], done: MetadataDone) -> None:
+    try:
+        act()
+    except PenstockError as error:
+        done(error)
+    else:
+        done(None)
+
+
+# --- topics ---
+
+
+def _change_topic(
+    topic: Topic, changes: Mapping[str, Any], here: Callable[[], object], done: MetadataDone
+) -> None:
+    metadata = topic.metadata
+    if metadata is None:
+        _here(here, done)
+    else:
+        metadata.change_topic(topic.name, changes, done)
+
+
+def pause_topic(topic: Topic, done: MetadataDone) -> None:
+    _change_topic(topic, {PAUSED: True}, topic.pause, done)
+
+
+def unpause_topic(topic: Topic, done: MetadataDone) -> None:
+    _change_topic(topic, {PAUSED: False}, topic.unpause, done)
+
+
+def configure_topic(topic: Topic, changes: Mapping[str, Any], done: MetadataDone) -> None:
+    """By the names of `TopicSettings`; None goes back to the daemon's option."""
+    _change_topic(topic, changes, lambda: topic.configure(changes), done)
+
+
+def extend_topic(topic: Topic, done: MetadataDone) -> None:
+    _change_topic(topic, {EXTENDED: True}, topic.extend, done)
+
+
+# --- channels are made and deleted ---
+
+
+def ask_for_channel(topic: Topic, name: str, done: MetadataDone) -> None:
+    """Call `done` when `topic.channel` may be called. In a cluster a channel that is kept has been
+    made by then, and all partitions have confirmed where it starts."""
+    metadata = _metadata_of(topic, name)
+    if metadata is None:
+        done(None)
+    elif not is_valid_name(name.encode("utf-8", "surrogateescape")):
+        done(NameInvalid("channel", name))
+    else:
+        metadata.make_channel(topic.name, name, done)
+
+
+def delete_channel(topic: Topic, name: str, done: MetadataDone) -> None:
+    metadata = _metadata_of(topic, name)
+    if metadata is None:
+        _here(lambda: topic.delete_channel(name), done)
+    else:
+        metadata.delete_channel(topic.name, name, done)
+
+
+def _metadata_of(topic: Topic, channel: str) -> ClusterMetadata | None:
+    return None if is_ephemeral(channel) else topic.metadata
+
+
+# --- and changed ---
+
+
+def _change_channel(
+    channel: Channel, changes: Mapping[str, Any], here: Callable[[], object], done: MetadataDone
+) -> None:
+    metadata = None if channel.number == NOT_KEPT else channel.topic.metadata
+    if metadata is None:
+        _here(here, done)
+    else:
+        metadata.change_channel(channel.topic.name, channel.name, changes, done)
+
+
+def pause_channel(channel: Channel, done: MetadataDone) -> None:
+    _change_channel(channel, {PAUSED: True}, channel.pause, done)
+
+
+def unpause_channel(channel: Channel, done: MetadataDone) -> None:
+    _change_channel(channel, {PAUSED: False}, channel.unpause, done)
+
+
+def configure_channel(channel: Channel, changes: Mapping[str, Any], done: MetadataDone) -> None:
+    """By the names of `ChannelSettings`. Raises Refused for what may not be."""
+    channel.check(changes)
+    _change_channel(channel, changes, lambda: channel.configure(changes), done)
+
+
+def skip(channel: Channel, state: Skipped, done: MetadataDone) -> None:
+    """`state`: what `channel.skips` says that it would be."""
+    mask = sum(1 << partition for partition in state.chosen)
+    changes = {
+        SKIPPED: state.whole or None,
+        SKIPPED_PARTITIONS: f"{mask:x}" if mask else None,
+        SKIPS_TESTS: state.tests or None,
+    }
+    _change_channel(channel, changes, lambda: channel.skips.change(state), done)

@@ -1,0 +1,102 @@
+"""What clients and operators ask this node to change of topics and channels: the broker's way into
+the metadata (`broker.changes`), over `channelmakings` and `metadatachanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.broker.changes import PAUSED
+from penstock.broker.ports import MetadataDone
+from penstock.cluster import keys
+from penstock.cluster.channelmakings import ChannelMakings
+from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
+from penstock.cluster.keys import ChannelName
+from penstock.cluster.metadatachanges import MetadataChanges, Wanted
+from penstock.cluster.placed import changed_settings
+from penstock.cluster.view import View
+from penstock.errors import NotFound
+
+
+class ClientChanges:
+    """`has_channel`: is the channel of this number here? `has_come_true`: is nothing left to do of
+    what the view shows of a topic?"""
+
+    def __init__(
+        self,
+        view: View,
+        makings: ChannelMakings,
+        changes: MetadataChanges,
+        has_channel: Callable[[ChannelName, int], bool],
+        has_come_true: Callable[[str], bool],
+    ) -> None:
+        self._view = view
+        self._makings = makings
+        self._changes = changes
+        self._has_channel = has_channel
+        self._has_come_true = has_come_true
+
+    def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
+        self._makings.make(topic, channel, done)
+
+    def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
+        name = ChannelName(topic, channel)
+
+        def is_gone(number: int) -> bool:
+            return not self._has_channel(name, number)
+
+        self._change_channel(name, lambda found: found._replace(deleted=True), is_gone, done)
+
+    def change_channel(
+        self, topic: str, channel: str, changes: Mapping[str, Any], done: MetadataDone
+    ) -> None:
+        def has_come_true(_number: int) -> bool:
+            return self._has_come_true(topic)
+
+        name = ChannelName(topic, channel)
+        self._change_channel(name, partial(_changed, changes), has_come_true, done)
+
+    def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None:
+        held = self._view.topics.get(topic)
+        if held is None or held.document.deleted:
+            done(NotFound("topic", topic))
+            return
+        identity = held.document.identity
+
+        def change(found: Topic | None) -> Any:
+            if found is None or found.deleted or found.identity != identity:
+                raise NotFound("topic", topic)
+            return _changed(changes, found)
+
+        wanted = Wanted(keys.topic(topic), TOPIC, change, partial(self._has_come_true, topic))
+        self._changes.change(wanted, held.document, held.revision, done)
+
+    def _change_channel(
+        self,
+        name: ChannelName,
+        act: Callable[[Channel], Any],
+        is_here: Callable[[int], bool],
+        done: MetadataDone,
+    ) -> None:
+        held = self._view.channels.get(name)
+        if held is None or held.document.deleted:
+            done(NotFound("channel", name.channel))
+            return
+        identity, number, *_ = held.document
+
+        def change(found: Channel | None) -> Any:
+            if found is None or (found.identity, found.number) != (identity, number):
+                raise NotFound("channel", name.channel)
+            return found if found.deleted else act(found)
+
+        wanted = Wanted(keys.channel(*name), CHANNEL, change, partial(is_here, number))
+        self._changes.change(wanted, held.document, held.revision, done)
+
+
+def _changed(changes: Mapping[str, Any], found: Any) -> Any:
+    """A topic or a channel."""
+    paused = changes.get(PAUSED, found.paused)
+    rest = {name: value for name, value in changes.items() if name != PAUSED}
+    return found._replace(paused=paused, settings=changed_settings(found.settings, rest))
