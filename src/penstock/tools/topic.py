@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.net.query import whole_number
-from penstock.tools import nodes, peek, topic_show
+from penstock.tools import nodes, peek, topic_concede, topic_show
 from penstock.tools.stats import as_json, look
 from penstock.tools.verbs import (
     DONE,
@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     _add_common(look_in)
     peek.add_arguments(look_in)
     _add_shaping(verbs)
+    topic_concede.add_parser(verbs)
     add_verbs(verbs, ACTIONS, _add_common, "penstock topic {verb} orders", "max_depth=100000")
     return parser
 
@@ -161,6 +162,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return topic_show.run(arguments)
     if arguments.verb == "peek":
         return peek.run(arguments)
+    if arguments.verb == "concede":
+        return topic_concede.run(arguments)
     target = {"topic": arguments.topic}
     if arguments.verb == "config":
         return configure(arguments, "/topic/config", target)
