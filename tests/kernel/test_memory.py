@@ -65,11 +65,15 @@ def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: Simple
     side.close()
 
 
+@pytest.mark.parametrize("owned", [False, True])
 def test_a_tail_that_is_gone_shares_no_longer(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace, owned: bool
 ) -> None:
+    """Whether it goes by itself, or in a cycle with its owner, which the collector finds."""
     side = small(monkeypatch, kernel, SHARED=3)
     gone, tail = side.tail(b"gone"), side.tail()
+    if owned:
+        gone.owner = SimpleNamespace(tail=gone)
     for _ in range(3):
         side.publish(gone, BODY)
     side.engine.forget_tail(b"gone")

@@ -1,11 +1,15 @@
 """The newest committed batches of one partition (declared, and explained, in memory.pxd)."""
 
+cimport cython
 from libc.stdlib cimport calloc, free
 
 from penstock.kernel.fast.hub cimport Hub, membatch_bytes, membatch_t
 from penstock.kernel.fast.types cimport i64, u32
 
 
+# The collector does not clear it: a tail and its owner refer to each other, and `hub` would be gone
+# before the batches can be given back to it.
+@cython.no_gc_clear
 cdef class Memory(Named):
     def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max,
                   int partition):
