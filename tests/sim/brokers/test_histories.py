@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.cluster.joined import Joined
 from penstock.sim.brokers.histories import BROKERS, play
 from penstock.sim.brokers.timeline import brokers_timeline
 from penstock.sim.brokers.trouble import TROUBLE
@@ -42,6 +43,14 @@ def test_the_same_seed_is_the_same_history_in_both_kernels(seed: int) -> None:
 def test_a_message_that_is_lost_is_noticed() -> None:
     with pytest.raises(Breach, match="I18"):
         play(0, canary=True)
+
+
+@measured_already
+def test_a_channel_that_is_confirmed_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By leaders that do not know it yet."""
+    monkeypatch.setattr(Joined, "_holds_start", lambda *_: True)
+    with pytest.raises(Breach, match="I23"):
+        play(33)
 
 
 @measured_already

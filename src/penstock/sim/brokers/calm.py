@@ -4,7 +4,7 @@
 |---|---|---|
 | L-a | every partition has a leader in office | LED_S |
 | L-c | every replica that is wanted is a member | WHOLE_S |
-| I36, L-g | every publish was answered | ANSWERED_S |
+| I36, L-g | every publish was answered, and every wish for a channel | ANSWERED_S |
 | I18, L-d | every channel has finished everything that was answered OK | DRAINED_S |
 | L-e | no record changes any more | for STILL_S |
 | I3 | the replicas of a partition have the same bytes | |
@@ -85,6 +85,7 @@ def drain(world: BrokersWorld) -> None:
         observer.check_kept(feed)
         if left := observer.unfinished(feed):
             raise Breach("L-d", f"{feed.channel} has not finished {sorted(left)[:3]!r}")
+    world.latecomers.check(observer)
     _within(world, DRAINED_S, world.is_drained, "L-d", "a channel has a depth")
 
 

@@ -5,6 +5,7 @@
 | I17 | a message has one id, and an id one message |
 | I18 | a channel gets every message that was answered OK |
 | I19 | what comes was published, to this topic |
+| I23 | a channel that was made late gets all that was published after its making was answered |
 | I24 | nothing of a topic that was deleted comes from the one that was made under its name |
 | I27 | nothing comes before it is due |
 | I30, I31 | a publish is stored once, or not at all |
@@ -16,7 +17,7 @@ The identity of a message is its body: no two are the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.errors import NotFound, PenstockError, Refused, WriteRefused
@@ -35,8 +36,12 @@ class Feed(NamedTuple):
 class Publish:
     """`done` is what its broker answers to."""
 
-    def __init__(self, topic: str, life: int, bodies: Sequence[bytes], due_ns: int) -> None:
+    def __init__(
+        self, topic: str, life: int, bodies: Sequence[bytes], due_ns: int, now: Callable[[], int]
+    ) -> None:
         self.topic, self.life = topic, life
+        self.begun_ns, self._now = now(), now
+        self.answered_ns: int | None = None
         self.bodies = tuple(bodies)
         self.due_ns = due_ns
         self.answers: list[PenstockError | None] = []
@@ -44,6 +49,7 @@ class Publish:
 
     def done(self, error: PenstockError | None) -> None:
         self.answers.append(error)
+        self.answered_ns = self._now()
 
     @property
     def is_ok(self) -> bool:
@@ -75,6 +81,7 @@ class Observer:
     def __init__(self) -> None:
         self.publishes: dict[bytes, Publish] = {}
         self.feeds: dict[Feed, Seen] = {}
+        self.since_ns: dict[Feed, int] = {}  # where it gets what was published later only
         self._bodies: dict[tuple[str, int, bytes], bytes] = {}  # by topic, its life and the id
         self._ids: dict[tuple[str, bytes], bytes] = {}
 
@@ -116,17 +123,20 @@ class Observer:
         return (pair for pair in self.publishes.items() if pair[1].is_ok)
 
     def owed(self, feed: Feed) -> set[bytes]:
+        since_ns = self.since_ns.get(feed, 0)
         return {
             body
             for body, publish in self.answered()
             if (publish.topic, publish.life) == (feed.topic, feed.life)
+            and publish.begun_ns >= since_ns
         }
 
     def check_kept(self, feed: Feed) -> None:
         seen = self.seen(feed)
         if missing := self.owed(feed) - seen.received.keys():
             some = sorted(missing)[:3]
-            raise Breach("I18", f"{feed.channel} never got {len(missing)} messages, as {some!r}")
+            promise = "I23" if feed in self.since_ns else "I18"
+            raise Breach(promise, f"{feed.channel} never got {len(missing)} messages, as {some!r}")
         if refused := [body for body in seen.received if self.publishes[body].is_refused]:
             raise Breach("I36", f"{feed.channel} got {refused[0]!r}, whose publish was refused")
 

@@ -19,6 +19,7 @@ from penstock.limits import MS, SECOND
 from penstock.replica.record import Record
 from penstock.sim.brokers.clients import Consumer, Message
 from penstock.sim.brokers.cluster import STEP_NS, JoinedCluster
+from penstock.sim.brokers.latecomers import Latecomers
 from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.observer import Feed, Observer, Publish
 from penstock.sim.brokers.producers import Producer
@@ -61,6 +62,7 @@ class BrokersWorld:
         self.offices = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
+        self.latecomers = Latecomers(self.dice, self.cluster.store)
 
     def close(self) -> None:
         self.cluster.close()
@@ -84,7 +86,7 @@ class BrokersWorld:
         bodies = self._bodies(plan.name, self.dice.choice((1, 1, 1, 3)))
         is_late = plan.name == "orders" and self.dice.random() < 0.15
         due_ns = self.cluster.clock.wall_ns() + self.dice.randrange(DUE_NS_MAX) if is_late else 0
-        publish = Publish(plan.name, life, bodies, due_ns)
+        publish = Publish(plan.name, life, bodies, due_ns, self._now_ns)
         self.observer.publishing(publish)
         try:
             topic.publish(bodies, due_ns, publish.done)
@@ -96,9 +98,13 @@ class BrokersWorld:
         """The next one of a producer."""
         if not self.publishes:
             return None
-        publish = Publish("orders", 0, self._bodies("orders", self.dice.choice((1, 2))), 0)
+        bodies = self._bodies("orders", self.dice.choice((1, 2)))
+        publish = Publish("orders", 0, bodies, 0, self._now_ns)
         self.observer.publishing(publish)
         return publish
+
+    def _now_ns(self) -> int:
+        return self.cluster.clock.since_ns
 
     def _bodies(self, topic: str, count: int) -> list[bytes]:
         first, self._count = self._count, self._count + count
@@ -117,6 +123,7 @@ class BrokersWorld:
         self._waiting = [one for one in self._waiting if one[0] != life and one[1].waits]
         for producer in self._producers:
             producer.note_ended(life)
+        self.latecomers.note_ended(life)
         self._consumers = {k: c for k, c in self._consumers.items() if k[0] != life}
 
     # --- consumers ---
@@ -131,13 +138,15 @@ class BrokersWorld:
                 for channel in plan.channels:
                     if channel in topic.channels:
                         feed = Feed(plan.name, life, channel)
-                        self._treat(node, feed, self._consumer(node, feed))
+                        self._treat(node, feed, self._consumer(node, feed, channel))
+            for late in self.latecomers.channels_at(node):
+                self._treat(node, late.feed, self._consumer(node, late.feed, late.name))
 
-    def _consumer(self, node: JoinedNode, feed: Feed) -> Consumer:
+    def _consumer(self, node: JoinedNode, feed: Feed, channel: str) -> Consumer:
         key = node.life, feed
         if key not in self._consumers:
             rdy = self.dice.choice((1, 5, RDY_MAX)) if self.forgets else RDY_MAX
-            self._consumers[key] = node.consume(feed.topic, feed.channel, rdy, TIMEOUT_NS)
+            self._consumers[key] = node.consume(feed.topic, channel, rdy, TIMEOUT_NS)
         return self._consumers[key]
 
     def _treat(self, node: JoinedNode, feed: Feed, consumer: Consumer) -> None:
@@ -191,10 +200,13 @@ class BrokersWorld:
             event()
         if self.publishes and self.dice.random() < self.publishes_a_second * STEP_NS / SECOND:
             self.publish()
+        self.latecomers.turn(now_ns)
         if self.dice.random() < 0.25:
             self.consume()
             self._produce()
         if now_ns % SECOND < STEP_NS:
+            if self.publishes:
+                self.latecomers.wish(self.cluster.running())
             self.topics.turn()
             self._count_changes()
 
@@ -304,12 +316,17 @@ class BrokersWorld:
         )
 
     def feeds(self) -> list[Feed]:
-        """Of the topics that are there."""
-        return [
+        """Of the topics and channels that are there."""
+        feeds = [
             Feed(plan.name, self.topics.lives[plan.name], channel)
             for plan in PLANS
             for channel in plan.channels
         ]
+        for late in self.latecomers.promised():
+            if late.made_ns is not None:
+                self.observer.since_ns[late.feed] = late.made_ns
+                feeds.append(late.feed)
+        return feeds
 
     def received_count(self) -> int:
         return sum(sum(seen.received.values()) for seen in self.observer.feeds.values())
