@@ -143,8 +143,11 @@ class BrokersWorld:
                 self._treat(node, late.feed, self._consumer(node, late.feed, late.name))
 
     def _consumer(self, node: JoinedNode, feed: Feed, channel: str) -> Consumer:
+        """A daemon closes the connections of a channel that goes, as where its replica is copied
+        again, and clients come again."""
         key = node.life, feed
-        if key not in self._consumers:
+        found = node.broker.topics[feed.topic].channels[channel]
+        if key not in self._consumers or self._consumers[key].channel is not found:
             rdy = self.dice.choice((1, 5, RDY_MAX)) if self.forgets else RDY_MAX
             self._consumers[key] = node.consume(feed.topic, channel, rdy, TIMEOUT_NS)
         return self._consumers[key]
