@@ -463,6 +463,7 @@ NODE_REPLACE_NS = 15 * 60 * SECOND  # a node that is missing so long does not co
 NODES_MISSING_SHARE = 5  # more than one in so many missing is an outage of something else
 PLAN_EVERY_NS = 60 * SECOND  # loads move slower than that
 CHANNEL_CONFIRM_NS = 5 * SECOND  # that SUB waits for the leaders: clients wait about as long
+CHANNELS_CONFIRMED_MIN = 100  # known to be, before those that are gone are forgotten
 CHANNEL_ASK_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 
 # --- commits of stages over several leaders ---

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker.world import bodies
-from penstock.cluster import keys
+from penstock.cluster import channelmakings, keys
 from penstock.cluster.documents import CHANNEL, Channel
 from penstock.errors import (
     ChangeUnknown,
@@ -139,6 +139,20 @@ def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     cluster.until(lambda: elsewhere.answers)
     assert elsewhere.is_made
     assert Asked(cluster.nodes[1], "known").is_made
+
+
+def test_what_is_known_of_channels_that_are_gone_is_forgotten(
+    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = cluster.nodes[0]
+    monkeypatch.setattr(channelmakings, "CHANNELS_CONFIRMED_MIN", 4)
+    node.joined._makings._forget_at = 4
+    for name in "abc":
+        make(cluster, node, name)
+    for name in "ab":
+        delete(cluster, node, name)
+    make(cluster, node, "d")
+    assert sorted(node.joined._makings._confirmed) == [("orders", "c"), ("orders", "d")]
 
 
 def test_each_channel_of_a_topic_has_a_number_of_its_own(cluster: JoinedCluster) -> None:

@@ -294,6 +294,7 @@ class Hosting:
             return self._move_aside(replica.path, aside)
         finally:
             if not topic.replicas:
+                self._started.pop(topic.identity, None)
                 self._move_set_aside(topic)
                 self._drop_topic(topic)
 

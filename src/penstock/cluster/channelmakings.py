@@ -54,7 +54,7 @@ from penstock.errors import (
     PenstockError,
     Refused,
 )
-from penstock.limits import CHANNEL_ASK_NS, COORDINATOR_RETRY_NS
+from penstock.limits import CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
 from penstock.replica.leading import Outcome
 
 
@@ -94,6 +94,7 @@ class ChannelMakings:
         self._now_ns = now_ns
         self._waiting: dict[ChannelName, _Waiting] = {}
         self._confirmed: dict[ChannelName, _Made] = {}
+        self._forget_at = CHANNELS_CONFIRMED_MIN
 
     # --- what is asked for ---
 
@@ -261,13 +262,30 @@ class ChannelMakings:
         if unconfirmed:
             return ChannelUnconfirmed(*name, unconfirmed)
         self._confirmed[name] = _Made(waiting.identity, number)
+        self._forget_gone()
         return None
+
+    def _forget_gone(self) -> None:
+        """Each time that there are twice as many."""
+        if len(self._confirmed) < self._forget_at:
+            return
+        channels = self._ground.view.channels
+        self._confirmed = {
+            name: made
+            for name, made in self._confirmed.items()
+            if name in channels and _is_live(channels[name].document, made)
+        }
+        self._forget_at = max(2 * len(self._confirmed), CHANNELS_CONFIRMED_MIN)
 
     def _end(self, name: ChannelName, waiting: _Waiting, error: PenstockError | None) -> None:
         if self._waiting.get(name) is waiting:
             del self._waiting[name]
             for done in waiting.done:
                 done(error)
+
+
+def _is_live(channel: Channel, made: _Made) -> bool:
+    return not channel.deleted and (channel.identity, channel.number) == made
 
 
 def _seen(entry: Entry | None, form: Form[Any]) -> Seen | None:
