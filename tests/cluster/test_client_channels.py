@@ -119,7 +119,8 @@ def test_a_later_channel_does_not_get_what_was_before_it(cluster: JoinedCluster)
 
 def test_it_takes_a_few_looks_at_the_clock(cluster: JoinedCluster) -> None:
     asked = Asked(cluster.nodes[0], "quick")
-    assert cluster.until(lambda: asked.answers) <= 0.3
+    assert cluster.until(lambda: asked.answers) <= 0.15
+    assert cluster.until(lambda: Asked(cluster.nodes[1], "quick").answers) <= 0.05
 
 
 def test_two_nodes_are_asked_for_one_channel_at_once(cluster: JoinedCluster) -> None:

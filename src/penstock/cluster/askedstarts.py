@@ -41,6 +41,10 @@ class AskedStarts:
         for node in self._asked.pop(StartAsked(name, identity, channel), ()):
             self._answer(node, StartHeld(name, identity, channel))
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._asked)
+
     def tick(self, now_ns: int) -> None:
         for asked, nodes in tuple(self._asked.items()):
             for node in [node for node, until_ns in nodes.items() if until_ns <= now_ns]:

@@ -19,7 +19,7 @@ first client of each channel waits here, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,7 +52,6 @@ from penstock.errors import (
     DocumentBroken,
     NotFound,
     PenstockError,
-    Refused,
 )
 from penstock.limits import CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_RETRY_NS
 from penstock.replica.leading import Outcome
@@ -67,6 +66,9 @@ class Ground(NamedTuple):
     say: Callable[[int, StartAsked], None]
     is_here: Callable[[ChannelName, int], bool]
     wall_ns: Callable[[], int]
+
+
+_Partitions = dict[str, list[tuple[int, int]]]
 
 
 class _Made(NamedTuple):
@@ -116,7 +118,13 @@ class ChannelMakings:
             if known is not None:
                 waiting.machine.known(known.document.number, known.created)
         waiting.done.append(done)
+        if known is not None and self._ground.is_here(name, known.document.number):
+            self._look(name, waiting, self._partitions_of({topic}))
         self._work(name, waiting)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting)
 
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
         made = _Made(channel.identity, channel.number)
@@ -142,15 +150,27 @@ class ChannelMakings:
     def tick(self, now_ns: int) -> None:
         """After what the view shows has come true here."""
         self._now_ns = now_ns
+        if not self._waiting:
+            return
+        unseen = {name.topic for name, one in self._waiting.items() if one.machine.awaits_view}
+        partitions = self._partitions_of(unseen)
         for name, waiting in tuple(self._waiting.items()):
             if waiting.again is not None and waiting.again_ns <= now_ns:
                 again, waiting.again = waiting.again, None
                 again()
-            self._look(name, waiting)
+            self._look(name, waiting, partitions)
             waiting.machine.tick(now_ns)
             self._work(name, waiting)
 
-    def _look(self, name: ChannelName, waiting: _Waiting) -> None:
+    def _partitions_of(self, topics: Collection[str]) -> _Partitions:
+        """In one pass, by topic: number and identity."""
+        found: _Partitions = {topic: [] for topic in topics}
+        for one, held in self._ground.view.partitions.items() if topics else ():
+            if one.topic in found:
+                found[one.topic].append((one.number, held.document.identity))
+        return found
+
+    def _look(self, name: ChannelName, waiting: _Waiting, partitions: _Partitions) -> None:
         machine, view = waiting.machine, self._ground.view
         if machine.state is not State.CONFIRMING:
             return
@@ -159,13 +179,11 @@ class ChannelMakings:
         if topic is not None and (topic.deleted or topic.identity != waiting.identity):
             self._end(name, waiting, NotFound("topic", name.topic))
             return
-        numbers = [
-            one.number
-            for one, held in view.partitions.items()
-            if one.topic == name.topic and held.document.identity == waiting.identity
-        ]
-        machine.view(view.revision, numbers)
-        if waiting.asked_ns + CHANNEL_ASK_NS <= self._now_ns:
+        if machine.awaits_view and name.topic in partitions:
+            numbers = [n for n, identity in partitions[name.topic] if identity == waiting.identity]
+            machine.view(view.revision, numbers)
+            waiting.asked_ns = self._now_ns
+        elif waiting.asked_ns + CHANNEL_ASK_NS <= self._now_ns:
             waiting.asked_ns = self._now_ns
             machine.ask()
 
@@ -257,8 +275,8 @@ class ChannelMakings:
             reason = "the coordinator has not answered in time: it may be made or not, ask again"
             return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
         if not self._ground.is_here(name, number):
-            reason = "is made, but this node does not have it yet"
-            return Refused(f"channel {name.channel} of topic {name.topic} {reason}")
+            reason = "it is made, but this node does not have it yet: ask again"
+            return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
         if unconfirmed:
             return ChannelUnconfirmed(*name, unconfirmed)
         self._confirmed[name] = _Made(waiting.identity, number)

@@ -422,10 +422,19 @@ class Joined:
 
     def turn(self) -> None:
         """At the end of a turn of the node."""
+        if self._makings.is_waiting or self._asked.is_waiting:
+            self._hurry()
         self.hosting.turn()
         self._report()
         self.participant.flush()
         self._speak()
+
+    def _hurry(self) -> None:
+        """A client waits for a channel: what has come of the metadata is looked at before the next
+        tick. Conclusions are left to that."""
+        self.participant.look(self._now_ns)
+        self.look()
+        self._makings.tick(self._now_ns)
 
     def _note_corrupt(self) -> None:
         if self._now_ns < self._corrupt_due_ns:

@@ -309,10 +309,15 @@ class ChannelMaking:
 
     def view(self, revision: int, partitions: Iterable[int]) -> None:
         """The topic's partitions, as of a revision."""
-        if self.state is State.CONFIRMING and revision >= self.revision and self._awaited is None:
+        if self.awaits_view and revision >= self.revision:
             self._awaited = set(partitions)
             self.ask()
             self._end_if_all()
+
+    @property
+    def awaits_view(self) -> bool:
+        """It has not seen one yet that knows the creation."""
+        return self.state is State.CONFIRMING and self._awaited is None
 
     def ask(self) -> None:
         """Those that have not confirmed, once more."""
