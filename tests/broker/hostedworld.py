@@ -32,7 +32,7 @@ from .world import Consumer, Outcome, World
 
 IDENTITY = "005-18a26f9ac7a69000"
 ORDERS = PlacedTopic("orders", IDENTITY, 1, 1, 1)
-BILLING = PlacedChannel(ChannelEntry("billing", 1, 5), created=20)
+BILLING = PlacedChannel(ChannelEntry("billing", 1, 5), 1)
 PATH = Path("/data")
 NODES = 3
 QUIET_TURNS = 4  # in which sync threads would have ended, and what follows from that been sent
@@ -197,7 +197,7 @@ class Cluster:
         self._revision += 1
         self.known[at] = Known(self._revision, record)
         for node in self.up():
-            node.hosting.assign(at, self._revision, record, created=10)
+            node.hosting.assign(at, self._revision, record)
 
     def elect(self, number: int, partition: int = 0, gone: Sequence[int] = ()) -> None:
         at = target(partition)
@@ -233,7 +233,7 @@ class Cluster:
     def start(self, number: int) -> Node:
         node = self.nodes[number] = self._start(number, self.nodes[number].disk)
         for at, known in self.known.items():
-            node.hosting.assign(at, known.revision, known.record, created=10)
+            node.hosting.assign(at, known.revision, known.record)
         self.announce_channels()
         self.link(node)
         self.run()

@@ -230,13 +230,13 @@ def test_a_node_starts_again_on_what_it_has(cluster: Cluster) -> None:
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
     before, node = cluster.known[target()].record, cluster.nodes[1]
     record = elected(before, Seat(1, node.life, replica_on(1)), ())
-    node.hosting.assign(target(), 3, record, created=1)
+    node.hosting.assign(target(), 3, record)
     cluster.run()
     assert node.role() == "Follower"  # an older revision says nothing
-    node.hosting.assign(target(), 3, record, created=1, restorations=1)
+    node.hosting.assign(target(), 3, record, restorations=1)
     cluster.run()
     assert node.role() == "Leading"
-    node.hosting.assign(target(), 1000, before, created=1)
+    node.hosting.assign(target(), 1000, before)
     assert node.role() == "Leading"  # of before the restoration
 
 

@@ -243,8 +243,8 @@ def test_a_partition_younger_than_its_channel_is_had_from_its_start(cluster: Clu
     cluster.channels.clear()
     cluster.place([0])
     cluster.publish(0, b"before it was known")
-    first = BILLING._replace(created=5)  # the partition was made at revision 10
-    second = BILLING._replace(entry=ChannelEntry("mail", 2, 6), created=30)
+    first = BILLING._replace(partitions_then=0)  # its topic had none
+    second = BILLING._replace(entry=ChannelEntry("mail", 2, 6))
     cluster.channels = [first, second]
     cluster.kill(0)
     cluster.nodes[1].hosting.adopt_channels(IDENTITY, cluster.channels)

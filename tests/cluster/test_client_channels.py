@@ -248,6 +248,29 @@ def test_a_deleted_channel_begins_again_where_it_is_made_again(cluster: JoinedCl
     assert received(cluster, "goes", 1) == [b"new"]
 
 
+def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
+    cluster: JoinedCluster,
+) -> None:
+    """Its key is older than the partition."""
+    make(cluster, cluster.nodes[0], "stays")
+    make(cluster, cluster.nodes[0], "goes")
+    delete(cluster, cluster.nodes[0], "goes")
+    cluster.grow("orders", 4)
+    assert publish(cluster, b"old", 3)
+    make(cluster, cluster.nodes[0], "goes")
+    assert publish(cluster, b"new", 3)
+    assert received(cluster, "goes", 1) == [b"new"]
+    assert received(cluster, "stays", 2) == [b"new", b"old"]
+
+
+def test_a_partition_that_comes_later_has_it_from_its_start(cluster: JoinedCluster) -> None:
+    make(cluster, cluster.nodes[0], "first")
+    make(cluster, cluster.nodes[1], "second")
+    cluster.grow("orders", 4)
+    assert publish(cluster, b"a", 3)
+    assert received(cluster, "second", 1) == [b"a"]
+
+
 def test_what_is_not_there_is_not_found(cluster: JoinedCluster) -> None:
     for deletes in (False, True):
         answers: list[PenstockError | None] = []

@@ -100,8 +100,8 @@ class TestStarts:
 TOPIC_SEEN = Seen(Topic(9, 1, 2, False, (), False, ()), 20)
 
 
-def document(identity: int, number: int) -> Channel:
-    return Channel(identity, number, False, (), False)
+def document(identity: int, number: int, partitions: int = 1) -> Channel:
+    return Channel(identity, number, False, (("partitions", partitions),), False)
 
 
 def new() -> ChannelMaking:
@@ -158,6 +158,20 @@ class TestMaking:
         assert RevisionIs(keys.channel(*NAME), 25) in create.transaction.compares
         renewed = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1)))
         assert renewed in create.transaction.operations
+
+    def test_it_says_how_many_partitions_there_were_and_there_was_no_further_one(self) -> None:
+        making = new()
+        making.found(1, Found(TOPIC_SEEN, None, None, partitions=3))
+        (create,) = taken(making)
+        assert RevisionIs(keys.partition(NAME.topic, 3), 0) in create.transaction.compares
+        put = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1, partitions=3)))
+        assert put in create.transaction.operations
+
+    def test_no_number_is_used_again_that_the_node_knows(self) -> None:
+        making = new()
+        making.found(1, Found(TOPIC_SEEN, None, Seen(ChannelNumbers(9, 4), 3), highest=7))
+        taken(making)
+        assert making.channel_number == 8
 
     def test_a_topic_that_is_gone(self) -> None:
         making = new()
@@ -258,8 +272,8 @@ class Partition:
             self.known[copy] = min(self.known[copy], self.ends[copy])
             del self.journals[copy][len(self.journals[leader]) :]
         offsets = {record.number: record.offset for record in self.journals[leader]}
-        made = 6 if self.is_young else 1
-        self.starts = ChannelStarts(offsets, made, self.ends[leader], self.guards)
+        number = 5 if self.is_young else 4
+        self.starts = ChannelStarts(offsets, number, self.ends[leader], self.guards)
         self.starts.seen(self.channels, self.seen_ends())
         self.carry_out()
         return self.starts

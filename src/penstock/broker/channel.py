@@ -42,7 +42,7 @@ class Channel:
         self.number = number
         self.windows: dict[int, Window] = {}  # by partition
         self.created_ns = created_ns
-        self.created = 0  # the revision at which it was made in the cluster
+        self.partitions_then = limits.PARTITIONS_MAX  # that its topic had when a cluster made it
         self.ephemeral = is_ephemeral(name)
         self.consumers: list[Conn] = []
         self._chosen: dict[Conn, int] = {}  # consumers of one partition alone

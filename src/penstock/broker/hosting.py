@@ -41,6 +41,7 @@ from penstock.broker.settings import TopicSettings
 from penstock.broker.station import Station, identity_number
 from penstock.broker.topicfile import ChannelEntry, TopicFile
 from penstock.errors import NotFound, Refused, StorageError, TopicDamaged
+from penstock.limits import PARTITIONS_MAX
 from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
@@ -108,10 +109,10 @@ class PlacedTopic(NamedTuple):
 
 
 class PlacedChannel(NamedTuple):
-    """What it says of a channel. `created`: the revision at which it was made."""
+    """What it says of a channel. `partitions_then`: how many its topic had when it was made."""
 
     entry: ChannelEntry
-    created: int = 0
+    partitions_then: int = PARTITIONS_MAX
 
 
 class HostingGuards(NamedTuple):
@@ -339,7 +340,7 @@ class Hosting:
         topic = self.topic(identity)
         if started is not None:
             self._started[identity] = started
-        adopt_channels(topic, [(one.entry, one.created) for one in channels])
+        adopt_channels(topic, [(one.entry, one.partitions_then) for one in channels])
         for replica in topic.replicas.values():
             if replica.hosted is not None:
                 self.confirm_starts(replica.hosted)
@@ -356,14 +357,11 @@ class Hosting:
         target: Target,
         revision: int,
         record: Record,
-        created: int = 0,
         restorations: int = 0,
     ) -> None:
-        """`created`: the revision at which the partition was made. `restorations`: of the metadata
-        as a whole; with each of them revisions begin again."""
+        """`restorations`: of the metadata as a whole; with each of them revisions begin again."""
         hosted = self._replicas.get(target)
         if hosted is not None:
-            hosted.replica.created = created
             hosted.assigned.assign(revision, record, restorations)
             self._came(hosted)
 

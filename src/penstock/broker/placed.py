@@ -42,25 +42,25 @@ def _set(topic: Topic, file: TopicFile) -> None:
 
 
 def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> None:
-    """All channels that are kept, and the revisions at which they were made. Raises StorageError:
-    then the next start may find them as they were."""
+    """All channels that are kept, and how many partitions the topic had when each was made. Raises
+    StorageError: then the next start may find them as they were."""
     numbers = {entry.name: entry.number for entry, _ in found}
     for channel in list(topic.channels.values()):
         if channel.number not in (NOT_KEPT, numbers.get(channel.name)):
             del topic.channels[channel.name]
             channel.deleted = True
             topic.let_go(channel)
-    for entry, created in found:
-        _adopt_channel(topic, entry, created)
+    for entry, partitions_then in found:
+        _adopt_channel(topic, entry, partitions_then)
     topic.update_handing()
     topic.store_cursors()
     topic.store_or(topic.touch)
 
 
-def _adopt_channel(topic: Topic, entry: ChannelEntry, created: int) -> None:
+def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> None:
     known = topic.channels.get(entry.name)
     channel = known or Channel(topic, entry.name, entry.number, entry.created_ns)
-    channel.created, channel.paused = created, entry.paused
+    channel.partitions_then, channel.paused = partitions_then, entry.paused
     channel.adopt(entry.settings)
     channel.skips.follow(entry)
     channel.refresh_held()

@@ -69,7 +69,6 @@ class Replica:
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
         self.stages = context.shelves.at(Place(topic.name, topic.identity, number))
-        self.created = 0  # the revision at which its partition was made in the cluster
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
         self.hosted: HostedReplica | None = None
@@ -103,8 +102,8 @@ class Replica:
         self.journal = self.folded = None
 
     def is_younger_than(self, channel: Channel) -> bool:
-        """Was the partition made after this channel?"""
-        return self.created > channel.created
+        """Was the partition made after this channel? Their numbers follow one another."""
+        return self.number >= channel.partitions_then
 
     @property
     def marks(self) -> Marks:

@@ -6,7 +6,7 @@ carries its effects:
 | effect | here |
 |---|---|
 | Read | three keys of the coordinator; again after a while, when it does not answer |
-| Create | a transaction; one whose outcome is unknown is repeated after a while |
+| Create | a transaction; repeated after a while if it is unknown, by the next look if refused |
 | AskStart | StartAsked to the leader in the view, this node too; all again every CHANNEL_ASK_NS |
 | Answer | all who wait are called, once the channel is here |
 
@@ -31,7 +31,7 @@ from penstock.cluster.documents import CHANNEL, TOPIC, Channel
 from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.participant import StartAsked, StartHeld
-from penstock.cluster.placed import CREATED, as_settings
+from penstock.cluster.placed import CREATED, PARTITIONS, as_settings
 from penstock.cluster.starts import (
     CHANNEL_NUMBERS,
     Answer,
@@ -116,7 +116,7 @@ class ChannelMakings:
         if waiting is None:
             waiting = self._begin(name, held.document.identity)
             if known is not None:
-                waiting.machine.known(known.document.number, known.created)
+                waiting.machine.known(known.document.number, known.revision)
         waiting.done.append(done)
         if known is not None and self._ground.is_here(name, known.document.number):
             self._look(name, waiting, self._partitions_of({topic}))
@@ -131,8 +131,9 @@ class ChannelMakings:
         return self._confirmed.get(name) == made and self._ground.is_here(name, channel.number)
 
     def _begin(self, name: ChannelName, identity: int) -> _Waiting:
-        def settings(identity: int, number: int) -> Channel:
-            chosen = as_settings(ChannelSettings(), **{CREATED: self._ground.wall_ns()})
+        def settings(identity: int, number: int, partitions: int) -> Channel:
+            more = {CREATED: self._ground.wall_ns(), PARTITIONS: partitions}
+            chosen = as_settings(ChannelSettings(), **more)
             return Channel(identity, number, False, chosen, False)
 
         waiting = _Waiting(ChannelMaking(name, self._now_ns, settings), identity)
@@ -241,8 +242,15 @@ class ChannelMakings:
         if topic is not None:
             waiting.identity = topic.document.identity
         highest = self._highest(name.topic, waiting.identity)
-        waiting.machine.found(number, Found(topic, channel, numbers, highest))
+        found = Found(topic, channel, numbers, highest, self._partitions(name, waiting))
+        waiting.machine.found(number, found)
         self._work(name, waiting)
+
+    def _partitions(self, name: ChannelName, waiting: _Waiting) -> int:
+        """Their numbers follow one another. Where the view does not have the last one yet, the
+        transaction is refused, and made again."""
+        known = self._partitions_of({name.topic})[name.topic]
+        return max((n + 1 for n, identity in known if identity == waiting.identity), default=0)
 
     def _highest(self, topic: str, identity: int) -> int:
         channels = self._ground.view.channels.items()
@@ -256,12 +264,16 @@ class ChannelMakings:
 
         if settled.outcome is Outcome.UNKNOWN:
             self._try_again(waiting, settle)
+        elif settled.outcome is Outcome.REFUSED:
+            self._try_again(waiting, settle, 0)  # the view may be behind
         else:
             settle()
 
-    def _try_again(self, waiting: _Waiting, act: Callable[[], None]) -> None:
+    def _try_again(
+        self, waiting: _Waiting, act: Callable[[], None], after_ns: int = COORDINATOR_RETRY_NS
+    ) -> None:
         if waiting.again is None:
-            waiting.again, waiting.again_ns = act, self._now_ns + COORDINATOR_RETRY_NS
+            waiting.again, waiting.again_ns = act, self._now_ns + after_ns
 
     # --- the end ---
 

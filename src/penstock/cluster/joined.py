@@ -202,9 +202,8 @@ class Joined:
         for one, record in current.items():
             if one in self._targets:
                 self.hosting.assign(
-                    self._targets[one], record.revision, record.document, record.created,
-                    restorations,
-                )  # fmt: skip
+                    self._targets[one], record.revision, record.document, restorations
+                )
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that

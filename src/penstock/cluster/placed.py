@@ -3,7 +3,7 @@
 | the metadata's document | the broker's |
 |---|---|
 | `Topic`: identity, `created_ns` and `extended` among the settings | `PlacedTopic` |
-| `Channel`: number, `created_ns` among the settings | `PlacedChannel` |
+| `Channel`: number, `created_ns` and `partitions` among the settings | `PlacedChannel` |
 | identity, 64 bits | its 16 hexadecimal digits, in `topic.json`, segments and frames |
 
 Settings have the names that `topic.json` has for them. One that this release does not know is left
@@ -29,6 +29,7 @@ from penstock.limits import PARTITIONS_MAX
 from penstock.replica.frames import Target
 
 CREATED = "created_ns"
+PARTITIONS = "partitions"  # that a channel's topic had when it was made
 _T = TypeVar("_T", TopicSettings, ChannelSettings)
 
 
@@ -68,7 +69,7 @@ def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
         skipped_partitions=_partitions(name, settings) or msgspec.UNSET,
         skips_tests=settings.get(SKIPS_TESTS) is True or msgspec.UNSET,
     )
-    return PlacedChannel(entry, held.created)
+    return PlacedChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
 
 
 def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Settings:
@@ -82,10 +83,10 @@ def changed_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings
     return tuple(sorted((name, value) for name, value in found.items() if value is not None))
 
 
-def _number(name: str, settings: Mapping[str, Any], key: str) -> int:
-    value = settings.get(key, 0)
+def _number(name: str, settings: Mapping[str, Any], key: str, default: int = 0) -> int:
+    value = settings.get(key, default)
     if type(value) is not int or value < 0:
-        raise DocumentBroken(name, key, value, "nanoseconds since 1970")
+        raise DocumentBroken(name, key, value, "a whole number, 0 or more")
     return value
 
 

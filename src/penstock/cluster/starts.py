@@ -17,6 +17,11 @@ backup has lost the last ones, so a number is above all that the node which make
 of. A confirmation counts for later epochs, too: it is in the journal of every member that can be
 elected.
 
+Which partitions are younger than a channel, its document says: it has the number of those that the
+topic had, and the transaction compares that there was no further one. Revisions would not do. A
+channel that is made again over a tombstone has the key, and its first revision, of the one before,
+and restored metadata counts them from another number.
+
 `ChannelStarts` is the part of a partition's leader. Whoever makes a channel is a `ChannelMaking`:
 
 | state | on | to | effects |
@@ -79,7 +84,7 @@ FIRST = 1
 
 class ChannelMade(NamedTuple):
     number: int
-    revision: int  # in which it was made
+    partitions: int  # of the topic, when it was made
 
 
 class KeepStart(NamedTuple):
@@ -107,22 +112,22 @@ class Ends(NamedTuple):
 
 
 class ChannelStarts:
-    __slots__ = ("_epoch_end", "_made", "_partition_made", "_synced", "guards", "offsets", "out")
+    __slots__ = ("_epoch_end", "_made", "_partition", "_synced", "guards", "offsets", "out")
 
     def __init__(
         self,
         offsets: Mapping[int, int],
-        partition_made: int,
+        partition: int,
         epoch_end: int,
         guards: Safeguards = ALL,
     ) -> None:
-        """`offsets`: of the channels that the journal knows, by number. `partition_made`: the
-        revision. `epoch_end`: the log's end when the epoch began."""
+        """`offsets`: of the channels that the journal knows, by number. `partition`: its
+        own number. `epoch_end`: the log's end when the epoch began."""
         self.guards = guards
         self.offsets = dict(offsets)
         self.out: list[Any] = []
         self._synced: set[int] = set()
-        self._partition_made = partition_made
+        self._partition = partition
         self._epoch_end = epoch_end
         self._made: dict[int, ChannelMade] = {}
 
@@ -147,7 +152,7 @@ class ChannelStarts:
             self.kept(channel.number)
 
     def _start_of(self, channel: ChannelMade, ends: Ends) -> int:
-        is_young = self._partition_made > channel.revision and self.guards.young_from_start
+        is_young = self._partition >= channel.partitions and self.guards.young_from_start
         end = ends.visible if self.guards.visible_end else ends.written
         known = PartitionEnds(ends.start, ends.handed, end)
         return start_of_unknown(known, is_young, ends.gathers or channel.number == FIRST)
@@ -192,6 +197,7 @@ class Found(NamedTuple):
     channel: Seen | None
     numbers: Seen | None
     highest: int = 0  # number of a channel of this topic that the node knows of
+    partitions: int = 1  # that the node knows of
 
 
 class Read(NamedTuple):
@@ -231,9 +237,10 @@ class ChannelMaking:
         self,
         name: keys.ChannelName,
         now_ns: int,
-        settings: Callable[[int, int], Channel],
+        settings: Callable[[int, int, int], Channel],
     ) -> None:
-        """`settings` makes the document, of the topic's identity and the channel's number."""
+        """`settings` makes the document, of the topic's identity, the channel's number and how many
+        partitions there are."""
         self.state = State.CREATING
         self.channel_number = 0
         self.revision = 0  # of the creation
@@ -280,8 +287,10 @@ class ChannelMaking:
             RevisionIs(keys.topic(self._name.topic), topic.revision),
             RevisionIs(channel_key, _revision(found.channel)),
             RevisionIs(numbers_key, _revision(found.numbers)),
+            RevisionIs(keys.partition(self._name.topic, found.partitions), 0),  # no further one
         )
-        document = CHANNEL.encode(self._settings(identity, self.channel_number))
+        made = self._settings(identity, self.channel_number, found.partitions)
+        document = CHANNEL.encode(made)
         numbers = CHANNEL_NUMBERS.encode(ChannelNumbers(identity, self.channel_number))
         puts = (Put(channel_key, document), Put(numbers_key, numbers))
         self._submit(Transaction(compares, puts))

@@ -25,6 +25,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.placed import PARTITIONS
 from penstock.cluster.placement import Place
 from penstock.cluster.restoration import Standing, restoration
 from penstock.cluster.starts import CHANNEL_NUMBERS
@@ -145,6 +146,8 @@ class JoinedCluster:
         self.until(lambda: all(self.has_channel(node, topic, name) for node in self.up()))
 
     def put_channel(self, identity: int, topic: str, name: str, **settings: Any) -> None:
+        there = keys.partitions_of(topic)
+        settings = {PARTITIONS: len(list(self.store.entries_of(there))), **settings}
         document = Channel(identity, next(self._channels), False, as_pairs(settings), False)
         self._put(keys.channel(topic, name), CHANNEL.encode(document))
 
