@@ -26,14 +26,17 @@ LEASE_S = NODE_LEASE_NS / SECOND
 class Desk:
     """Node 2, over a coordinator that can be cut off."""
 
-    def __init__(self, store: Store | None = None, generation: int = 1, uuid: int = 5) -> None:
+    def __init__(
+        self, store: Store | None = None, generation: int = 1, uuid: int = 5, life: int = 0
+    ) -> None:
         self.store = store or Store()
         if store is None:
             self.put("cluster", CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.port = Port(self.store)
         self.view = View()
         self.watching = Watching(self.port, self.view)
-        self.membership = Membership(uuid, generation, "b", 0, 10 + generation, 100, ACTIVE)
+        life = life or 10 + generation
+        self.membership = Membership(uuid, generation, "b", 0, life, 100, ACTIVE)
         self.registration = Registration(2, self.port, self.view, self.membership, self.describe)
         self.now_ns = 0
         self.order: list[str] = []
@@ -128,6 +131,16 @@ def test_a_node_that_was_set_back_is_refused() -> None:
     assert second.registration.reason == (
         "this is generation 6 of node 2, and generation 7 was there"
     )
+
+
+def test_a_node_that_was_set_back_by_one_start_is_refused() -> None:
+    """It counts to the same number again, but is another life."""
+    first = Desk(generation=7)
+    first.run()
+    second = Desk(first.store, generation=7, life=99)
+    second.run()
+    assert second.registration.phase is Registering.REFUSED
+    assert first.stored().life == 17
 
 
 def test_who_was_taken_for_dead_registers_again() -> None:

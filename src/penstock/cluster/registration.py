@@ -13,7 +13,9 @@ takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the 
 before it, whose lease then holds nothing.
 
 **Who is refused.** A second machine with this id has another uuid. A node that finds a higher
-generation of itself was set back, or cloned: it ends.
+generation of itself was set back, or cloned: it ends. So does one that finds its own generation
+with another life: each start has one of its own, written to its disk first, so that one which was
+set back to before the last start has that one's number again.
 
 The lease is kept from the loop's own turn, so that a process whose loop hangs is missed.
 """
@@ -105,7 +107,7 @@ class Registration:
         known = held.document
         if known.uuid != self.membership.uuid:
             self.reason = f"another machine has the id {self.own}: {known.uuid:032x}"
-        elif known.generation > self.membership.generation:
+        elif self._was_set_back(known):
             self.reason = (
                 f"this is generation {self.membership.generation} of node {self.own}, "
                 f"and generation {known.generation} was there"
@@ -114,6 +116,11 @@ class Registration:
             return False
         self.phase = Registering.REFUSED
         return True
+
+    def _was_set_back(self, known: Membership) -> bool:
+        own = self.membership
+        is_taken = known.generation == own.generation and known.life != own.life
+        return known.generation > own.generation or is_taken
 
     def _is_entered(self) -> bool:
         held = self.view.memberships.get(self.own)
