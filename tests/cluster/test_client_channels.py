@@ -203,6 +203,22 @@ def test_all_lose_power_right_after_the_answer(cluster: JoinedCluster, node: int
     assert received(cluster, "second", 3) == [b"0", b"1", b"2"]
 
 
+def test_a_leader_that_does_not_know_it_yet_is_waited_for(cluster: JoinedCluster) -> None:
+    """It would begin the channel behind what it acknowledges meanwhile."""
+    make(cluster, cluster.nodes[0], "first")
+    leader = cluster.led_by("orders", 0)
+    cluster.away.add(leader.number)
+    other = next(node for node in cluster.nodes if node is not leader)
+    asked = Asked(other, "second")
+    cluster.run(2)
+    assert asked.answers == []
+    cluster.away.clear()
+    cluster.until(lambda: asked.answers)
+    assert asked.is_made
+    assert publish(cluster, b"a", 0)
+    assert received(cluster, "second", 1) == [b"a"]
+
+
 def test_a_partition_without_a_leader_is_named(cluster: JoinedCluster) -> None:
     """Two nodes of three are gone: what they led cannot confirm, and no partition commits."""
     leader = cluster.led_by("orders", 2)

@@ -148,6 +148,28 @@ def test_an_empty_disk_is_no_new_partition(cluster: JoinedCluster) -> None:
     assert hosted.replica.log.written_end == 1
 
 
+def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
+    """It is another generation than the one that acknowledged: nothing that it has counts."""
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    snapshot = cluster.snapshot(1)
+    cluster.kill(1)
+    cluster.start(1)
+    cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
+    cluster.publish("orders", b"two")
+    cluster.kill(1)
+    cluster.roll_back(1, snapshot)
+    cluster.until(lambda: cluster.is_refused(cluster.nodes[1]))
+    cluster.run(10)
+    cluster.publish("orders", b"three")
+    assert cluster.led_by("orders").number != 1
+    assert 1 not in {member.node for member in cluster.record("orders").members}
+    cluster.kill(1)
+    node = cluster.wipe(1)
+    cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
+    assert hosted_on(node).replica.log.written_end == 3
+
+
 def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: JoinedCluster) -> None:
     """To the coordinator it is a record that has never changed."""
     empty = cluster.store.backup()

@@ -7,6 +7,7 @@ the disk fill up, `flip` rots a bit.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import random
@@ -73,6 +74,12 @@ class SimDisk:
         self.life += 1
         self._locked.clear()
         self.faults.clear()
+
+    def copy(self) -> SimDisk:
+        """A snapshot, as of a machine that runs: what was not synced is in it, too."""
+        taken = SimDisk(self.capacity_bytes)
+        taken._root = copy.deepcopy(self._root)
+        return taken
 
     def inject(self, fault: Fault) -> Fault:
         self.faults.append(fault)

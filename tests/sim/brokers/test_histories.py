@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.joined import Joined
+from penstock.broker.channel import Channel
+from penstock.sim.brokers.clients import Message
 from penstock.sim.brokers.histories import BROKERS, play
+from penstock.sim.brokers.observer import Feed
 from penstock.sim.brokers.timeline import brokers_timeline
 from penstock.sim.brokers.trouble import TROUBLE
+from penstock.sim.brokers.world import BrokersWorld
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.timeline import as_html, as_text
 from penstock.sim.whole.histories import WholeTally, play_some
@@ -45,12 +48,34 @@ def test_a_message_that_is_lost_is_noticed() -> None:
         play(0, canary=True)
 
 
+class LosesLate(BrokersWorld):
+    """Messages of channels that clients make."""
+
+    def _is_lost(self, feed: Feed, message: Message) -> bool:
+        return "#" in feed.channel and message.body.endswith(b"7")
+
+
 @measured_already
-def test_a_channel_that_is_confirmed_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By leaders that do not know it yet."""
-    monkeypatch.setattr(Joined, "_holds_start", lambda *_: True)
+def test_a_message_that_a_late_channel_loses_is_noticed() -> None:
     with pytest.raises(Breach, match="I23"):
-        play(33)
+        play(1, canary=True, make=LosesLate)
+
+
+@measured_already
+def test_consumers_get_partitions_that_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not so if the consumers that are there do not get the partitions that come later."""
+    assert play(11).tally.histories == 1
+    follow = Channel.follow
+
+    def follow_the_first(channel: Channel, partition: int) -> None:
+        if channel.name != "log" or partition == 0:
+            follow(channel, partition)
+
+    monkeypatch.setattr(Channel, "follow", follow_the_first)
+    with pytest.raises(Breach, match="log never got"):
+        play(11)
 
 
 @measured_already

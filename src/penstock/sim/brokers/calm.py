@@ -20,7 +20,6 @@ from penstock.cluster import keys
 from penstock.errors import LogDamaged
 from penstock.limits import SECOND
 from penstock.log.partition import PartitionLog
-from penstock.sim.brokers.topics import PLANS
 from penstock.sim.brokers.trouble import start
 from penstock.sim.brokers.world import TIMEOUT_NS, BrokersWorld
 from penstock.sim.protocol.observer import Breach
@@ -101,13 +100,12 @@ def _records(world: BrokersWorld) -> list[int]:
 
 
 def check_logs(world: BrokersWorld) -> None:
-    for plan in PLANS:
-        for number in range(plan.partitions):
-            topics = [node.broker.topics[plan.name] for node in world.cluster.up()]
-            logs = [topic.replicas[number].log for topic in topics]
-            start = max(log.start_offset for log in logs)
-            if len({_content(log, start) for log in logs}) > 1:
-                raise Breach("I3", f"the replicas of {plan.name}:{number} are not the same")
+    for name, number in world.topics.all_partitions():
+        topics = [node.broker.topics[name] for node in world.cluster.up()]
+        logs = [topic.replicas[number].log for topic in topics]
+        start = max(log.start_offset for log in logs)
+        if len({_content(log, start) for log in logs}) > 1:
+            raise Breach("I3", f"the replicas of {name}:{number} are not the same")
 
 
 def _content(log: PartitionLog, start: int) -> bytes:

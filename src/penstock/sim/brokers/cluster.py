@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Entry, Put, Settled, Transaction
@@ -14,6 +14,7 @@ from penstock.cluster.creation import Wanted, clearance, creation, deletion, gro
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
+    MEMBERSHIP,
     RECORD,
     SETTING,
     TOPIC,
@@ -27,6 +28,7 @@ from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placed import PARTITIONS
 from penstock.cluster.placement import Place
+from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import Standing, restoration
 from penstock.cluster.starts import CHANNEL_NUMBERS
 from penstock.cluster.store import Backup, Store
@@ -48,6 +50,14 @@ ROUNDS = 4  # of frames and their answers in a step
 
 class Stuck(RuntimeError):
     """What has to come did not."""
+
+
+class Snapshot(NamedTuple):
+    """Of a node's disk, with what it remembers of the metadata."""
+
+    generation: int
+    disk: SimDisk
+    remembered: tuple[Remembered, dict[PartitionName, Held[Record]]] | None
 
 
 class JoinedCluster:
@@ -247,14 +257,35 @@ class JoinedCluster:
 
     def wipe(self, number: int) -> JoinedNode:
         """The same node on an empty disk that knows its generation."""
-        before = self.nodes[number]
         disk = SimDisk()
         disk.mkdir(str(PATH))
         disk.sync_directory("/")
-        Ledger.create(disk, str(PATH), LedgerNode(generation=before.generation)).close()
+        Ledger.create(disk, str(PATH), LedgerNode(generation=self._generation(number))).close()
         self.remembered.pop(number, None)
         node = self.nodes[number] = self._start(number, disk)
         return node
+
+    def _generation(self, number: int) -> int:
+        """The highest that was written down."""
+        entry = self.store.entries.get(keys.member(number))
+        known = MEMBERSHIP.decode(entry.key, entry.value).generation if entry is not None else 0
+        return max(known, self.nodes[number].generation)
+
+    def snapshot(self, number: int) -> Snapshot:
+        node = self.nodes[number]
+        return Snapshot(node.generation, node.disk.copy(), self.remembered.get(number))
+
+    def roll_back(self, number: int, snapshot: Snapshot) -> JoinedNode:
+        """The machine is set back, with all that it had on its disk then."""
+        self.remembered.pop(number, None)
+        if snapshot.remembered is not None:
+            self.remembered[number] = snapshot.remembered
+        node = self.nodes[number] = self._start(number, snapshot.disk.copy())
+        return node
+
+    def is_refused(self, node: JoinedNode) -> bool:
+        """The coordinator knows a later generation of it."""
+        return node.joined.participant.registration.phase is Registering.REFUSED
 
     def _unlink(self, one: int, other: int) -> None:
         pair = frozenset((one, other))
@@ -307,7 +338,7 @@ class JoinedCluster:
     def _link(self) -> None:
         for one, other in itertools.combinations(self.running(), 2):
             pair = frozenset((one.number, other.number))
-            known = one.number in other.view.nodes and other.number in one.view.nodes
+            known = _knows(one, other) and _knows(other, one)
             if pair not in self.linked and pair not in self.cut and known:
                 self.linked.add(pair)
                 one.joined.linked(other.number, other.life)
@@ -380,6 +411,12 @@ def _numbers_of(key: str) -> str:
 
 def _held(form: Form[Any], entry: Entry) -> Held[Any]:
     return Held(form.decode(entry.key, entry.value), entry.revision, entry.created)
+
+
+def _knows(one: JoinedNode, other: JoinedNode) -> bool:
+    """A link is of two lives: one that is not registered has none."""
+    held = one.view.nodes.get(other.number)
+    return held is not None and held.document.life == other.life
 
 
 def place_of(node: JoinedNode) -> Place:

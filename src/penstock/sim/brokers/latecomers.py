@@ -6,7 +6,8 @@
 | | anything else | nothing is promised |
 | for its end | whatever it is | nothing is promised; the next one of its name is another |
 
-Nothing comes to a channel that was answered before the coordinator had it.
+Nothing comes to a channel that was answered OK before the coordinator had it. What has another
+answer may be committed later.
 
 There are few names, so that a name is soon made again. A channel is known by its number.
 """
@@ -123,7 +124,8 @@ class Latecomers:
             raise Breach("L-g", f"the {what} of channel {asked.name} was never answered")
         for late in self.known.values():
             for body in observer.seen(late.feed).received:
-                answered_ns = observer.publishes[body].answered_ns
+                publish = observer.publishes[body]
+                answered_ns = publish.answered_ns if publish.is_ok else None
                 if answered_ns is not None and answered_ns < late.born_ns - STEP_NS:
                     raise Breach(
                         "I23", f"{late.feed.channel} got {body!r}, from before it was made"

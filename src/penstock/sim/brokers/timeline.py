@@ -8,7 +8,6 @@ from penstock.kernel import Form
 from penstock.limits import SECOND
 from penstock.sim.brokers.histories import play
 from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.brokers.topics import PLANS
 from penstock.sim.brokers.world import BrokersWorld
 from penstock.sim.protocol.observer import Breach
 from penstock.sim.timeline import Moments, Timeline, record_text
@@ -36,14 +35,11 @@ class _Recorded(BrokersWorld):
             return "down"
         where = "hung, " if node.number in self.cluster.hung else ""
         found = []
-        for plan in PLANS:
-            for number in range(plan.partitions):
-                hosted = node.hosted(plan.name, number)
-                if hosted is not None:
-                    role, log = type(hosted.assigned.role).__name__.lower(), hosted.replica.log
-                    found.append(
-                        f"{plan.name}/{number} {role} {log.start_offset}-{log.written_end}"
-                    )
+        for name, number in self.topics.all_partitions():
+            hosted = node.hosted(name, number)
+            if hosted is not None:
+                role, log = type(hosted.assigned.role).__name__.lower(), hosted.replica.log
+                found.append(f"{name}/{number} {role} {log.start_offset}-{log.written_end}")
         return f"{where}life {node.life}: {', '.join(found)}"
 
 

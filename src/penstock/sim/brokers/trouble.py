@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import RECORD
+from penstock.cluster.keys import PartitionName
 from penstock.limits import SECOND
 from penstock.replica.record import arranged
 from penstock.sim.brokers.node import JoinedNode
@@ -26,11 +27,14 @@ Trouble = Callable[[BrokersWorld], None]
 
 def any_node(world: BrokersWorld) -> JoinedNode:
     """One that leads as often as all others together."""
-    plan = world.dice.choice(PLANS)
-    leader = world.cluster.leader(plan.name, world.dice.randrange(plan.partitions))
+    leader = world.cluster.leader(*_any_partition(world))
     if leader is not None and world.dice.random() < 0.5:
         return leader
     return world.dice.choice(world.cluster.nodes)
+
+
+def _any_partition(world: BrokersWorld) -> PartitionName:
+    return world.dice.choice(list(world.topics.partitions_of(world.dice.choice(PLANS))))
 
 
 # --- processes ---
@@ -113,6 +117,31 @@ def wipe(world: BrokersWorld) -> None:
         world.cluster.wipe(node.number)
 
 
+def roll_back(world: BrokersWorld) -> None:
+    """A snapshot of a machine is taken, and it starts again. Some time later it is set back to the
+    snapshot; then it is refused, and set up again."""
+    cluster, node = world.cluster, any_node(world)
+    if not world.is_sound():
+        return
+    snapshot, number = cluster.snapshot(node.number), node.number
+    _restart(world, number)
+
+    def set_back() -> None:
+        if world.may_lose(number):
+            cluster.kill(number)
+            world.note_ended(cluster.nodes[number].life)
+            cluster.roll_back(number, snapshot)
+            world.rolled_back += 1
+
+    world.later(30, set_back)
+
+
+def _restart(world: BrokersWorld, number: int) -> None:
+    world.cluster.kill(number)
+    world.note_ended(world.cluster.nodes[number].life)
+    world.cluster.start(number)
+
+
 # --- links and the coordinator ---
 
 
@@ -157,17 +186,23 @@ def compact(world: BrokersWorld) -> None:
 
 def rearrange(world: BrokersWorld) -> None:
     """Another node is wanted as leader."""
-    plan = world.dice.choice(PLANS)
-    number = world.dice.randrange(plan.partitions)
-    found = world.topics.record(plan, number)
-    if found is None or not world.topics.is_there(plan):
+    name = _any_partition(world)
+    found = world.topics.record(name)
+    if found is None or not world.topics.has(name.topic):
         return
     record, revision = found
     nodes = [node.number for node in world.cluster.nodes]
     world.dice.shuffle(nodes)
-    key = keys.partition(plan.name, number)
+    key = keys.partition(*name)
     wanted = RECORD.encode(arranged(record, tuple(nodes), record.members_min))
     world.cluster.store.transact(Transaction((RevisionIs(key, revision),), (Put(key, wanted),)))
+
+
+def grow(world: BrokersWorld) -> None:
+    """A topic gets one more partition."""
+    plan = world.dice.choice(PLANS)
+    if world.topics.is_there(plan):
+        world.topics.grow(plan)
 
 
 def make_again(world: BrokersWorld) -> None:
@@ -189,6 +224,7 @@ def restore(world: BrokersWorld) -> None:
     lives, backup = world.backup
     if lives == world.topics.lives and world.topics.are_all_there:
         cluster.restore_from_memories(backup)
+        world.topics.count()
 
 
 TROUBLE: dict[Trouble, Kind] = {
@@ -201,6 +237,7 @@ TROUBLE: dict[Trouble, Kind] = {
     fill_disk: Kind(1, (0, 0, 1)),
     fail_sync: Kind(1, (0, 0, 1)),
     wipe: Kind(0.7, (0, 0, 1)),
+    roll_back: Kind(1, (0, 0, 1)),
     cut: Kind(2, (0, 1, 2)),
     cut_off: Kind(1, (0, 1)),
     heal: Kind(2, (1,)),
@@ -208,6 +245,7 @@ TROUBLE: dict[Trouble, Kind] = {
     lose_calls: Kind(1, (0, 1)),
     compact: Kind(0.5, (0, 1)),
     rearrange: Kind(1, (0, 1)),
+    grow: Kind(1, (0, 1)),
     make_again: Kind(0.7, (0, 1)),
     back_up: Kind(1, (0, 0, 1)),
     restore: Kind(1, (0, 1)),

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 
 from penstock.cluster import keys
+from penstock.cluster.keys import PartitionName
 from penstock.cluster.store import Backup
 from penstock.errors import Refused, StorageError
 from penstock.kernel import Form, load
@@ -23,7 +24,7 @@ from penstock.sim.brokers.latecomers import Latecomers
 from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.observer import Feed, Observer, Publish
 from penstock.sim.brokers.producers import Producer
-from penstock.sim.brokers.topics import PLANS, Plan, Topics
+from penstock.sim.brokers.topics import PLANS, Topics
 from penstock.sim.timed.port import NEVER_NS, Passage
 
 TIMEOUT_NS = 4 * SECOND  # of a message that a consumer has
@@ -59,6 +60,7 @@ class BrokersWorld:
         self._waiting: list[tuple[int, Publish]] = []  # by the life of the process that was asked
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._producers = [Producer(77 + n, self._stamped) for n in range(PRODUCERS)]
+        self.rolled_back = 0
         self.offices = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
@@ -210,15 +212,23 @@ class BrokersWorld:
         if now_ns % SECOND < STEP_NS:
             if self.publishes:
                 self.latecomers.wish(self.cluster.running())
+            self._set_up_again()
             self.topics.turn()
             self._count_changes()
 
+    def _set_up_again(self) -> None:
+        """A node that is refused ends; an operator gives it an empty disk."""
+        for node in self.cluster.running():
+            if self.cluster.is_refused(node):
+                self.cluster.kill(node.number)
+                self.note_ended(node.life)
+                self.cluster.wipe(node.number)
+
     def _count_changes(self) -> None:
-        for plan in PLANS:
-            for number in range(plan.partitions):
-                found = self.topics.record(plan, number)
-                if found is not None:
-                    self._count_change(keys.partition(plan.name, number), found[0])
+        for name in self.topics.all_partitions():
+            found = self.topics.record(name)
+            if found is not None:
+                self._count_change(keys.partition(*name), found[0])
 
     def _count_change(self, key: str, record: Record) -> None:
         before = self.records.get(key)
@@ -265,27 +275,23 @@ class BrokersWorld:
 
     def is_led(self) -> bool:
         return self.topics.are_all_there and all(
-            self.cluster.leader(plan.name, number)
-            for plan in PLANS
-            for number in range(plan.partitions)
+            self.cluster.leader(*name) for name in self.topics.all_partitions()
         )
 
     def is_whole(self) -> bool:
         """Every replica that is wanted is a member, and is the one that its node has; the first
         leads."""
-        return all(
-            self._is_whole(plan, number) for plan in PLANS for number in range(plan.partitions)
-        )
+        return all(map(self._is_whole, self.topics.all_partitions()))
 
-    def _is_whole(self, plan: Plan, number: int) -> bool:
-        found = self.topics.record(plan, number)
+    def _is_whole(self, name: PartitionName) -> bool:
+        found = self.topics.record(name)
         if found is None:
             return False
         record = found[0]
         if record.leader is None or record.leader.node != record.wanted[0]:
             return False  # the office is yet to be handed over
         for node in self.cluster.up():
-            member, hosted = record.member_on(node.number), node.hosted(plan.name, number)
+            member, hosted = record.member_on(node.number), node.hosted(*name)
             if member is None or hosted is None or hosted.own.replica != member.replica:
                 return False
             if member.generation != node.generation or hosted.own.state == "stopped":
@@ -299,11 +305,21 @@ class BrokersWorld:
         faults = any(node.disk.faults for node in cluster.nodes)
         return quiet and not faults and self.is_led() and self.is_whole()
 
+    def may_lose(self, number: int) -> bool:
+        """Another member of each partition that runs has all that was committed."""
+        node = self.cluster.nodes[number]
+        if not node.is_up or number in self.cluster.hung or not self.topics.are_all_there:
+            return False
+        others = {one.number for one in self.cluster.running()} - {number}
+        found = [self.topics.record(name) for name in self.topics.all_partitions()]
+        return all(
+            one is not None and others & {member.node for member in one[0].members} for one in found
+        )
+
     def has_stopped(self, node: JoinedNode) -> bool:
         return any(
             hosted is not None and hosted.own.state == "stopped"
-            for plan in PLANS
-            for hosted in (node.hosted(plan.name, number) for number in range(plan.partitions))
+            for hosted in (node.hosted(*name) for name in self.topics.all_partitions())
         )
 
     def is_answered(self) -> bool:
