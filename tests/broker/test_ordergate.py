@@ -23,7 +23,7 @@ def ordered(kernel: SimpleNamespace, order: ChannelOrder = ChannelOrder.STRICT) 
 def set_order(cluster: Cluster, order: ChannelOrder) -> None:
     old = BILLING.entry
     entry = ChannelEntry(old.name, old.number, old.created_ns, False, ChannelSettings(order=order))
-    cluster.channels = [PlacedChannel(entry, BILLING.created)]
+    cluster.channels = [PlacedChannel(entry, BILLING.partitions_then)]
     cluster.announce_channels()
 
 
