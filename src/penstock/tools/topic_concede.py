@@ -28,7 +28,7 @@ def add_parser(verbs: argparse._SubParsersAction[VerbParser]) -> None:
         description="Readers of a topic with several replicas wait at what is corrupt on the "
         "leader's disk until another replica has it. Concede it when no replica that will come "
         "back has it: these messages are lost to every channel that has not finished them.",
-        examples=["penstock topic concede orders --partition 2 --yes"],
+        examples=["penstock topic concede orders --yes"],
     )
     concede.add_argument("topic", metavar="TOPIC")
     concede.add_argument("--partition", type=_number, metavar="N", help="only this one")
