@@ -90,13 +90,7 @@ class Waits:
     ) -> None:
         """Call `act` when all that need it have what was just said of these partitions: now, on a
         node by itself."""
-
-        def act_or_fail(error: PenstockError | None) -> None:
-            if error is not None:
-                raise failed(fault, error) from error
-            act()
-
-        self._until(session, partial(when_held, leaders), act_or_fail)
+        self._until(session, partial(when_held, leaders), partial(_act_or_fail, fault, act))
 
     def with_channel(
         self, session: Session, topic: Topic, name: str, fault: Fault, act: Callable[[], None]
@@ -128,13 +122,8 @@ class Waits:
         act: Callable[[], None],
     ) -> None:
         """Call `act` when the channel has these settings: now, but in a cluster."""
-
-        def act_or_fail(error: PenstockError | None) -> None:
-            if error is not None:
-                raise failed(fault, error) from error
-            act()
-
-        self._until(session, partial(configure_channel, channel, changes), act_or_fail)
+        ask = partial(configure_channel, channel, changes)
+        self._until(session, ask, partial(_act_or_fail, fault, act))
 
     def _until(
         self,
@@ -204,3 +193,9 @@ class Waits:
             self.ask_auth(session, check)
         else:
             check(session.grant)
+
+
+def _act_or_fail(fault: Fault, act: Callable[[], None], error: PenstockError | None) -> None:
+    if error is not None:
+        raise failed(fault, error) from error
+    act()
