@@ -307,6 +307,21 @@ def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     assert proposal.record.members == (A._replace(generation=3),)
 
 
+@pytest.mark.parametrize("committed", [0, 4])
+def test_it_does_so_where_nothing_is_to_be_committed_first(committed: int) -> None:
+    """A partition without messages, or one of which the new leader knows that all is committed."""
+    log = MemoryLog([4] if committed else [])
+    line = LeaderLine(log, RECORD, REVISION, SEAT, 3, committed, waits=True)
+    proposal = next(one for one in line.out if isinstance(one, Propose))
+    assert A._replace(generation=3) in proposal.record.members
+    assert proposal.generations == ((A.node, 3),)
+
+
+def test_an_entry_of_the_present_generation_is_left_alone() -> None:
+    line = LeaderLine(MemoryLog([]), RECORD, REVISION, SEAT, A.generation, 0, waits=True)
+    assert not any(isinstance(one, Propose) for one in line.out)
+
+
 def test_a_record_of_another_office_ends_this_one() -> None:
     office = Office()
     office.line.seen(39, elected(RECORD, Seat(2, 12, 102)))  # older than what is known

@@ -170,6 +170,7 @@ class LeaderLine:
         self._unsettled: Outcome | None = None  # of what was proposed, and is to be read
         self._needed: tuple[Member, ...] = ()
         self._need()
+        self._renew_own_entry()
 
     # --- what a commit waits for ---
 
