@@ -10,7 +10,8 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channel import Channel
-from penstock.broker.deadletters import REDRIVE_CHANNEL, Origin, origin
+from penstock.broker.deadletters import REDRIVE_CHANNEL
+from penstock.broker.letters import Origin, origin
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
 from penstock.sim.clock import START_WALL_NS

@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
 from penstock.broker.commits.stages import Block
-from penstock.broker.deadletters import Letter
+from penstock.broker.letters import Letter
 from penstock.kernel import Section, Stray, encode_batch
 
 from .faults import FaultyDisk

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from penstock import limits
-from penstock.broker.deadletters import Letter
+from penstock.broker.letters import Letter
 from penstock.broker.reading import Range, TopicReader
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header

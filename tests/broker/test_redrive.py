@@ -9,7 +9,8 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channel import Channel
-from penstock.broker.deadletters import REDRIVE_CHANNEL, Letter, origin
+from penstock.broker.deadletters import REDRIVE_CHANNEL
+from penstock.broker.letters import Letter, origin
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.kernel import Section
 from penstock.sim.clock import START_WALL_NS

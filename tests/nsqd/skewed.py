@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.broker.deadletters import Letter
+from penstock.broker.letters import Letter
 
 from .world import Running, eventually
 

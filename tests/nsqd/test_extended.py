@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.broker.deadletters import Letter
+from penstock.broker.letters import Letter
 from penstock.kernel import Section
 from penstock.wire import frames
 from penstock.wire.frames import FrameType

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.deadletters import Letter
+from penstock.broker.letters import Letter
 from penstock.kernel import Section, decode_columns
 from penstock.log.head import HEAD_BYTES
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock import limits
-from penstock.errors import FetchFailed, NameInvalid, NotFound, PenstockError, Refused
+from penstock.broker.ports import NewTopic
+from penstock.errors import (
+    ChangeUnknown,
+    FetchFailed,
+    NameInvalid,
+    NotFound,
+    PartitionElsewhere,
+    PenstockError,
+    Refused,
+)
 from penstock.nsqd.topics import ANY, Shape, TopicMaker
 
 
@@ -28,6 +38,10 @@ class FakeBroker:
         self.topics: dict[str, FakeTopic] = {}
         self.shapes: dict[str, tuple[int, bool, bool]] = {}
         self.exiting = False
+        self.hosting: Any = None  # it is in no cluster
+
+    def default_partitions(self, name: str) -> int:
+        return 4
 
     def topic(
         self, name: str, partitions: int = 0, extended: bool = False, registered: bool = False
@@ -213,5 +227,95 @@ def test_a_stop_ends_the_waiting() -> None:
         await world.maker.stop()
         assert isinstance(world.found[0], Refused)
         assert world.broker.topics == {}
+
+    run(test())
+
+
+# --- in a cluster ---
+
+
+class FakeMetadata:
+    """Answers when the test says so, or at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, NewTopic]] = []
+        self.waiting: list[Any] = []
+        self.at_once: list[PenstockError | None] = []
+
+    def make_topic(self, topic: str, wanted: NewTopic, done: Any) -> None:
+        self.asked.append((topic, wanted))
+        if self.at_once:
+            done(self.at_once[0])
+        else:
+            self.waiting.append(done)
+
+
+class ClusterWorld(World):
+    def __init__(self) -> None:
+        super().__init__(a={"channels": ["old"]})
+        self.metadata = FakeMetadata()
+        self.broker.hosting = SimpleNamespace(metadata=self.metadata)
+
+
+def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
+    async def test() -> None:
+        world = ClusterWorld()
+        world.ask("t", Shape(2, extended=True))
+        world.ask("t")
+        assert world.metadata.asked == [("t", NewTopic(2, extended=True))]
+        assert (world.found, world.broker.topics) == ([], {})
+        topic = world.broker.topics["t"] = FakeTopic("t")  # it has come true here
+        world.metadata.waiting[0](None)
+        assert world.found == [topic, topic]
+        assert world.turns == 1
+        world.ask("t")
+        assert world.found == [topic] * 3
+        assert len(world.metadata.asked) == 1
+        assert world.fetcher.asked == []
+
+    run(test())
+
+
+def test_each_hears_why_the_cluster_did_not_make_it() -> None:
+    async def test() -> None:
+        world = ClusterWorld()
+        world.ask("t")
+        world.ask("t")
+        assert world.metadata.asked == [("t", NewTopic(4))]
+        unknown = ChangeUnknown("topic t", "ask again")
+        world.metadata.waiting[0](unknown)
+        assert world.found == [unknown, unknown]
+
+    run(test())
+
+
+def test_a_topic_that_other_nodes_have_is_named_as_such() -> None:
+    async def test() -> None:
+        world = ClusterWorld()
+        world.ask("later")
+        world.metadata.waiting[0](None)
+        world.metadata.at_once = [None]
+        world.ask("now")
+        world.metadata.at_once = [Refused("no")]
+        world.ask("never")
+        kinds = [type(found) for found in world.found]
+        assert kinds == [PartitionElsewhere, PartitionElsewhere, Refused]
+
+    run(test())
+
+
+def test_what_is_of_one_node_does_not_go_to_the_cluster() -> None:
+    async def test() -> None:
+        world = ClusterWorld()
+        world.lookups = []
+        for name in ("t#ephemeral", "_trace"):
+            world.ask(name)
+        assert world.found == [world.broker.topics["t#ephemeral"], world.broker.topics["_trace"]]
+        world.ask("no such name!")
+        assert isinstance(world.found[-1], NameInvalid)
+        world.broker.exiting = True
+        world.ask("t")
+        assert str(world.found[-1]) == "exiting"
+        assert world.metadata.asked == []
 
     run(test())

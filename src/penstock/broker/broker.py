@@ -339,10 +339,10 @@ class Broker:
         partitions; 0: as many as the options say. `registered`: consumers may make no channels."""
         if name in self.topics:
             return self.topics[name]
-        count = partitions or self._default_partitions(name)
+        count = partitions or self.default_partitions(name)
         return self._create_topic(name, count, extended, registered)
 
-    def _default_partitions(self, name: str) -> int:
+    def default_partitions(self, name: str) -> int:
         """What is ephemeral, or our own, is small."""
         single = is_ephemeral(name) or is_internal(name)
         return 1 if single else self._context.options.default_partitions

@@ -18,6 +18,11 @@ on the wire: common clients drop a message whose attempts are above their own bo
 drop dead letters. How an attempt ended is known in memory only, a byte of what the kernel keeps of
 each message that was requeued or timed out: after a restart it is not known.
 
+In a cluster the dead-letter topic is made in its metadata, with as many replicas as the topic has.
+A letter goes to a partition of it that is led here, or to the leader of one
+(`carriedletters.py`). Where that one's answer is lost with a link or an office, it is sent again:
+such a failover may make a second dead letter, too.
+
 The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
 cursor says which dead letters are still there to be sent back; nothing below it is deleted. Other
 channels may be made to look at what comes.
@@ -34,54 +39,30 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
+from penstock.broker.letters import Letter, dead_letter, live_letter, origin
 from penstock.broker.placed import when_held
+from penstock.broker.ports import NewTopic
 from penstock.broker.rows import Place
 from penstock.broker.settings import Poison
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
-from penstock.kernel import Cause, Section, Source, Stray, StrayRecord, Window
+from penstock.kernel import Source, Stray, StrayRecord, Window
 from penstock.log.fold import fold_entries
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.leader import Leader
+    from penstock.broker.ports import ClusterMetadata, MetadataDone
     from penstock.broker.topic import Topic
 
 REDRIVE_CHANNEL = "redrive"
-_HEADER = "dead_letter"
-CAUSES = {
-    Cause.TIMED_OUT: "timed_out",
-    Cause.REQUEUED: "requeued",
-    Cause.DISCONNECTED: "disconnected",
-}
 
 RedriveDone = Callable[[int, PenstockError | None], None]
-
-
-class Letter(NamedTuple):
-    """A message to publish, and what its batch's trailer is to say of it."""
-
-    body: bytes
-    sections: dict[int, int | bytes]
-
-
-class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a dead letter comes from."""
-
-    topic: str
-    channel: str
-    attempts: int
-    cause: str = ""  # one of CAUSES: how its last attempt ended; "": nsqd was restarted since
-
-    def is_of(self, channel: Channel) -> bool:
-        return (self.topic, self.channel) == (channel.topic.name, channel.name)
 
 
 class DeadLetter(NamedTuple):
@@ -91,48 +72,6 @@ class DeadLetter(NamedTuple):
     attempts: int  # how often it was sent
     cause: str  # as of Origin
     partition: int = 0  # of the dead-letter topic
-
-
-def _headers(text: bytes) -> dict[str, Any]:
-    """Headers that are no JSON object are given up."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
-    except msgspec.DecodeError:
-        return {}
-
-
-def dead_letter(stored: Stored, record: StrayRecord, channel: Channel) -> Letter:
-    headers = _headers(stored.headers)
-    cause = CAUSES.get(Cause(record.cause), "")
-    headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts, cause)
-    return Letter(
-        stored.body,
-        {
-            Section.TIMESTAMP: stored.timestamp_ns,
-            Section.ID: record.id,
-            Section.HEADERS: msgspec.json.encode(headers),
-        },
-    )
-
-
-def origin(stored: Stored) -> Origin | None:
-    try:
-        return msgspec.convert(_headers(stored.headers).get(_HEADER), type=Origin)
-    except msgspec.ValidationError:
-        return None  # somebody published it there
-
-
-def live_letter(stored: Stored) -> Letter:
-    """A dead letter on its way back: itself, and its attempts start anew."""
-    headers = _headers(stored.headers)
-    headers.pop(_HEADER, None)
-    sections: dict[int, int | bytes] = {
-        Section.TIMESTAMP: stored.timestamp_ns,
-        Section.ID: stored.id,
-    }
-    if headers:
-        sections[Section.HEADERS] = msgspec.json.encode(headers)
-    return Letter(stored.body, sections)
 
 
 def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterator[int]:
@@ -269,10 +208,7 @@ class DeadLetters:
         return letters
 
     def _publish(self, channel: Channel, window: Window, letters: dict[int, Letter]) -> None:
-        topic = self._topic(channel.dead_letter_topic)
-        topic.channel(REDRIVE_CHANNEL)
-
-        def done(error: PenstockError | None, _: Place) -> None:
+        def done(error: PenstockError | None) -> None:
             self._end(window, letters)
             if error is not None:
                 self._put_back(channel, window, list(letters), error)
@@ -285,11 +221,54 @@ class DeadLetters:
         if letters:
             self._under_way.setdefault(window, set()).update(letters)
             try:
-                topic.publish_letters(list(letters.values()), done)
+                self._send(channel, list(letters.values()), done)
             except PenstockError:
                 self._end(window, letters)
                 raise
             self._context.engine.wake()
+
+    def _send(self, channel: Channel, letters: list[Letter], done: MetadataDone) -> None:
+        """To the dead-letter topic. Raises PenstockError instead of a call of `done`, too."""
+        metadata, name = channel.topic.metadata, channel.dead_letter_topic
+        if metadata is None:
+            topic = self._topic(name)
+            topic.channel(REDRIVE_CHANNEL)
+            topic.publish_letters(letters, lambda error, _: done(error))
+        elif (topic_here := self._topics.get(name)) is not None and not topic_here.hosted:
+            raise Refused(f"topic {name} is of this node alone, not of the cluster")
+        else:
+            self._send_placed(channel, metadata, letters, done)
+
+    def _send_placed(
+        self, channel: Channel, metadata: ClusterMetadata, letters: list[Letter], done: MetadataDone
+    ) -> None:
+        """The topic and its channel are made first, if they are not there."""
+        name = channel.dead_letter_topic
+
+        def made(error: PenstockError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                metadata.make_channel(name, REDRIVE_CHANNEL, ready)
+
+        def ready(error: PenstockError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                self._publish_placed(name, letters, done)
+            except PenstockError as failure:
+                done(failure)
+
+        partitions = self._context.options.default_partitions
+        metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
+
+    def _publish_placed(self, name: str, letters: list[Letter], done: MetadataDone) -> None:
+        """Into a partition that is led here, or else by another node."""
+        topic, hosting = self._topics.get(name), self._context.hosting
+        if topic is not None and topic.leaders:
+            topic.publish_letters(letters, lambda error, _: done(error))
+        elif hosting is not None:
+            hosting.carried.carry(name, letters, done)
 
     def _end(self, window: Window, letters: Iterable[int]) -> None:
         """They are written, or refused."""

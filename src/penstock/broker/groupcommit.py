@@ -45,7 +45,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
 
 if TYPE_CHECKING:
-    from penstock.broker.deadletters import Letter
+    from penstock.broker.letters import Letter
     from penstock.broker.topic import Topic
 
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.broker import directories
+from penstock.broker.carriedletters import CarriedLetters
 from penstock.broker.health import Trouble
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.placed import adopt, adopt_channels
@@ -47,13 +48,15 @@ from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replica.authority import Heard, Isolation
 from penstock.replica.frames import Target
+from penstock.replica.letterframes import LettersAnswered, SendLetters
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.hosted import HostedReplica
     from penstock.broker.leader import Leader
+    from penstock.broker.letters import Letter
     from penstock.broker.office import Records
-    from penstock.broker.ports import ClusterMetadata, Peers
+    from penstock.broker.ports import ClusterMetadata, Led, MetadataDone, Peers
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
     from penstock.log.disk import Disk
@@ -147,6 +150,9 @@ class Hosting:
         self.guards = ALL_HOSTING_GUARDS
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
+        self.carried = CarriedLetters(
+            station.node, station.life, station.peers, self._led, self._is_linked, self._publish
+        )
         self._context = context
         self._topics = topics
         self._files = files
@@ -373,12 +379,16 @@ class Hosting:
 
     def unlinked(self, node: int) -> None:
         self._linked.pop(node, None)
+        self.carried.unlinked(node)
         for hosted in self._replicas.values():
             hosted.assigned.unlinked(node)
             self._came(hosted)
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         """One for a replica that is not here is dropped: its leader begins again."""
+        if isinstance(frame, SendLetters | LettersAnswered):
+            self.carried.receive(node, target, frame)
+            return
         hosted = self._replicas.get(target)
         if hosted is not None:
             hosted.receive(node, frame)
@@ -454,6 +464,22 @@ class Hosting:
         """It serves."""
         hosted = self._replicas.get(target)
         return hosted.leader if hosted is not None else None
+
+    # --- dead letters, to and from other nodes ---
+
+    def _is_linked(self, node: int) -> bool:
+        return node in self._linked
+
+    def _led(self, topic: str) -> Sequence[Led]:
+        return self.metadata.led(topic) if self.metadata is not None else ()
+
+    def _publish(self, target: Target, letters: Sequence[Letter], done: MetadataDone) -> None:
+        hosted = self._replicas.get(target)
+        if hosted is None or hosted.leader is None:
+            raise Refused("the partition is not led by this node")
+        topic, number = hosted.topic, target.partition
+        topic.publish_letters(letters, lambda error, _: done(error), number)
+        self._context.engine.wake()
 
     # --- the end ---
 

@@ -22,9 +22,9 @@ from penstock.trace import events as traceevents
 if TYPE_CHECKING:
     from penstock.broker.age import AgeBound
     from penstock.broker.context import Context
-    from penstock.broker.deadletters import Letter
     from penstock.broker.depth import DepthBound
     from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.letters import Letter
     from penstock.broker.ports import ClusterMetadata
     from penstock.broker.replica import Replica
 
@@ -200,14 +200,18 @@ class Intake:
         if group.held_count:
             self.depth_bound.renew()
 
-    def publish_letters(self, letters: Sequence[Letter], done: PlacedDone) -> None:
+    def publish_letters(
+        self, letters: Sequence[Letter], done: PlacedDone, partition: int = ANY
+    ) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
         it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(letters))
-        leader = self.route()
+        leader = self.route() if partition == ANY else self.leader(partition)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
         leader.group.publish_letters(
             letters,
             lambda error, offset: done(error, Place(leader.number, offset)),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.errors import PenstockError
+    from penstock.replica.frames import Target
 
 
 class Job(Protocol):
@@ -51,9 +52,34 @@ class Lane(IntEnum):
 MetadataDone = Callable[["PenstockError | None"], None]
 
 
+class NewTopic(NamedTuple):
+    """What a topic is to be. `like`: it gets as many replicas as that one has; "": as many as the
+    cluster gives to topics."""
+
+    partitions: int
+    extended: bool = False
+    registered: bool = False  # consumers may make no channels
+    like: str = ""
+
+
+class Led(NamedTuple):
+    """A partition, and the node that leads it by what is known here."""
+
+    node: int
+    target: Target
+
+
 class ClusterMetadata(Protocol):
     """Changes what a cluster knows of topics and their kept channels. `done` is called once, at
     once or later, between two turns: when this node has seen the change."""
+
+    def make_topic(self, topic: str, wanted: NewTopic, done: MetadataDone) -> None:
+        """If it is not there: `wanted` is for a new one."""
+        ...
+
+    def led(self, topic: str) -> Sequence[Led]:
+        """Its partitions that have a leader, anywhere."""
+        ...
 
     def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         """It is here then, and all partitions have confirmed where it starts. With

@@ -1,21 +1,22 @@
 """What clients and operators ask this node to change of topics and channels: the broker's way into
-the metadata (`broker.changes`), over `channelmakings` and `metadatachanges`.
+the metadata (`broker.changes`), over `topicmakings`, `channelmakings` and `metadatachanges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from penstock.broker.changes import PAUSED
-from penstock.broker.ports import MetadataDone
+from penstock.broker.ports import Led, MetadataDone, NewTopic
 from penstock.cluster import keys
 from penstock.cluster.channelmakings import ChannelMakings
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.keys import ChannelName
 from penstock.cluster.metadatachanges import MetadataChanges, Wanted
-from penstock.cluster.placed import changed_settings
+from penstock.cluster.placed import changed_settings, target_for
+from penstock.cluster.topicmakings import TopicMakings, partitions_of
 from penstock.cluster.view import View
 from penstock.errors import NotFound
 
@@ -27,16 +28,29 @@ class ClientChanges:
     def __init__(
         self,
         view: View,
+        topics: TopicMakings,
         makings: ChannelMakings,
         changes: MetadataChanges,
         has_channel: Callable[[ChannelName, int], bool],
         has_come_true: Callable[[str], bool],
     ) -> None:
         self._view = view
+        self._topics = topics
         self._makings = makings
         self._changes = changes
         self._has_channel = has_channel
         self._has_come_true = has_come_true
+
+    def make_topic(self, topic: str, wanted: NewTopic, done: MetadataDone) -> None:
+        self._topics.make(topic, wanted, done)
+
+    def led(self, topic: str) -> Sequence[Led]:
+        found = [(name, one.document) for name, one in partitions_of(self._view, topic)]
+        return [
+            Led(record.leader.node, target_for(record.identity, name.number))
+            for name, record in found
+            if record.leader is not None
+        ]
 
     def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         self._makings.make(topic, channel, done)

@@ -52,6 +52,7 @@ from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
+from penstock.cluster.topicmakings import TopicGround, TopicMakings
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
@@ -133,8 +134,10 @@ class Joined:
         ground = Ground(view, coordinator, self._ask_start, has, self.hosting.wall_ns)
         self._makings = ChannelMakings(ground, mono_ns)
         self._changes = MetadataChanges(view, coordinator, mono_ns)
+        topics = TopicGround(view, coordinator, self._is_true, new_replica, self.hosting.wall_ns)
+        self._topics = TopicMakings(topics, mono_ns)
         self.hosting.metadata = ClientChanges(
-            view, self._makings, self._changes, has, lambda topic: topic not in self._due
+            view, self._topics, self._makings, self._changes, has, self._is_true
         )
 
     # --- what the view shows ---
@@ -312,8 +315,16 @@ class Joined:
 
     # --- what clients change ---
 
+    def _is_true(self, topic: str) -> bool:
+        """Nothing is left to do here of what the view shows of it."""
+        return topic not in self._due
+
     def _has_channel(self, name: ChannelName, number: int) -> bool:
+        """Where no partition of its topic is, there is nothing to have."""
         topic = self.broker.topics.get(name.topic)
+        if topic is None and self._is_true(name.topic):
+            held = self.participant.view.channels.get(name)
+            return held is not None and held.document.number == number
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
 
@@ -412,6 +423,7 @@ class Joined:
                 self.hosting.worked(target)
         self.hosting.tick(mono_ns)
         self._asked.tick(mono_ns)
+        self._topics.tick(mono_ns)
         self._makings.tick(mono_ns)
         self._changes.tick(mono_ns)
         self._note_corrupt()
@@ -421,7 +433,7 @@ class Joined:
 
     def turn(self) -> None:
         """At the end of a turn of the node."""
-        if self._makings.is_waiting or self._asked.is_waiting:
+        if self._makings.is_waiting or self._asked.is_waiting or self._topics.is_waiting:
             self._hurry()
         self.hosting.turn()
         self._report()
@@ -429,10 +441,11 @@ class Joined:
         self._speak()
 
     def _hurry(self) -> None:
-        """A client waits for a channel: what has come of the metadata is looked at before the next
-        tick. Conclusions are left to that."""
+        """A client waits for a topic or channel: what has come of the metadata is looked at before
+        the next tick. Conclusions are left to that."""
         self.participant.look(self._now_ns)
         self.look()
+        self._topics.tick(self._now_ns)
         self._makings.tick(self._now_ns)
 
     def _note_corrupt(self) -> None:

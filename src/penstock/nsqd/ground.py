@@ -16,6 +16,7 @@ from penstock.errors import (
     ChannelUnconfirmed,
     NameInvalid,
     NotFound,
+    PartitionElsewhere,
     PenstockError,
     PublishUnknown,
     Refused,
@@ -85,9 +86,10 @@ def with_topic(
     answer: Answer,
     act: Callable[[Topic], None],
     shape: Shape = ANY,
+    elsewhere: Callable[[], None] | None = None,
 ) -> None:
-    """Call `act` with the topic, made in this shape when it is not there, which may take a
-    while."""
+    """Call `act` with the topic, made in this shape when it is not there, which may take a while.
+    In a cluster all of it may be on other nodes: then `elsewhere` is called, if there is one."""
     name = parameters.get("topic")
     if name is None:
         raise HttpError(400, "MISSING_ARG_TOPIC")
@@ -95,6 +97,9 @@ def with_topic(
         raise HttpError(400, "INVALID_TOPIC")
 
     def go_on(found: Found) -> None:
+        if isinstance(found, PartitionElsewhere) and elsewhere is not None:
+            elsewhere()
+            return
         if isinstance(found, PenstockError):
             raise found
         act(found)

@@ -43,6 +43,9 @@ class _Shapes:
     def create(self, request: Request, answer: Answer) -> None:
         def created(topic: Topic) -> None:
             _check_same(topic, shape)
+            done()
+
+        def done() -> None:
             answer(EMPTY)
             self._ground.soon()
 
@@ -52,7 +55,7 @@ class _Shapes:
             _flag(parameters, "extend"),
             _flag(parameters, AUTO_CREATE_OFF),
         )
-        with_topic(self._ground, self._guard, request, parameters, answer, created, shape)
+        with_topic(self._ground, self._guard, request, parameters, answer, created, shape, done)
 
     def expand(self, parameters: Parameters) -> Response:
         topic = find_topic(self._ground, parameters)

@@ -7,6 +7,9 @@ client's timeouts; neither the loop nor other connections wait. A lookup that fa
 counts as an empty list. Several who want the same topic at once share its lookups.
 
 Topics that are there, and all topics while no nsqlookupd is connected, are given at once.
+
+A node of a cluster asks its metadata instead: the topic is made there, with all channels that it
+has, and is here when one of its partitions is. An ephemeral topic is of one node in a cluster, too.
 """
 
 from __future__ import annotations
@@ -19,8 +22,16 @@ from urllib.parse import quote
 
 from penstock import limits
 from penstock.broker.broker import Broker
+from penstock.broker.internal import is_internal
+from penstock.broker.ports import ClusterMetadata, NewTopic
 from penstock.broker.topic import Topic
-from penstock.errors import FetchFailed, NameInvalid, PenstockError, Refused
+from penstock.errors import (
+    FetchFailed,
+    NameInvalid,
+    PartitionElsewhere,
+    PenstockError,
+    Refused,
+)
 from penstock.net.fetch import Fetcher, gather_json
 from penstock.wire.names import is_ephemeral, is_valid_name
 
@@ -88,18 +99,59 @@ class TopicMaker:
             return topic
         if name in self._waiting:
             return None
+        hosting = self._broker.hosting
+        metadata = hosting.metadata if hosting is not None else None
+        if metadata is not None and not (is_ephemeral(name) or is_internal(name)):
+            self._check(name)
+            return self._ask_cluster(metadata, name, shape)
         addresses = self._lookups()
         if not addresses:
             return self._broker.topic(name, *shape)
-        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
-            raise NameInvalid("topic", name)
-        if self._broker.exiting:
-            raise Refused("exiting")
+        self._check(name)
         self._waiting[name] = []
         task = self._loop.create_task(self._look_up(name, addresses))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return None
+
+    def _check(self, name: str) -> None:
+        if not is_valid_name(name.encode("utf-8", "surrogateescape")):
+            raise NameInvalid("topic", name)
+        if self._broker.exiting:
+            raise Refused("exiting")
+
+    # --- in a cluster ---
+
+    def _ask_cluster(self, metadata: ClusterMetadata, name: str, shape: Shape) -> Topic | None:
+        """The same as `at_once`."""
+        answers: list[PenstockError | None] = []
+
+        def made(error: PenstockError | None) -> None:
+            waiting = self._waiting.pop(name, None)
+            if waiting is None:
+                answers.append(error)
+                return
+            found = self._found(name, error)
+            for done in waiting:
+                done(found)
+            self._soon()
+
+        partitions = shape.partitions or self._broker.default_partitions(name)
+        wanted = NewTopic(partitions, shape.extended, shape.registered)
+        metadata.make_topic(name, wanted, made)
+        if not answers:
+            self._waiting[name] = []
+            return None
+        found = self._found(name, answers[0])
+        if isinstance(found, PenstockError):
+            raise found
+        return found
+
+    def _found(self, name: str, error: PenstockError | None) -> Found:
+        """Where no partition of it is here, this node can do nothing for the client."""
+        return error or self._broker.topics.get(name) or PartitionElsewhere(name)
+
+    # --- by itself ---
 
     async def stop(self) -> None:
         """Give up all lookups; those who wait are told that the daemon is exiting."""

@@ -31,6 +31,7 @@ Numbers are big endian. Fields, in this order:
 | 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
 | 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
 | 19, 20 | of a corrupt range that is repaired: [rangeframes.py](rangeframes.py) | | |
+| 21, 22 | of dead letters: [letterframes.py](letterframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they
@@ -73,6 +74,17 @@ from penstock.replica.journalframes import (
     journal_frame,
 )
 from penstock.replica.journalline import HelloJournal, SendRecord
+from penstock.replica.letterframes import (
+    LETTERS_ANSWERED_KIND,
+    LETTERS_FIELDS_BYTES,
+    LETTERS_KIND,
+    LetterFrame,
+    LettersAnswered,
+    SendLetters,
+    letter_body,
+    letters_answered,
+    sent_letters,
+)
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.pieces import Assembly, Key, Payload, cut
 from penstock.replica.rangeframes import (
@@ -125,11 +137,13 @@ _FIELDS_ENDS = {
     RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
     TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
     RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
+    LETTERS_KIND: _HEAD.size + LETTERS_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
 
 
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND)  # which may go in pieces
+# Which may go in pieces.
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, LETTERS_KIND)
 
 
 class FrameBroken(PenstockError):
@@ -176,6 +190,7 @@ Frame = (
     | JournalFrame
     | TableFrame
     | RangeFrame
+    | LetterFrame
     | Note
 )
 
@@ -194,12 +209,16 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.table))
         case SendRange():
             return _with_payload(target, frame, payload or cut(frame.batches))
+        case SendLetters():
+            return _with_payload(target, frame, payload or cut(frame.letters))
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
 def _with_payload(
-    target: Target, frame: Row | SendRecord | SendTable | SendRange, payload: Payload
+    target: Target,
+    frame: Row | SendRecord | SendTable | SendRange | SendLetters,
+    payload: Payload,
 ) -> list[Encoded]:
     kind, fields = _fields_of(frame)
     encoded: list[Encoded] = []
@@ -247,6 +266,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return table_body(frame)
         case AskRange() | SendRange():
             return range_body(frame)
+        case SendLetters() | LettersAnswered():
+            return letter_body(frame)
         case _:
             return journal_body(frame)
 
@@ -332,6 +353,8 @@ class Frames:
             return target, sent_table(session, fields, whole)
         if kind == RANGE_KIND:
             return target, sent_range(session, fields, whole)
+        if kind == LETTERS_KIND:
+            return target, sent_letters(session, fields, whole)
         return target, _row(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
@@ -421,6 +444,7 @@ _NAMES = {
     RECORD_KIND: "a journal's record",
     TABLE_KIND: "a table of producers",
     RANGE_KIND: "a range",
+    LETTERS_KIND: "letters",
     _PIECE_KIND: "a piece",
 }
 
@@ -439,6 +463,7 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _REFUSE_KIND: _refuse,
     HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
     ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
+    LETTERS_ANSWERED_KIND: lambda node, session, body: letters_answered(session, body),
     _NOTE_KIND: _note,
     **{kind: partial(journal_frame, kind) for kind in JOURNAL_KINDS},
 }

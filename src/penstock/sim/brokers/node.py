@@ -56,9 +56,8 @@ class JoinedNode(Process):
     # --- Peers, and messages ---
 
     def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
-        for frame in frames:
-            data = b"".join(bytes(part) for part in frame)
-            self.cluster.sent.append((self.number, node, data))
+        data = b"".join(bytes(part) for frame in frames for part in frame)  # pieces in their order
+        self.cluster.sent.append((self.number, node, data))
 
     def _say(self, node: int, message: Any) -> None:
         self.cluster.said.append((self.number, node, message))
