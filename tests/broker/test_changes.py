@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker import changes
 from penstock.broker.channel import Channel
-from penstock.broker.skips import Skipped
+from penstock.broker.skips import ANY, Skipped
 from penstock.broker.topic import Topic
 from penstock.errors import NameInvalid, PenstockError, Refused
 
@@ -49,12 +49,23 @@ class Metadata:
     ) -> None:
         self._note(done, "channel", topic, channel, dict(changes))
 
+    def skip(self, topic: str, channel: str, act: Any, done: Any) -> None:
+        self._note(done, "skip", topic, channel, act)
+
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: Any) -> None:
         self._note(done, "topic", topic, dict(changes))
 
     def _note(self, done: Any, *asked: Any) -> None:
         self.asked.append(asked)
         self.waiting.append(done)
+
+
+def skips_tests(before: Skipped) -> Skipped:
+    return before._replace(tests=True)
+
+
+def skips_all(before: Skipped) -> Skipped:
+    return before.begun(ANY, 1)
 
 
 CHANGES: list[tuple[Change, tuple[Any, ...]]] = [
@@ -87,22 +98,12 @@ CHANGES: list[tuple[Change, tuple[Any, ...]]] = [
         ("channel", "orders", "billing", {"max_attempts": 4}),
     ),
     (
-        lambda topic, channel, done: changes.skip(channel, channel.skips.with_tests(True), done),
-        (
-            "channel",
-            "orders",
-            "billing",
-            {"skipped": None, "skipped_partitions": None, "skips_tests": True},
-        ),
+        lambda topic, channel, done: changes.skip(channel, skips_tests, done),
+        ("skip", "orders", "billing", skips_tests),
     ),
     (
-        lambda topic, channel, done: changes.skip(channel, channel.skips.begun(), done),
-        (
-            "channel",
-            "orders",
-            "billing",
-            {"skipped": True, "skipped_partitions": None, "skips_tests": None},
-        ),
+        lambda topic, channel, done: changes.skip(channel, skips_all, done),
+        ("skip", "orders", "billing", skips_all),
     ),
     (
         lambda topic, channel, done: changes.ask_for_channel(topic, "new", done),
@@ -194,12 +195,13 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     assert answers.told == [refusal]
 
 
-def test_one_partition_that_is_skipped_is_a_bit_of_the_setting(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
-    _, channel = topic_and_channel(node)
-    changes.skip(channel, Skipped(chosen=frozenset({1, 5})), Answers())
-    assert metadata.asked[0][3]["skipped_partitions"] == "22"
+def test_what_is_skipped_as_a_clusters_document_has_it() -> None:
+    nothing: dict[str, Any] = {"skipped": None, "skipped_partitions": None, "skips_tests": None}
+    assert changes.skip_settings(Skipped()) == nothing
+    some = changes.skip_settings(Skipped(chosen=frozenset({1, 5})))
+    assert some == {**nothing, "skipped_partitions": "22"}
+    both = changes.skip_settings(Skipped(whole=True, tests=True))
+    assert both == {**nothing, "skipped": True, "skips_tests": True}
 
 
 def test_an_ephemeral_channel_is_of_one_node_in_a_cluster_too(cluster: Cluster) -> None:

@@ -263,14 +263,14 @@ def test_skipping_tests_is_kept(start: Any, partitions: int, ending: str) -> Non
     world = start()
     channel = world.broker.topic("t", partitions).channel("ch")
     assert "skips_tests" not in entry_of(world)
-    channel.skips.change(channel.skips.with_tests(True))
+    channel.skips.change(channel.skips.state._replace(tests=True))
     world = getattr(world, ending)()
     channel = channel_of(world)
     assert [window.skips_tests for window in channel.windows.values()] == [True] * partitions
     world.broker.grow_topic(channel.topic, partitions + 1, False)
     assert channel.windows[partitions].skips_tests
     assert not channel.is_held
-    channel.skips.change(channel.skips.with_tests(False))
+    channel.skips.change(channel.skips.state._replace(tests=False))
     assert [window.skips_tests for window in channel.windows.values()] == [False] * len(
         channel.windows
     )

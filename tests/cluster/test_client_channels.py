@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from broker.world import bodies
+from penstock.broker.changes import skip
+from penstock.broker.skips import ANY, Skipped
 from penstock.cluster import channelmakings, keys
 from penstock.cluster.documents import CHANNEL, Channel
 from penstock.errors import (
@@ -374,3 +376,26 @@ def test_channels_come_while_leaders_fall(seed: int) -> None:
     for channel, wanted in expected.items():
         assert set(received(cluster, channel, len(wanted))) >= wanted
     cluster.close()
+
+
+def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(
+    cluster: JoinedCluster,
+) -> None:
+    make(cluster, cluster.nodes[0], "c")
+    answers: list[PenstockError | None] = []
+    for node, partition in zip(cluster.nodes[:2], (0, 2), strict=True):
+        channel = node.broker.topics["orders"].channels["c"]
+        skip(channel, lambda before, n=partition: before.begun(n, 3), answers.append)
+    cluster.until(lambda: len(answers) == 2)
+    assert answers == [None, None]
+    cluster.run(1)
+    for node in cluster.nodes:
+        assert node.broker.topics["orders"].channels["c"].skips.chosen == [0, 2]
+    skip(cluster.nodes[2].broker.topics["orders"].channels["c"], end_all, answers.append)
+    cluster.until(lambda: len(answers) == 3)
+    cluster.run(1)
+    assert not any(node.broker.topics["orders"].channels["c"].skips.some for node in cluster.nodes)
+
+
+def end_all(before: Skipped) -> Skipped:
+    return before.ended(ANY, 3)

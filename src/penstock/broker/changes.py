@@ -123,12 +123,20 @@ def configure_channel(channel: Channel, changes: Mapping[str, Any], done: Metada
     _change_channel(channel, changes, lambda: channel.configure(changes), done)
 
 
-def skip(channel: Channel, state: Skipped, done: MetadataDone) -> None:
-    """`state`: what `channel.skips` says that it would be."""
+def skip(channel: Channel, act: Callable[[Skipped], Skipped], done: MetadataDone) -> None:
+    """`act`: from what is skipped to what is to be: two clients may change it at once."""
+    metadata, skips = _metadata_of(channel.topic, channel.name), channel.skips
+    if metadata is None:
+        _here(lambda: skips.change(act(skips.state)), done)
+    else:
+        metadata.skip(channel.topic.name, channel.name, act, done)
+
+
+def skip_settings(state: Skipped) -> dict[str, Any]:
+    """As a cluster's document has it."""
     mask = sum(1 << partition for partition in state.chosen)
-    changes = {
+    return {
         SKIPPED: state.whole or None,
         SKIPPED_PARTITIONS: f"{mask:x}" if mask else None,
         SKIPS_TESTS: state.tests or None,
     }
-    _change_channel(channel, changes, lambda: channel.skips.change(state), done)

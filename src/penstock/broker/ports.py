@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock.broker.skips import Skipped
     from penstock.errors import PenstockError
     from penstock.replica.frames import Target
 
@@ -92,6 +93,16 @@ class ClusterMetadata(Protocol):
         self, topic: str, channel: str, changes: Mapping[str, Any], done: MetadataDone
     ) -> None:
         """By the names of `changes` and of the settings; None: no setting of its own."""
+        ...
+
+    def skip(
+        self,
+        topic: str,
+        channel: str,
+        act: Callable[[Skipped], Skipped],
+        done: MetadataDone,
+    ) -> None:
+        """`act`: from what is skipped to what is to be."""
         ...
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None: ...

@@ -39,6 +39,19 @@ class Skipped(NamedTuple):
     def covers(self, partition: int) -> bool:
         return self.whole or partition in self.chosen
 
+    def begun(self, partition: int, partitions: int) -> Skipped:
+        """With this partition too, of so many; ANY: with all."""
+        chosen = self.chosen | {partition}
+        if partition == ANY or self.whole or chosen.issuperset(range(partitions)):
+            return self._replace(whole=True, chosen=frozenset())
+        return self._replace(chosen=chosen)
+
+    def ended(self, partition: int, partitions: int) -> Skipped:
+        """Without it, or without any."""
+        rest = frozenset(range(partitions)) if self.whole else self.chosen
+        rest = frozenset() if partition == ANY else rest - {partition}
+        return self._replace(whole=False, chosen=rest)
+
 
 class Skips:
     def __init__(self, channel: Channel) -> None:
@@ -62,16 +75,16 @@ class Skips:
         return self._state.tests
 
     @property
+    def state(self) -> Skipped:
+        return self._state
+
+    @property
     def some(self) -> bool:
         """Is a partition skipped, or all?"""
         return self._state.whole or bool(self._state.chosen)
 
     def covers(self, partition: int) -> bool:
         return self._state.covers(partition)
-
-    @property
-    def _partitions(self) -> range:
-        return range(self._channel.topic.partition_count)
 
     @property
     def count(self) -> int:
@@ -91,30 +104,22 @@ class Skips:
 
     def restore(self, entry: ChannelEntry) -> None:
         """As topic.json has it. The windows come later."""
-        self._set(_state_of(entry))
+        self._set(skipped_of(entry))
 
     def follow(self, entry: ChannelEntry) -> None:
         """As a cluster has it."""
-        if (state := _state_of(entry)) != self._state:
+        if (state := skipped_of(entry)) != self._state:
             self._pass_to(state)
 
     # --- what operators do ---
 
     def begun(self, partition: int = ANY) -> Skipped:
         """What would be skipped, with this partition too."""
-        chosen = self._state.chosen | {partition}
-        if partition == ANY or self.on or chosen.issuperset(self._partitions):
-            return self._state._replace(whole=True, chosen=frozenset())
-        return self._state._replace(chosen=chosen)
+        return self._state.begun(partition, self._channel.topic.partition_count)
 
     def ended(self, partition: int = ANY) -> Skipped:
         """Without it, or without any."""
-        rest = frozenset(self._partitions) if self.on else self._state.chosen
-        rest = frozenset() if partition == ANY else rest - {partition}
-        return self._state._replace(whole=False, chosen=rest)
-
-    def with_tests(self, skipped: bool) -> Skipped:
-        return self._state._replace(tests=skipped)
+        return self._state.ended(partition, self._channel.topic.partition_count)
 
     def begin(self, partition: int = ANY) -> None:
         self.change(self.begun(partition))
@@ -163,7 +168,7 @@ class Skips:
                 window.outdate(window.tail.handed_end)
 
 
-def _state_of(entry: ChannelEntry) -> Skipped:
+def skipped_of(entry: ChannelEntry) -> Skipped:
     chosen = entry.skipped_partitions
     numbers = frozenset() if chosen is msgspec.UNSET else frozenset(chosen)
     return Skipped(entry.skipped is True, numbers, entry.skips_tests is True)

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from penstock.broker.changes import PAUSED
+from penstock.broker.changes import PAUSED, skip_settings
 from penstock.broker.ports import Led, MetadataDone, NewTopic
+from penstock.broker.skips import Skipped, skipped_of
 from penstock.cluster import keys
 from penstock.cluster.channelmakings import ChannelMakings
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.keys import ChannelName
 from penstock.cluster.metadatachanges import MetadataChanges, Wanted
-from penstock.cluster.placed import changed_settings, target_for
+from penstock.cluster.placed import changed_settings, channel_entry, target_for
 from penstock.cluster.topicmakings import TopicMakings, partitions_of
 from penstock.cluster.view import View
 from penstock.errors import NotFound
@@ -71,6 +72,22 @@ class ClientChanges:
 
         name = ChannelName(topic, channel)
         self._change_channel(name, partial(_changed, changes), has_come_true, done)
+
+    def skip(
+        self,
+        topic: str,
+        channel: str,
+        act: Callable[[Skipped], Skipped],
+        done: MetadataDone,
+    ) -> None:
+        def skipped(found: Channel) -> Channel:
+            before = skipped_of(channel_entry(channel, found))
+            return cast(Channel, _changed(skip_settings(act(before)), found))
+
+        def has_come_true(_number: int) -> bool:
+            return self._has_come_true(topic)
+
+        self._change_channel(ChannelName(topic, channel), skipped, has_come_true, done)
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None:
         held = self._view.topics.get(topic)

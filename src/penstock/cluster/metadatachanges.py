@@ -65,7 +65,7 @@ class MetadataChanges:
         key, form, act, _ = change.wanted
         try:
             wanted = act(document)
-        except NotFound as error:
+        except (NotFound, DocumentBroken) as error:
             self._end(change, error)
             return
         if wanted == document:

@@ -58,8 +58,15 @@ def placed_topic(name: str, topic: Topic, partitions: int) -> PlacedTopic:
 
 def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
     """Raises DocumentBroken."""
-    channel, settings = held.document, dict(held.document.settings)
-    entry = ChannelEntry(
+    settings = dict(held.document.settings)
+    entry = channel_entry(name, held.document)
+    return PlacedChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
+
+
+def channel_entry(name: str, channel: Channel) -> ChannelEntry:
+    """Raises DocumentBroken."""
+    settings = dict(channel.settings)
+    return ChannelEntry(
         name=name,
         number=channel.number,
         created_ns=_number(name, settings, CREATED),
@@ -69,7 +76,6 @@ def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
         skipped_partitions=_partitions(name, settings) or msgspec.UNSET,
         skips_tests=settings.get(SKIPS_TESTS) is True or msgspec.UNSET,
     )
-    return PlacedChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
 
 
 def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Settings:

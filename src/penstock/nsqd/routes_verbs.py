@@ -127,12 +127,14 @@ class _Verbs:
     def channel_skip(self, parameters: Parameters, done: MetadataDone) -> None:
         channel = self._channel(parameters)
         partition = chosen_partition(channel.topic, parameters)
-        changes.skip(channel, channel.skips.begun(partition), done)
+        count = channel.topic.partition_count
+        changes.skip(channel, lambda before: before.begun(partition, count), done)
 
     def channel_unskip(self, parameters: Parameters, done: MetadataDone) -> None:
         channel = self._channel(parameters)
         partition = chosen_partition(channel.topic, parameters)
-        changes.skip(channel, channel.skips.ended(partition), done)
+        count = channel.topic.partition_count
+        changes.skip(channel, lambda before: before.ended(partition, count), done)
 
     def channel_skip_tests(self, parameters: Parameters, done: MetadataDone) -> None:
         self._skip_tests(parameters, True, done)
@@ -144,4 +146,4 @@ class _Verbs:
         """Of all partitions: a load test goes through the whole topic."""
         channel = self._channel(parameters)
         chosen_partition(channel.topic, parameters)
-        changes.skip(channel, channel.skips.with_tests(skipped), done)
+        changes.skip(channel, lambda before: before._replace(tests=skipped), done)
