@@ -226,6 +226,16 @@ def test_a_name_that_no_channel_may_have_does_not_get_to_the_cluster(cluster: Cl
     assert metadata.asked == []
 
 
+def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    metadata = node.hosting.metadata = Metadata()
+    node.broker.exiting = True
+    answers = Answers()
+    changes.ask_for_channel(node.topic, "new", answers)
+    assert [str(error) for error in answers.told] == ["exiting"]
+    assert metadata.asked == []
+
+
 def test_one_node_alone_changes_nothing_of_a_clusters_topic(cluster: Cluster) -> None:
     topic, channel = topic_and_channel(cluster.nodes[0])
     before = state(topic, channel)

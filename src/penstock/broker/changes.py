@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.channel import NOT_KEPT
-from penstock.errors import NameInvalid, PenstockError
+from penstock.errors import NameInvalid, PenstockError, Refused
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def ask_for_channel(topic: Topic, name: str, done: MetadataDone) -> None:
         done(None)
     elif not is_valid_name(name.encode("utf-8", "surrogateescape")):
         done(NameInvalid("channel", name))
+    elif topic.exiting and name not in topic.channels:
+        done(Refused("exiting"))
     else:
         metadata.make_channel(topic.name, name, done)
 

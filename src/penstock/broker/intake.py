@@ -117,6 +117,11 @@ class Intake:
         hosting = self._context.hosting if self.hosted else None
         return hosting.metadata if hosting is not None else None
 
+    @property
+    def exiting(self) -> bool:
+        """Nothing new is begun."""
+        return self._context.exiting
+
     def check_own(self) -> None:
         """Raises Refused: on one node alone nothing of a cluster's topic is changed."""
         if self.hosted:
