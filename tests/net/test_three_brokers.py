@@ -19,7 +19,7 @@ import uvloop
 
 from broker.world import Consumer, Outcome, World, bodies
 from net.etcd.server import Etcd
-from penstock.broker.ports import Lane
+from penstock.broker.ports import Lane, NewTopic
 from penstock.clock import SystemClock
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
@@ -325,3 +325,45 @@ def test_etcd_may_be_away_while_all_goes_on(tmp_path: Path) -> None:
         run(tmp_path / "trio", server, story)
     finally:
         server.kill()
+
+
+def test_a_client_makes_a_topic_and_its_dead_letters_are_on_three_disks(
+    tmp_path: Path, etcd: Etcd
+) -> None:
+    async def story(trio: Trio) -> None:
+        metadata = trio.nodes[1].joined.hosting.metadata
+        assert metadata is not None
+        told: list[Any] = []
+        metadata.make_topic("new", NewTopic(2), told.append)
+        await trio.until(lambda: told)
+        metadata.make_channel("new", "work", told.append)
+        await trio.until(lambda: len(told) == 2)
+        metadata.change_channel("new", "work", {"max_attempts": 1}, told.append)
+        await trio.until(lambda: len(told) == 3)
+        assert told == [None] * 3
+
+        given_up = 0
+        for number in range(2):
+            name = PartitionName("new", number)
+            leader = next(node for node in trio.nodes.values() if node.leads(name))
+            outcome = Outcome()
+            leader.broker.topics["new"].publish([b"m", b"n"], 0, outcome, number)
+            leader.round()
+            await trio.until(lambda outcome=outcome: outcome.told)
+            assert outcome.told == [None]
+            channel = leader.broker.topics["new"].find_channel("work")
+            consumer = Consumer(leader, channel, 100)
+            for message in consumer.take():
+                consumer.requeue(message)
+                given_up += 1
+            consumer.leave()
+        assert given_up == 4
+
+        def all_have_them() -> bool:
+            replicas = [node.joined.hosted(dead) for node in trio.nodes.values()]
+            return all(one is not None and one.replica.log.synced_end == 4 for one in replicas)
+
+        dead = PartitionName("new.work.dead", 0)
+        await trio.until(all_have_them)
+
+    run(tmp_path, etcd, story)
