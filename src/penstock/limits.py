@@ -464,8 +464,8 @@ NODES_MISSING_SHARE = 5  # more than one in so many missing is an outage of some
 PLAN_EVERY_NS = 60 * SECOND  # loads move slower than that
 CHANNEL_CONFIRM_NS = 5 * SECOND  # that SUB waits for the leaders: clients wait about as long
 CHANNELS_CONFIRMED_MIN = 100  # known to be, before those that are gone are forgotten
-TOPIC_MADE_NS = 5 * SECOND  # that a client waits for a new topic, and for leaders of its partitions
-TOPIC_LOOK_NS = 250 * MS  # until a topic that could not be made is tried again: the view has moved
+ATTEMPT_NS = 5 * SECOND  # that a client waits for a topic that is made, grows or goes
+ATTEMPT_AGAIN_NS = 250 * MS  # until its transaction is drawn again: the view has moved meanwhile
 REPLICAS_DEFAULT = 3  # of a topic that a client makes, where there are so many nodes
 CHANNEL_ASK_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 

@@ -49,6 +49,12 @@ class Metadata:
     ) -> None:
         self._note(done, "channel", topic, channel, dict(changes))
 
+    def grow_topic(self, topic: str, partitions: int, done: Any) -> None:
+        self._note(done, "grow", topic, partitions)
+
+    def delete_topic(self, topic: str, done: Any) -> None:
+        self._note(done, "delete topic", topic)
+
     def skip(self, topic: str, channel: str, act: Any, done: Any) -> None:
         self._note(done, "skip", topic, channel, act)
 
@@ -193,6 +199,27 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     refusal = Refused("the coordinator said no")
     metadata.waiting[0](refusal)
     assert answers.told == [refusal]
+
+
+def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster: Cluster) -> None:
+    answers = Answers()
+    topic, _ = topic_and_channel(own)
+    changes.grow_topic(own.broker, topic, 3, False, answers)
+    assert topic.partition_count == 3
+    changes.grow_topic(own.broker, topic, 2, False, answers)
+    assert "a topic never gets fewer" in str(answers.told[1])
+    changes.delete_topic(own.broker, topic, answers)
+    assert answers.told[::2] == [None, None]
+    assert own.broker.topics == {}
+
+    node = cluster.nodes[0]
+    metadata = node.hosting.metadata = Metadata()
+    changes.grow_topic(node.broker, node.topic, 3, False, answers)
+    changes.delete_topic(node.broker, node.topic, answers)
+    assert metadata.asked == [("grow", "orders", 3), ("delete topic", "orders")]
+    assert len(answers.told) == 3
+    changes.grow_topic(node.broker, node.topic, 3, True, answers)
+    assert "are not rehashed yet" in str(answers.told[3])
 
 
 def test_what_is_skipped_as_a_clusters_document_has_it() -> None:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.channel import NOT_KEPT
-from penstock.errors import NameInvalid, PenstockError, Refused
+from penstock.errors import GrowthRefused, NameInvalid, PenstockError, Refused
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
     from penstock.broker.channel import Channel
     from penstock.broker.ports import ClusterMetadata, MetadataDone
     from penstock.broker.skips import Skipped
@@ -67,6 +68,27 @@ def configure_topic(topic: Topic, changes: Mapping[str, Any], done: MetadataDone
 
 def extend_topic(topic: Topic, done: MetadataDone) -> None:
     _change_topic(topic, {EXTENDED: True}, topic.extend, done)
+
+
+def grow_topic(
+    broker: Broker, topic: Topic, partitions: int, rehash: bool, done: MetadataDone
+) -> None:
+    """So many partitions. `rehash`: keys are spread over all of them."""
+    metadata = topic.metadata
+    if metadata is None:
+        _here(lambda: broker.grow_topic(topic, partitions, rehash), done)
+    elif rehash:
+        done(GrowthRefused("the keys of a topic of a cluster are not rehashed yet"))
+    else:
+        metadata.grow_topic(topic.name, partitions, done)
+
+
+def delete_topic(broker: Broker, topic: Topic, done: MetadataDone) -> None:
+    metadata = topic.metadata
+    if metadata is None:
+        _here(lambda: broker.delete_topic(topic.name), done)
+    else:
+        metadata.delete_topic(topic.name, done)
 
 
 # --- channels are made and deleted ---

@@ -1,5 +1,5 @@
 """What clients and operators ask this node to change of topics and channels: the broker's way into
-the metadata (`broker.changes`), over `topicmakings`, `channelmakings` and `metadatachanges`.
+the metadata (`broker.changes`), over `topicchanges`, `channelmakings` and `metadatachanges`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.keys import ChannelName
 from penstock.cluster.metadatachanges import MetadataChanges, Wanted
 from penstock.cluster.placed import changed_settings, channel_entry, target_for
-from penstock.cluster.topicmakings import TopicMakings, partitions_of
+from penstock.cluster.topicchanges import TopicChanges, partitions_of
 from penstock.cluster.view import View
 from penstock.errors import NotFound
 
@@ -29,7 +29,7 @@ class ClientChanges:
     def __init__(
         self,
         view: View,
-        topics: TopicMakings,
+        topics: TopicChanges,
         makings: ChannelMakings,
         changes: MetadataChanges,
         has_channel: Callable[[ChannelName, int], bool],
@@ -44,6 +44,12 @@ class ClientChanges:
 
     def make_topic(self, topic: str, wanted: NewTopic, done: MetadataDone) -> None:
         self._topics.make(topic, wanted, done)
+
+    def grow_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
+        self._topics.grow(topic, partitions, done)
+
+    def delete_topic(self, topic: str, done: MetadataDone) -> None:
+        self._topics.delete(topic, done)
 
     def led(self, topic: str) -> Sequence[Led]:
         found = [(name, one.document) for name, one in partitions_of(self._view, topic)]

@@ -52,7 +52,7 @@ from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.rules import ALL, Rules
-from penstock.cluster.topicmakings import TopicGround, TopicMakings
+from penstock.cluster.topicchanges import TopicChanges, TopicGround
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
@@ -135,7 +135,7 @@ class Joined:
         self._makings = ChannelMakings(ground, mono_ns)
         self._changes = MetadataChanges(view, coordinator, mono_ns)
         topics = TopicGround(view, coordinator, self._is_true, new_replica, self.hosting.wall_ns)
-        self._topics = TopicMakings(topics, mono_ns)
+        self._topics = TopicChanges(topics, mono_ns)
         self.hosting.metadata = ClientChanges(
             view, self._topics, self._makings, self._changes, has, self._is_true
         )
@@ -433,7 +433,7 @@ class Joined:
 
     def turn(self) -> None:
         """At the end of a turn of the node."""
-        if self._makings.is_waiting or self._asked.is_waiting or self._topics.is_waiting:
+        if self._makings.is_waiting or self._asked.is_waiting or self._topics.are_waited_for:
             self._hurry()
         self.hosting.turn()
         self._report()

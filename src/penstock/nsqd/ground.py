@@ -14,6 +14,7 @@ from penstock.broker.topic import Topic
 from penstock.errors import (
     ChangeUnknown,
     ChannelUnconfirmed,
+    GrowthRefused,
     NameInvalid,
     NotFound,
     PartitionElsewhere,
@@ -154,15 +155,16 @@ def agreeing(
     guard: Guard,
     ask: Callable[[Parameters, MetadataDone], None],
     respond: Callable[[Parameters], Response] = lambda _: EMPTY,
+    ends_topic: bool = False,
 ) -> Callable[[Request, Answer], None]:
     """A route that changes what a cluster keeps in its metadata, where the topic is of one
     (`broker.changes`). It is answered when the metadata has it, and all replicas that need to have
-    what follows from it in the journals."""
+    what follows from it in the journals. `ends_topic`: there are none then."""
 
     def serve(request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         topic = ground.broker.topics.get(parameters.get("topic", ""))
-        leaders = topic.leaders if topic is not None else ()
+        leaders = topic.leaders if topic is not None and not ends_topic else ()
 
         def go_on(error: PenstockError | None) -> None:
             if isinstance(error, NotFound):
@@ -194,6 +196,8 @@ def unavailable(error: PenstockError) -> HttpError:
     """What the broker refused. NSQ answers 503 EXITING to all of it; we name the reason."""
     if isinstance(error, Refused) and error.reason == "exiting":
         return HttpError(503, "EXITING")
+    if isinstance(error, GrowthRefused):
+        return HttpError(409, f"GROWTH_REFUSED {error.reason}")
     if isinstance(error, NameInvalid):
         return HttpError(400, "INVALID_ARG")
     if isinstance(error, WritesDisabled):

@@ -14,11 +14,11 @@ from penstock.broker import changes
 from penstock.broker.internal import is_internal
 from penstock.broker.ports import MetadataDone
 from penstock.broker.topic import Topic
-from penstock.errors import GrowthRefused, PenstockError
+from penstock.errors import PenstockError
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
-from penstock.net.exchange import Request, Response
+from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
-from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, changing, find_topic, with_topic
+from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, find_topic, with_topic
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
@@ -30,7 +30,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     shapes = _Shapes(ground, guard)
     return {
         "/topic/create": Route(POST, shapes.create),
-        "/topic/partition/expand": Route(POST, changing(ground, shapes.expand)),
+        "/topic/partition/expand": Route(POST, agreeing(ground, guard, shapes.expand)),
         "/topic/meta/update": Route(POST, agreeing(ground, guard, shapes.update)),
     }
 
@@ -57,16 +57,12 @@ class _Shapes:
         )
         with_topic(self._ground, self._guard, request, parameters, answer, created, shape, done)
 
-    def expand(self, parameters: Parameters) -> Response:
+    def expand(self, parameters: Parameters, done: MetadataDone) -> None:
         topic = find_topic(self._ground, parameters)
         if PARTITION_NUM not in parameters:
             raise HttpError(400, f"MISSING_ARG_{PARTITION_NUM.upper()}")
         rehash = _flag(parameters, "rehash")
-        try:
-            self._ground.broker.grow_topic(topic, _partition_num(parameters), rehash)
-        except GrowthRefused as error:
-            raise HttpError(409, f"GROWTH_REFUSED {error.reason}") from error
-        return EMPTY
+        changes.grow_topic(self._ground.broker, topic, _partition_num(parameters), rehash, done)
 
     def update(self, parameters: Parameters, done: MetadataDone) -> None:
         """Every value is looked at before anything is changed."""

@@ -16,7 +16,6 @@ from penstock.nsqd.ground import (
     Ground,
     agreeing,
     answer_when_held,
-    changing,
     find_topic,
     is_valid,
     keeping,
@@ -44,7 +43,8 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     }
     routes = {path: Route(POST, keeping(ground, act)) for path, act in kept.items()}
     routes |= {path: Route(POST, agreeing(ground, guard, act)) for path, act in agreed.items()}
-    routes["/topic/delete"] = Route(POST, changing(ground, verbs.topic_delete))
+    delete = agreeing(ground, guard, verbs.topic_delete, ends_topic=True)
+    routes["/topic/delete"] = Route(POST, delete)
     routes["/channel/create"] = Route(POST, verbs.channel_create)
     return routes
 
@@ -59,9 +59,8 @@ class _Verbs:
     def _topic(self, parameters: Parameters, checks_name: bool = False) -> Topic:
         return find_topic(self._ground, parameters, checks_name)
 
-    def topic_delete(self, parameters: Parameters) -> Response:
-        self._ground.broker.delete_topic(self._topic(parameters).name)
-        return EMPTY
+    def topic_delete(self, parameters: Parameters, done: MetadataDone) -> None:
+        changes.delete_topic(self._ground.broker, self._topic(parameters), done)
 
     def topic_empty(self, parameters: Parameters) -> Response:
         self._topic(parameters, checks_name=True).empty()

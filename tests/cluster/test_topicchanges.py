@@ -10,9 +10,9 @@ import pytest
 from penstock.broker.ports import NewTopic
 from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
-from penstock.errors import ChangeUnknown, PenstockError
+from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError
 from penstock.kernel import load
-from penstock.limits import SECOND, TOPIC_MADE_NS
+from penstock.limits import ATTEMPT_NS, SECOND
 from penstock.sim.brokers.clients import Outcome
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
@@ -74,6 +74,14 @@ def test_the_settings_are_those_that_were_wanted(cluster: JoinedCluster) -> None
     assert topic.created_ns > 0
 
 
+def test_it_may_have_more_partitions_than_one_transaction_takes(cluster: JoinedCluster) -> None:
+    asked = Asked(cluster.nodes[0], NewTopic(150))
+    cluster.until(lambda: asked.answers)
+    assert asked.answers == [None]
+    assert len(list(cluster.store.entries_of(keys.partitions_of("new")))) == 150
+    assert document(cluster).hash_partitions == 150
+
+
 def test_nodes_that_want_it_at_once_get_the_same(cluster: JoinedCluster) -> None:
     asked = [Asked(node) for node in cluster.nodes for _ in range(2)]
     cluster.until(lambda: all(one.answers for one in asked))
@@ -96,11 +104,11 @@ def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -
     node = cluster.nodes[0]
     cluster.away.add(0)
     asked = Asked(node)
-    cluster.run(TOPIC_MADE_NS / SECOND - 1)
+    cluster.run(ATTEMPT_NS / SECOND - 1)
     assert asked.answers == []
     cluster.run(3)
     assert isinstance(asked.error, ChangeUnknown)
-    assert "may be made or not, ask again" in str(asked.error)
+    assert "may come true or not, ask again" in str(asked.error)
     cluster.away.clear()
     again = Asked(node)
     cluster.until(lambda: again.answers)
@@ -135,5 +143,95 @@ def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) 
     cluster.kill(2)
     cluster.delete("new")  # two nodes can't confirm it
     asked = Asked(cluster.nodes[0])
-    cluster.run(TOPIC_MADE_NS / SECOND + 1)
+    cluster.run(ATTEMPT_NS / SECOND + 1)
     assert "topic new is being deleted" in str(asked.error)
+
+
+# --- more partitions ---
+
+
+def grow(node: JoinedNode, partitions: int) -> list[PenstockError | None]:
+    answers: list[PenstockError | None] = []
+    metadata = node.joined.hosting.metadata
+    assert metadata is not None
+    metadata.grow_topic("new", partitions, answers.append)
+    return answers
+
+
+def test_it_gets_more_partitions_at_any_node(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=1)
+    cluster.publish("new", b"before")
+    grown = grow(cluster.nodes[2], 4)
+    cluster.until(lambda: grown)
+    assert grown == [None]
+    assert {cluster.led_by("new", number).number for number in range(4)} == {0, 1, 2}
+    assert [node.broker.topics["new"].partition_count for node in cluster.nodes] == [4, 4, 4]
+    assert document(cluster).hash_partitions == 1
+
+
+def test_of_two_growths_at_once_the_larger_one_holds(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=1)
+    small, large = grow(cluster.nodes[0], 2), grow(cluster.nodes[1], 3)
+    cluster.until(lambda: small and large)
+    assert (small, large) == ([None], [None])
+    cluster.run(1)
+    assert cluster.nodes[0].broker.topics["new"].partition_count == 3
+
+
+def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=2)
+    (error,) = grow(cluster.nodes[0], 1)
+    assert isinstance(error, GrowthRefused)
+    assert "new has 2 partitions, not 1" in str(error)
+    same = grow(cluster.nodes[0], 2)
+    cluster.until(lambda: same)
+    assert same == [None]
+
+
+# --- its end ---
+
+
+def delete(node: JoinedNode) -> list[PenstockError | None]:
+    answers: list[PenstockError | None] = []
+    metadata = node.joined.hosting.metadata
+    assert metadata is not None
+    metadata.delete_topic("new", answers.append)
+    return answers
+
+
+def test_it_goes_everywhere_and_its_name_is_free(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=3)
+    cluster.make_channel("new", "c")
+    cluster.publish("new", b"of the first life")
+    gone = delete(cluster.nodes[1])
+    cluster.until(lambda: gone)
+    assert gone == [None]
+    cluster.run(2)
+    assert not any("new" in node.broker.topics for node in cluster.nodes)
+    left = list(cluster.store.entries_of(keys.partitions_of("new")))
+    assert left == []
+    asked = Asked(cluster.nodes[0])
+    cluster.until(lambda: asked.answers)
+    assert asked.answers == [None]
+    assert cluster.led_by("new").broker.topics["new"].leader().log.written_end == 0
+
+
+def test_what_is_not_there_cannot_be_deleted(cluster: JoinedCluster) -> None:
+    (error,) = delete(cluster.nodes[0])
+    assert isinstance(error, NotFound)
+    asked = Asked(cluster.nodes[0])
+    cluster.until(lambda: asked.answers)
+    first, second = delete(cluster.nodes[0]), delete(cluster.nodes[1])
+    cluster.until(lambda: first and second)
+    assert (first, second) == ([None], [None])  # both wanted the same end
+
+
+def test_an_end_is_answered_although_a_node_is_away(cluster: JoinedCluster) -> None:
+    cluster.make("new", partitions=1)
+    cluster.kill(2)
+    cluster.until(lambda: all(2 not in node.view.nodes for node in cluster.up()))
+    gone = delete(cluster.nodes[0])
+    cluster.until(lambda: gone)
+    assert gone == [None]
+    cluster.start(2)
+    cluster.until(lambda: "new" not in cluster.nodes[2].broker.topics)

@@ -1,0 +1,175 @@
+"""Topics that clients make, grow and delete at this node, by `attempts`; those for dead letters.
+
+| wanted | the view shows it when | it is enough when |
+|---|---|---|
+| a topic | it is led in all partitions, and what is to be of it here is | it is there |
+| so many partitions | there are as many, the same holds | there are as many |
+| that it goes | there is a tombstone, and nothing else; nothing is here | there is a tombstone |
+
+A topic with more partitions than go into one transaction gets the others by growth. One that is
+made draws another identity with each attempt, and at most one of them is applied: all compare that
+there is no topic of the name. New partitions go to nodes that live and serve. Those that are away
+keep what they have, as far as this goes.
+
+What a deletion leaves in the metadata, the node that was asked for it removes, some of it in each
+transaction. If that node ends meanwhile, whoever asks again goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+from penstock.broker.changes import EXTENDED
+from penstock.broker.ports import MetadataDone, NewTopic
+from penstock.broker.settings import TopicSettings
+from penstock.cluster.attempts import Attempts, Goal
+from penstock.cluster.coordinator import Coordinator, Transaction
+from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
+from penstock.cluster.documents import ACTIVE, DRAINING, REMOVED, Topic
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.placed import CREATED, as_settings
+from penstock.cluster.placement import Place, Standing
+from penstock.cluster.view import Held, View
+from penstock.errors import GrowthRefused, NotFound
+from penstock.limits import PARTITIONS_MAX, REPLICAS_DEFAULT
+from penstock.replica.record import Record
+
+
+class TopicGround(NamedTuple):
+    """What the node gives. `is_here`: nothing is left to do of what the view shows of a topic.
+    `new_id` draws a random number that was never used before."""
+
+    view: View
+    coordinator: Coordinator
+    is_here: Callable[[str], bool]
+    new_id: Callable[[], int]
+    wall_ns: Callable[[], int]
+
+
+def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[Record]]]:
+    """As far as the view has them: their numbers follow one another."""
+    for number in count():
+        name = PartitionName(topic, number)
+        held = view.partitions.get(name)
+        if held is None:
+            return
+        yield name, held
+
+
+class TopicChanges:
+    def __init__(self, ground: TopicGround, now_ns: int) -> None:
+        self._ground = ground
+        self._attempts = Attempts(ground.coordinator, now_ns)
+        self.tick = self._attempts.tick
+
+    @property
+    def are_waited_for(self) -> bool:
+        return self._attempts.are_waited_for
+
+    # --- what is wanted ---
+
+    def make(self, name: str, new: NewTopic, done: MetadataDone) -> None:
+        """`new` is for one that is not there."""
+        draw = partial(self._creation, name, new)
+        led, there = partial(self._is_led, name), partial(self._is_there, name)
+        self._attempts.want(Goal(f"topic {name}", draw, led, there), done)
+
+    def grow(self, name: str, partitions: int, done: MetadataDone) -> None:
+        def has_grown() -> bool:
+            return self._count(name) >= partitions
+
+        def is_led() -> bool:
+            return has_grown() and self._is_led(name)
+
+        have = self._count(name)
+        if not have <= partitions <= PARTITIONS_MAX:
+            rule = f"it can have {have} to {PARTITIONS_MAX}, as a topic never gets fewer"
+            done(GrowthRefused(f"topic {name} has {have} partitions, not {partitions}: {rule}"))
+            return
+        draw = partial(self._growth, name, partitions)
+        what = f"{partitions} partitions of topic {name}"
+        self._attempts.want(Goal(what, draw, is_led, has_grown), done)
+
+    def delete(self, name: str, done: MetadataDone) -> None:
+        """The life of it that the view has."""
+        live = self._live(name)
+        if live is None:
+            done(NotFound("topic", name))
+            return
+        identity = live.identity
+
+        def is_over() -> bool:
+            held = self._ground.view.topics.get(name)
+            is_live = held is not None and not held.document.deleted
+            return not (is_live and held is not None and held.document.identity == identity)
+
+        def is_gone() -> bool:
+            return is_over() and self._left(name) is None and self._ground.is_here(name)
+
+        def draw() -> Transaction | None:
+            return self._left(name) if is_over() else deletion(self._ground.view, name)
+
+        self._attempts.want(Goal(f"the end of topic {name}", draw, is_gone, is_over), done)
+
+    # --- what the view has ---
+
+    def _live(self, name: str) -> Topic | None:
+        held = self._ground.view.topics.get(name)
+        return held.document if held is not None and not held.document.deleted else None
+
+    def _is_there(self, name: str) -> bool:
+        return self._live(name) is not None
+
+    def _count(self, name: str) -> int:
+        """Of the present life."""
+        live = self._live(name)
+        records = (held.document for _, held in partitions_of(self._ground.view, name))
+        return sum(1 for one in records if live is not None and one.identity == live.identity)
+
+    def _is_led(self, name: str) -> bool:
+        live = self._live(name)
+        if live is None or not self._ground.is_here(name):
+            return False
+        records = [held.document for _, held in partitions_of(self._ground.view, name)]
+        is_current = all(one.identity == live.identity for one in records)
+        is_whole = len(records) >= live.hash_partitions  # those it was made with
+        return is_whole and is_current and all(one.leader is not None for one in records)
+
+    def _left(self, name: str) -> Transaction | None:
+        """Of one that was deleted."""
+        return clearance(self._ground.view, name)
+
+    # --- transactions ---
+
+    def _creation(self, name: str, new: NewTopic) -> Transaction | None:
+        live = self._live(name)
+        if live is not None:
+            return self._growth(name, live.hash_partitions)
+        ground = self._ground
+        like = ground.view.topics.get(new.like)
+        replicas = like.document.replicas if like is not None else REPLICAS_DEFAULT
+        chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
+        more = {EXTENDED: True} if new.extended else {}
+        settings = as_settings(chosen, **{CREATED: ground.wall_ns(), **more})
+        wanted = Wanted(name, ground.new_id(), new.partitions, replicas, settings)
+        return creation(ground.view, wanted, self._places(), ground.new_id)
+
+    def _growth(self, name: str, partitions: int) -> Transaction | None:
+        if not self._is_there(name):
+            raise NotFound("topic", name)
+        return growth(self._ground.view, name, partitions, self._places(), self._ground.new_id)
+
+    def _places(self) -> list[Place]:
+        view, places = self._ground.view, []
+        for number, held in sorted(view.memberships.items()):
+            node, state = view.nodes.get(number), held.document.state
+            if state == REMOVED:
+                continue
+            standing = Standing.SERVES if state == ACTIVE and node else Standing.MAINTENANCE
+            if state == DRAINING:
+                standing = Standing.DRAINING
+            places.append(Place(number, node.document.zone if node else "", standing))
+        return places

@@ -1,0 +1,95 @@
+"""Operators make, grow and delete topics of a cluster by the verbs of HTTP, at any node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.kernel import load
+from penstock.net.exchange import Request, Response
+from penstock.nsqd.ground import Ground
+from penstock.nsqd.options import read_options
+from penstock.nsqd.routes import Routes
+from penstock.nsqd.topics import TopicMaker
+from penstock.sim.brokers.cluster import JoinedCluster
+from penstock.sim.brokers.node import JoinedNode
+
+OPTIONS = read_options(["--data-path=/data"], {})
+
+
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
+    kernel: SimpleNamespace = load("compiled")
+    made = JoinedCluster(kernel, nodes=4)
+    yield made
+    made.close()
+
+
+def ask(node: JoinedNode, path: str, query: str) -> list[Response]:
+    unused: Any = SimpleNamespace()
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    topics = TopicMaker(node.broker, unused, lambda: [], nothing, nothing, unused)
+    ground = Ground(
+        broker=node.broker, topics=topics, protocol=unused, options=OPTIONS, config={},
+        identity=unused, clock=node.clock, bulk=unused, soon=nothing, set_lookupds=nothing,
+        sync_times=unused, http_connections=lambda: 0, refusals=unused, on_fault=nothing,
+    )  # fmt: skip
+    answers: list[Response] = []
+    request = Request("POST", path, query.encode(), b"", "client", "HTTP/1.1", True, False)
+    Routes(ground).serve(request, answers.append)
+    return answers
+
+
+def asked(cluster: JoinedCluster, number: int, path: str, query: str) -> Response:
+    answers = ask(cluster.nodes[number], path, query)
+    cluster.until(lambda: answers)
+    (answer,) = answers
+    return answer
+
+
+def test_a_topic_is_made_grows_and_goes(cluster: JoinedCluster) -> None:
+    answer = asked(cluster, 0, "/topic/create", "topic=t&partition_num=2&extend=true")
+    assert answer.status == 200
+    leader = cluster.led_by("t")
+    assert leader.broker.topics["t"].extended
+    number = leader.number
+    assert (
+        asked(cluster, number, "/topic/partition/expand", "topic=t&partition_num=3").status == 200
+    )
+    assert cluster.leader("t", 2) is not None
+    assert asked(cluster, number, "/topic/delete", "topic=t").status == 200
+    assert "t" not in leader.broker.topics
+
+
+def test_a_node_that_has_nothing_of_it_makes_it_too(cluster: JoinedCluster) -> None:
+    """There are three replicas, and four nodes."""
+    for number in range(4):
+        assert asked(cluster, number, "/topic/create", f"topic=t{number}").status == 200
+    without = [
+        node for node in cluster.nodes for number in range(4)
+        if f"t{number}" not in node.broker.topics
+    ]  # fmt: skip
+    assert len(without) == 4  # each topic is missing on one node
+    for number in range(4):
+        for node in range(4):
+            assert asked(cluster, node, "/topic/create", f"topic=t{number}").status == 200
+
+
+def test_what_breaks_a_rule_is_named(cluster: JoinedCluster) -> None:
+    asked(cluster, 0, "/topic/create", "topic=t&partition_num=2")
+    number = cluster.led_by("t").number
+    fewer = asked(cluster, number, "/topic/partition/expand", "topic=t&partition_num=1")
+    assert (fewer.status, b"a topic never gets fewer" in fewer.body) == (409, True)
+    again = asked(cluster, number, "/topic/partition/expand", "topic=t&partition_num=4&rehash=true")
+    assert (again.status, b"not rehashed yet" in again.body) == (409, True)
+    assert asked(cluster, number, "/topic/delete", "topic=other").status == 404
+
+
+def test_while_the_coordinator_is_away_the_outcome_is_not_known(cluster: JoinedCluster) -> None:
+    cluster.away.add(1)
+    answer = asked(cluster, 1, "/topic/create", "topic=t")
+    assert answer.status == 503
+    assert b'"changed":"unknown"' in answer.body
