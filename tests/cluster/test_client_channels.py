@@ -12,6 +12,7 @@ from broker.world import bodies
 from penstock.broker.changes import skip
 from penstock.broker.skips import ANY, Skipped
 from penstock.cluster import channelmakings, keys
+from penstock.cluster.creation import creation
 from penstock.cluster.documents import CHANNEL, Channel
 from penstock.errors import (
     ChangeUnknown,
@@ -21,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.kernel import load
 from penstock.sim.brokers.clients import Outcome
-from penstock.sim.brokers.cluster import JoinedCluster
+from penstock.sim.brokers.cluster import JoinedCluster, place_of
 from penstock.sim.brokers.node import JoinedNode
 
 
@@ -395,6 +396,24 @@ def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(
     cluster.until(lambda: len(answers) == 3)
     cluster.run(1)
     assert not any(node.broker.topics["orders"].channels["c"].skips.some for node in cluster.nodes)
+
+
+def test_a_node_without_a_replica_makes_and_deletes_channels_too(cluster: JoinedCluster) -> None:
+    place = place_of(cluster.nodes[0])
+    wanted = cluster.wanted("alone", 1, replicas=1)
+    cluster.do(creation(cluster.nodes[0].view, wanted, [place], cluster.new_replica))
+    cluster.until(lambda: cluster.leader("alone") is cluster.nodes[0])
+    node = cluster.nodes[1]
+    assert "alone" not in node.broker.topics
+    metadata = node.joined.hosting.metadata
+    assert metadata is not None
+    answers: list[PenstockError | None] = []
+    metadata.make_channel("alone", "c", answers.append)
+    cluster.until(lambda: answers, seconds=4)
+    metadata.delete_channel("alone", "c", answers.append)
+    cluster.until(lambda: len(answers) == 2, seconds=4)
+    assert answers == [None, None]
+    cluster.until(lambda: "c" not in cluster.nodes[0].broker.topics["alone"].channels)
 
 
 def end_all(before: Skipped) -> Skipped:

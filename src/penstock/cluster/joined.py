@@ -324,7 +324,8 @@ class Joined:
         topic = self.broker.topics.get(name.topic)
         if topic is None and self._is_true(name.topic):
             held = self.participant.view.channels.get(name)
-            return held is not None and held.document.number == number
+            found = held.document if held is not None and not held.document.deleted else None
+            return found is not None and found.number == number
         channel = topic.channels.get(name.channel) if topic is not None else None
         return channel is not None and channel.number == number
 
