@@ -42,9 +42,20 @@ def test_the_same_seed_is_the_same_history_in_both_kernels(seed: int) -> None:
     assert play(seed, "pure") == play(seed, "compiled")
 
 
+class LooksAtTheEnd(BrokersWorld):
+    def look_at_cursors(self) -> None:
+        """Else a message that is lost is noticed before."""
+
+
 @measured_already
 def test_a_message_that_is_lost_is_noticed() -> None:
     with pytest.raises(Breach, match="I18"):
+        play(0, canary=True, make=LooksAtTheEnd)
+
+
+@measured_already
+def test_a_cursor_that_passes_an_unfinished_message_is_noticed() -> None:
+    with pytest.raises(Breach, match="I20: billing in orders"):
         play(0, canary=True)
 
 

@@ -23,6 +23,7 @@ from penstock.sim.brokers.cluster import STEP_NS, JoinedCluster
 from penstock.sim.brokers.latecomers import Latecomers
 from penstock.sim.brokers.node import JoinedNode
 from penstock.sim.brokers.observer import Feed, Observer, Publish
+from penstock.sim.brokers.passed import Cursors
 from penstock.sim.brokers.producers import Producer
 from penstock.sim.brokers.topics import PLANS, Topics
 from penstock.sim.timed.port import NEVER_NS, Passage
@@ -64,6 +65,7 @@ class BrokersWorld:
         self.offices = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
+        self.cursors = Cursors(self.observer, self.topics.life)
         self.latecomers = Latecomers(self.dice, self.cluster.store)
 
     def close(self) -> None:
@@ -215,6 +217,10 @@ class BrokersWorld:
             self._set_up_again()
             self.topics.turn()
             self._count_changes()
+            self.look_at_cursors()
+
+    def look_at_cursors(self) -> None:
+        self.cursors.check(self.cluster.running())
 
     def _set_up_again(self) -> None:
         """A node that is refused ends; an operator gives it an empty disk."""
