@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.broker.carriedletters import CarriedLetters
 from penstock.broker.letters import Letter, decode_letters, encode_letters
 from penstock.broker.ports import Lane, Led, MetadataDone
 from penstock.errors import PenstockError, PublishUnknown, Refused
 from penstock.kernel import Section
 from penstock.replica.frames import Frames, Target
-from penstock.replica.letterframes import Ending, LettersAnswered, SendLetters, letters_answered
+from penstock.replica.letterframes import (
+    Ending,
+    LettersAnswered,
+    SendLetters,
+    letter_body,
+    letters_answered,
+)
 
 TARGET = Target(0xA1, 2)
 LETTERS = [
@@ -113,6 +120,24 @@ def test_where_no_leader_can_be_reached_nothing_is_sent(here: Node) -> None:
     assert here.sent == []
 
 
+def test_letters_larger_than_a_payload_are_refused(
+    here: Node, there: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", 64)
+    monkeypatch.setattr(limits, "REPLICA_PAYLOAD_BYTES_MAX", 1000)
+    with pytest.raises(Refused, match=r"dead letters of topic dead: .* at most 1000 are sent"):
+        here.carry(LETTERS[1])
+    assert here.sent == []
+    here.carried.unlinked(1)
+    assert here.heard == []  # nothing is waited for
+
+
+def test_a_long_reason_ends_with_a_whole_character() -> None:
+    answer = LettersAnswered(500, 1, Ending.REFUSED, "x" + "ä" * 600)
+    _, body = letter_body(answer)
+    assert letters_answered(500, body).reason == "x" + "ä" * 511
+
+
 def test_leaders_take_turns() -> None:
     node = Node(0, [Led(1, TARGET), Led(2, Target(0xA1, 3)), Led(0, Target(0xA1, 4))])
     for _ in range(4):
@@ -157,6 +182,7 @@ def test_an_answer_to_an_earlier_life_is_none_to_this_one(here: Node, there: Nod
         (encode_letters([Letter(b"x", {99: b""})]), "section 99 of a letter"),
         (encode_letters([Letter(b"x", {Section.ID: b"7"})]), "section 2 of a letter is b'7'"),
         (encode_letters([Letter(b"x", {Section.KEY: 7})]), "section 64 of a letter is 7"),
+        (encode_letters([Letter(b"x", {Section.ID: -1})]), "section 2 of a letter is -1"),
     ],
 )
 def test_what_are_no_letters_is_refused_with_the_reason(

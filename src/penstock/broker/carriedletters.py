@@ -56,15 +56,20 @@ class CarriedLetters:
     # --- the node that sends ---
 
     def carry(self, topic: str, letters: Sequence[Letter], done: MetadataDone) -> None:
-        """To the leader of some partition. Raises Refused where none can be reached."""
+        """To the leader of some partition. Raises Refused where none can be reached, and when the
+        letters are larger than a payload may be."""
         reached = [one for one in self._led(topic) if self._is_linked(one.node)]
         if not reached:
             raise Refused(f"no leader of a partition of topic {topic} can be reached")
         self._number += 1
         node, target = reached[self._number % len(reached)]
-        self._sent[self._number] = _Sent(node, topic, done)
         frame = SendLetters(self._life, self._number, encode_letters(letters))
-        self._peers.send(node, Lane.BULK, encode(target, frame))
+        try:
+            frames = encode(target, frame)
+        except ValueError as error:
+            raise Refused(f"dead letters of topic {topic}: {error}") from error
+        self._sent[self._number] = _Sent(node, topic, done)
+        self._peers.send(node, Lane.BULK, frames)
 
     def _answered(self, node: int, answer: LettersAnswered) -> None:
         sent = self._sent.get(answer.number)

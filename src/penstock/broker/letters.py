@@ -74,11 +74,11 @@ def origin(stored: Stored) -> Origin | None:
     try:
         return msgspec.convert(_headers(stored.headers).get(_HEADER), type=Origin)
     except msgspec.ValidationError:
-        return None  # somebody published it there
+        return None  # a client published it there
 
 
 def live_letter(stored: Stored) -> Letter:
-    """A dead letter on its way back: itself, and its attempts start anew."""
+    """A dead letter on its way back: itself, with its attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)
     sections: dict[int, int | bytes] = {
@@ -97,6 +97,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _DECODER = msgspec.msgpack.Decoder(list[tuple[bytes, _Sections]])
 _KNOWN = frozenset(Section)
 _BYTES_FROM = 64  # sections below have integers, the others bytes
+_VALUES = 1 << 64  # of an integer
 
 
 def encode_letters(letters: Sequence[Letter]) -> bytes:
@@ -115,6 +116,12 @@ def decode_letters(data: bytes | bytearray) -> list[Letter]:
         raise ValueError(f"letters that cannot be read: {error}") from error
     for letter in letters:
         for section, value in letter.sections.items():
-            if section not in _KNOWN or isinstance(value, bytes) != (section >= _BYTES_FROM):
+            if not _is_sound(section, value):
                 raise ValueError(f"section {section} of a letter is {value!r:.100}")
     return letters
+
+
+def _is_sound(section: int, value: int | bytes) -> bool:
+    if isinstance(value, bytes):
+        return section in _KNOWN and section >= _BYTES_FROM
+    return section in _KNOWN and section < _BYTES_FROM and 0 <= value < _VALUES

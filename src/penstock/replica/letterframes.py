@@ -49,7 +49,8 @@ def letter_body(frame: LetterFrame) -> tuple[int, bytes]:
     """Kind and fields."""
     if isinstance(frame, SendLetters):
         return LETTERS_KIND, _LETTERS.pack(frame.number)
-    reason = frame.reason.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
+    cut = frame.reason.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
+    reason = cut.decode("utf-8", "ignore").encode()  # no half character at its end
     return LETTERS_ANSWERED_KIND, _ANSWERED.pack(frame.number, frame.ending) + reason
 
 
