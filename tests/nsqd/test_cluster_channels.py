@@ -12,19 +12,15 @@ import pytest
 from penstock.broker.channel import Channel
 from penstock.errors import Refused
 from penstock.kernel import load
-from penstock.net.exchange import Request, Response
+from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
-from penstock.nsqd.ground import Ground
-from penstock.nsqd.options import read_options
-from penstock.nsqd.routes import Routes
 from penstock.nsqd.waits import Waits
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
 from penstock.wire.errors import WireFault
 from penstock.wire.states import State
 
-OPTIONS = read_options(["--data-path=/data"], {})
-BILLING = "topic=orders&channel=billing"
+from .asked import BILLING, OPTIONS, ask
 
 
 @pytest.fixture(params=["pure", "compiled"])
@@ -69,20 +65,6 @@ class Client:
     @property
     def answered(self) -> bytes:
         return self.conn.take_output()
-
-
-def ask(node: JoinedNode, path: str, query: str = BILLING, method: str = "POST") -> list[Response]:
-    unused: Any = SimpleNamespace()
-    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    ground = Ground(
-        broker=node.broker, topics=unused, protocol=unused, options=OPTIONS, config={},
-        identity=unused, clock=node.clock, bulk=unused, soon=nothing, set_lookupds=nothing,
-        sync_times=unused, http_connections=lambda: 0, refusals=unused, on_fault=nothing,
-    )  # fmt: skip
-    answers: list[Response] = []
-    request = Request(method, path, query.encode(), b"", "client", "HTTP/1.1", True, False)
-    Routes(ground).serve(request, answers.append)
-    return answers
 
 
 # --- SUB ---

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+from penstock.errors import Refused
 from penstock.kernel import load
-from penstock.net.exchange import Request, Response
-from penstock.nsqd.ground import Ground
-from penstock.nsqd.options import read_options
-from penstock.nsqd.routes import Routes
-from penstock.nsqd.topics import TopicMaker
+from penstock.net.exchange import Response
+from penstock.nsqd.topics import Found
 from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
 
-OPTIONS = read_options(["--data-path=/data"], {})
+from .asked import ask, topic_maker
 
 
 @pytest.fixture
@@ -26,21 +23,6 @@ def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel, nodes=4)
     yield made
     made.close()
-
-
-def ask(node: JoinedNode, path: str, query: str) -> list[Response]:
-    unused: Any = SimpleNamespace()
-    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    topics = TopicMaker(node.broker, unused, lambda: [], nothing, nothing, unused)
-    ground = Ground(
-        broker=node.broker, topics=topics, protocol=unused, options=OPTIONS, config={},
-        identity=unused, clock=node.clock, bulk=unused, soon=nothing, set_lookupds=nothing,
-        sync_times=unused, http_connections=lambda: 0, refusals=unused, on_fault=nothing,
-    )  # fmt: skip
-    answers: list[Response] = []
-    request = Request("POST", path, query.encode(), b"", "client", "HTTP/1.1", True, False)
-    Routes(ground).serve(request, answers.append)
-    return answers
 
 
 def asked(cluster: JoinedCluster, number: int, path: str, query: str) -> Response:
@@ -76,6 +58,10 @@ def test_a_node_that_has_nothing_of_it_makes_it_too(cluster: JoinedCluster) -> N
     for number in range(4):
         for node in range(4):
             assert asked(cluster, node, "/topic/create", f"topic=t{number}").status == 200
+            differs = asked(cluster, node, "/topic/create", f"topic=t{number}&partition_num=2")
+            assert (differs.status, b"has 1; more come" in differs.body) == (409, True)
+            headed = asked(cluster, node, "/topic/create", f"topic=t{number}&extend=true")
+            assert (headed.status, b"NOT_EXTENDED" in headed.body) == (409, True)
 
 
 def test_what_breaks_a_rule_is_named(cluster: JoinedCluster) -> None:
@@ -93,3 +79,16 @@ def test_while_the_coordinator_is_away_the_outcome_is_not_known(cluster: JoinedC
     answer = asked(cluster, 1, "/topic/create", "topic=t")
     assert answer.status == 503
     assert b'"changed":"unknown"' in answer.body
+
+
+def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(cluster: JoinedCluster) -> None:
+    cluster.away.add(1)
+    maker = topic_maker(cluster.nodes[1])
+    found: list[Found] = []
+    maker.topic("t", found.append)
+    assert found == []
+    asyncio.run(maker.stop())
+    (refused,) = found
+    assert isinstance(refused, Refused)
+    cluster.run(10)  # the metadata gives up, too: it is not answered again
+    assert len(found) == 1

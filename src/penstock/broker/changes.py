@@ -123,10 +123,14 @@ def _metadata_of(topic: Topic, channel: str) -> ClusterMetadata | None:
 # --- and changed ---
 
 
+def _metadata_kept(channel: Channel) -> ClusterMetadata | None:
+    return None if channel.number == NOT_KEPT else channel.topic.metadata
+
+
 def _change_channel(
     channel: Channel, changes: Mapping[str, Any], here: Callable[[], object], done: MetadataDone
 ) -> None:
-    metadata = None if channel.number == NOT_KEPT else channel.topic.metadata
+    metadata = _metadata_kept(channel)
     if metadata is None:
         _here(here, done)
     else:
@@ -149,7 +153,7 @@ def configure_channel(channel: Channel, changes: Mapping[str, Any], done: Metada
 
 def skip(channel: Channel, act: Callable[[Skipped], Skipped], done: MetadataDone) -> None:
     """`act`: from what is skipped to what is to be: two clients may change it at once."""
-    metadata, skips = _metadata_of(channel.topic, channel.name), channel.skips
+    metadata, skips = _metadata_kept(channel), channel.skips
     if metadata is None:
         _here(lambda: skips.change(act(skips.state)), done)
     else:

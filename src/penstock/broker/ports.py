@@ -79,10 +79,14 @@ class ClusterMetadata(Protocol):
         ...
 
     def grow_topic(self, topic: str, partitions: int, done: MetadataDone) -> None:
-        """It gets so many. With GrowthRefused where that breaks a rule."""
+        """`partitions` is how many it has then. With GrowthRefused where that breaks a rule."""
         ...
 
     def delete_topic(self, topic: str, done: MetadataDone) -> None: ...
+
+    def shape(self, topic: str) -> NewTopic | None:
+        """What is known here of a topic that is there, wherever its partitions are."""
+        ...
 
     def led(self, topic: str) -> Sequence[Led]:
         """Its partitions that have a leader, anywhere."""

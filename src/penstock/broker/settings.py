@@ -18,6 +18,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Attempts = Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
+AUTO_CREATE_OFF = "disable_channel_auto_create"  # consumers make no channels of the topic
+
 
 class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """As they stand in topic.json."""

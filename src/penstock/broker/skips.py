@@ -40,7 +40,7 @@ class Skipped(NamedTuple):
         return self.whole or partition in self.chosen
 
     def begun(self, partition: int, partitions: int) -> Skipped:
-        """With this partition too, of so many; ANY: with all."""
+        """With this partition, too; ANY: with all. `partitions` is how many the topic has."""
         chosen = self.chosen | {partition}
         if partition == ANY or self.whole or chosen.issuperset(range(partitions)):
             return self._replace(whole=True, chosen=frozenset())

@@ -51,6 +51,9 @@ class ClientChanges:
     def delete_topic(self, topic: str, done: MetadataDone) -> None:
         self._topics.delete(topic, done)
 
+    def shape(self, topic: str) -> NewTopic | None:
+        return self._topics.shape(topic)
+
     def led(self, topic: str) -> Sequence[Led]:
         found = [(name, one.document) for name, one in partitions_of(self._view, topic)]
         return [
@@ -73,11 +76,8 @@ class ClientChanges:
     def change_channel(
         self, topic: str, channel: str, changes: Mapping[str, Any], done: MetadataDone
     ) -> None:
-        def has_come_true(_number: int) -> bool:
-            return self._has_come_true(topic)
-
         name = ChannelName(topic, channel)
-        self._change_channel(name, partial(_changed, changes), has_come_true, done)
+        self._change_channel(name, partial(_changed, changes), self._is_done(topic), done)
 
     def skip(
         self,
@@ -90,10 +90,11 @@ class ClientChanges:
             before = skipped_of(channel_entry(channel, found))
             return cast(Channel, _changed(skip_settings(act(before)), found))
 
-        def has_come_true(_number: int) -> bool:
-            return self._has_come_true(topic)
+        self._change_channel(ChannelName(topic, channel), skipped, self._is_done(topic), done)
 
-        self._change_channel(ChannelName(topic, channel), skipped, has_come_true, done)
+    def _is_done(self, topic: str) -> Callable[[int], bool]:
+        """Asked with a channel's number, which makes no difference to it."""
+        return lambda _number: self._has_come_true(topic)
 
     def change_topic(self, topic: str, changes: Mapping[str, Any], done: MetadataDone) -> None:
         held = self._view.topics.get(topic)

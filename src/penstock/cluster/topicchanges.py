@@ -3,7 +3,7 @@
 | wanted | the view shows it when | it is enough when |
 |---|---|---|
 | a topic | it is led in all partitions, and what is to be of it here is | it is there |
-| so many partitions | there are as many, the same holds | there are as many |
+| more partitions | there are that many, and the same holds | there are that many |
 | that it goes | there is a tombstone, and nothing else; nothing is here | there is a tombstone |
 
 A topic with more partitions than go into one transaction gets the others by growth. One that is
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from penstock.broker.changes import EXTENDED
 from penstock.broker.ports import MetadataDone, NewTopic
-from penstock.broker.settings import TopicSettings
+from penstock.broker.settings import AUTO_CREATE_OFF, TopicSettings
 from penstock.cluster.attempts import Attempts, Goal
 from penstock.cluster.coordinator import Coordinator, Transaction
 from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
@@ -115,6 +115,14 @@ class TopicChanges:
         self._attempts.want(Goal(f"the end of topic {name}", draw, is_gone, is_over), done)
 
     # --- what the view has ---
+
+    def shape(self, name: str) -> NewTopic | None:
+        live = self._live(name)
+        if live is None:
+            return None
+        settings = dict(live.settings)
+        extended = bool(settings.get(EXTENDED))
+        return NewTopic(self._count(name), extended, bool(settings.get(AUTO_CREATE_OFF)))
 
     def _live(self, name: str) -> Topic | None:
         held = self._ground.view.topics.get(name)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from penstock import limits
 from penstock.broker import changes
 from penstock.broker.internal import is_internal
-from penstock.broker.ports import MetadataDone
+from penstock.broker.ports import MetadataDone, NewTopic
+from penstock.broker.settings import AUTO_CREATE_OFF
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.net.api import EMPTY, POST, Answer, Guard, HttpError, Parameters, Route
@@ -22,7 +23,6 @@ from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, find_topic, with
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
-AUTO_CREATE_OFF = "disable_channel_auto_create"
 _SHOWN_CHARACTERS = 100  # of a value that is refused
 
 
@@ -42,20 +42,28 @@ class _Shapes:
 
     def create(self, request: Request, answer: Answer) -> None:
         def created(topic: Topic) -> None:
-            _check_same(topic, shape)
-            done()
+            registered = bool(topic.settings.disable_channel_auto_create)
+            there = NewTopic(topic.partition_count, topic.extended, registered)
+            done(there)
 
-        def done() -> None:
+        def elsewhere() -> None:
+            done(hosting.metadata.shape(name) if hosting and hosting.metadata else None)
+
+        def done(there: NewTopic | None) -> None:
+            if there is not None:  # None: it was deleted meanwhile
+                _check_same(name, there, shape)
             answer(EMPTY)
-            self._ground.soon()
+            ground.soon()
 
+        ground, guard, hosting = self._ground, self._guard, self._ground.broker.hosting
         parameters = parse_query(request.query)
+        name = parameters.get("topic", "")
         shape = Shape(
             _partition_num(parameters),
             _flag(parameters, "extend"),
             _flag(parameters, AUTO_CREATE_OFF),
         )
-        with_topic(self._ground, self._guard, request, parameters, answer, created, shape, done)
+        with_topic(ground, guard, request, parameters, answer, created, shape, elsewhere)
 
     def expand(self, parameters: Parameters, done: MetadataDone) -> None:
         topic = find_topic(self._ground, parameters)
@@ -106,16 +114,15 @@ def _invalid(name: str, text: str, rule: str) -> HttpError:
     return HttpError(400, f"INVALID_ARG_{name.upper()} {text[:_SHOWN_CHARACTERS]!r}: {rule}")
 
 
-def _check_same(topic: Topic, shape: Shape) -> None:
-    count = topic.partition_count
-    if shape.partitions not in (0, count):
-        there = f"topic {topic.name} has {count}"
+def _check_same(name: str, there: NewTopic, shape: Shape) -> None:
+    if shape.partitions not in (0, there.partitions):
+        has = f"topic {name} has {there.partitions}"
         more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"
-        raise HttpError(409, f"PARTITION_NUM_DIFFERS {there}{more}")
-    if shape.extended and not topic.extended:
+        raise HttpError(409, f"PARTITION_NUM_DIFFERS {has}{more}")
+    if shape.extended and not there.extended:
         how = "/topic/meta/update?upgradeext=true makes it so"
-        raise HttpError(409, f"NOT_EXTENDED topic {topic.name} exists and is not extended: {how}")
-    if shape.registered and not topic.settings.disable_channel_auto_create:
+        raise HttpError(409, f"NOT_EXTENDED topic {name} exists and is not extended: {how}")
+    if shape.registered and not there.registered:
         how = f"/topic/meta/update?{AUTO_CREATE_OFF}=true turns that off"
-        there = f"topic {topic.name} exists, and consumers may make channels of it"
-        raise HttpError(409, f"CHANNEL_AUTO_CREATE {there}: {how}")
+        exists = f"topic {name} exists, and consumers may make channels of it"
+        raise HttpError(409, f"CHANNEL_AUTO_CREATE {exists}: {how}")

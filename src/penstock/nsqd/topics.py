@@ -127,14 +127,10 @@ class TopicMaker:
         answers: list[PenstockError | None] = []
 
         def made(error: PenstockError | None) -> None:
-            waiting = self._waiting.pop(name, None)
-            if waiting is None:
+            if name in self._waiting:
+                self._settle(name, self._found(name, error))
+            else:
                 answers.append(error)
-                return
-            found = self._found(name, error)
-            for done in waiting:
-                done(found)
-            self._soon()
 
         partitions = shape.partitions or self._broker.default_partitions(name)
         wanted = NewTopic(partitions, shape.extended, shape.registered)
@@ -154,10 +150,18 @@ class TopicMaker:
     # --- by itself ---
 
     async def stop(self) -> None:
-        """Give up all lookups; those who wait are told that the daemon is exiting."""
+        """Give up all lookups; clients that wait get the answer that the daemon is exiting."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in list(self._waiting):  # for the cluster
+            self._settle(name, Refused("exiting"))
+
+    def _settle(self, name: str, found: Found) -> None:
+        self._shapes.pop(name, None)
+        for done in self._waiting.pop(name):
+            done(found)
+        self._soon()
 
     async def _look_up(self, name: str, addresses: list[str]) -> None:
         found: Found = Refused("exiting")
@@ -172,10 +176,7 @@ class TopicMaker:
             found = Refused("a fault of the program")
             self._on_fault(error)
         finally:
-            self._shapes.pop(name, None)
-            for done in self._waiting.pop(name):
-                done(found)
-            self._soon()
+            self._settle(name, found)
 
     async def _channels(self, name: str, addresses: list[str]) -> list[str]:
         query = quote(name, safe="")
