@@ -11,6 +11,7 @@ import pytest
 from penstock.broker.letters import origin
 from penstock.broker.stored import Reader
 from penstock.cluster.creation import creation
+from penstock.errors import Refused
 from penstock.kernel import load
 from penstock.sim.brokers.cluster import JoinedCluster, place_of
 from penstock.sim.brokers.node import JoinedNode
@@ -150,3 +151,13 @@ def test_an_answer_that_is_lost_may_bring_a_second_letter_and_never_none(
     cluster.until(lambda: b"second" in letters(cluster) and not unfinished(cluster), 60)
     assert letters(cluster).count(b"second") <= 2
     assert letters(cluster).count(b"first") == 1
+
+
+def test_a_redrive_where_no_letters_are_led_is_refused_each_time(cluster: JoinedCluster) -> None:
+    give_up(cluster, b"one")
+    arrive(cluster, b"one")
+    other = cluster.nodes[(cluster.led_by(DEAD).number + 1) % 3].broker
+    channel = other.topics["orders"].channels["billing"]
+    for _ in range(2):
+        with pytest.raises(Refused, match=f"no partition of topic {DEAD} is led by this node"):
+            other.redrive(channel, 0, lambda count, error: None)

@@ -321,6 +321,8 @@ class DeadLetters:
         if dead is None:
             raise NotFound("topic", channel.dead_letter_topic)
         source = dead.find_channel(REDRIVE_CHANNEL)
+        if not source.windows:
+            raise Refused(f"no partition of topic {dead.name} is led by this node")
 
         def ended(count: int, error: PenstockError | None) -> None:
             del self._redrives[channel]
