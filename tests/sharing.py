@@ -54,6 +54,7 @@ MEASURED = (
     "tests/cluster/test_joined.py",
     "tests/cluster/test_ordered.py",
     "tests/cluster/test_rotten.py",
+    "tests/cluster/test_stages.py",
     "tests/cluster/test_storm.py",
 )
 # Histories in masses: what the first of them takes of the branches the next ones take again, and

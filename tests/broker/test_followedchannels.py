@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.commits.jobrow import JobRow
+from penstock.broker.commits.shelf import Place
+from penstock.broker.commits.stagestore import StageStore
 from penstock.broker.followedchannels import FollowedChannels
 from penstock.broker.health import Health
 from penstock.broker.promises import Promises
@@ -71,8 +74,12 @@ class Lab:
     def open(self) -> None:
         self.channels = FollowedChannels(
             self.station, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
-            self.syncs, self.health, self.drops.append, self.stops.append,
+            self.syncs, self.health, self.drops.append, self.stops.append, self.store(),
         )  # fmt: skip
+
+    def store(self) -> StageStore:
+        place = Place("orders", KEY.identity, KEY.partition)
+        return StageStore(self.disk, self.health, JobRow(self.syncs), "data", place)
 
     def turn(self) -> list[Any]:
         for _ in range(5):

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.commits.jobrow import JobRow
+from penstock.broker.commits.shelf import Place
+from penstock.broker.commits.stagestore import StageStore
 from penstock.broker.cursors import Cursors
 from penstock.broker.followedchannels import FollowedChannels
 from penstock.broker.health import Health
@@ -70,8 +73,12 @@ class Cluster:
         return FollowedChannels(
             self.stations[node], KEY, "orders", 100 + node,
             FollowedJournal.open(self.disks[node], "data"), self.syncs, Health(),
-            lambda start: self.drops.append((node, start)), self.ends.append,
+            lambda start: self.drops.append((node, start)), self.ends.append, self.store(node),
         )  # fmt: skip
+
+    def store(self, node: int) -> StageStore:
+        place = Place("orders", KEY.identity, KEY.partition)
+        return StageStore(self.disks[node], Health(), JobRow(self.syncs), "data", place)
 
     def lead(self) -> None:
         self.engine = load("pure").Engine(1 << 20, 5 << 20, 2500)

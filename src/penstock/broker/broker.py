@@ -275,7 +275,7 @@ class Broker:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         hosting = Hosting.of(
             membership, self._context, self.topics, self._directories, self._make_known,
-            self._delete,
+            self._delete, self.commits.stages,
         )  # fmt: skip
         self._context.hosting = hosting
         return hosting

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.broker.commits.followedstages import FollowedStages
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
 from penstock.broker.station import Station, target_of
@@ -38,6 +39,7 @@ from penstock.replica.journalline import (
 )
 
 if TYPE_CHECKING:
+    from penstock.broker.commits.stagestore import StageStore
     from penstock.broker.health import Health
     from penstock.broker.syncs import Syncs
     from penstock.log.followedjournal import FollowedJournal
@@ -62,6 +64,7 @@ class FollowedChannels:
         health: Health,
         drop_below: Callable[[int], None],
         on_stop: Callable[[str], None],
+        store: StageStore,
     ) -> None:
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
@@ -78,6 +81,9 @@ class FollowedChannels:
         self._on_stop = on_stop
         self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
+        self.stages = FollowedStages(
+            station, self._target, replica, store, journal, self.line, self._work
+        )
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
 
@@ -95,6 +101,7 @@ class FollowedChannels:
                     self.leader = node
                     self._acknowledged = None
                     self.line.hello(session, epoch)
+                    self.stages.greeted(node)
             case SendRecord(_, session, epoch, place, record, held) if node == self.leader:
                 self.line.record(session, epoch, place, record, held)
             case SendHeld(_, session, epoch, held) if node == self.leader:
@@ -108,6 +115,7 @@ class FollowedChannels:
     def settle(self, sync: bool) -> None:
         """Housekeeping: what the disk refused is asked for again. `sync`: it is time to."""
         self.line.try_again()
+        self.stages.settle()
         if sync:
             self.line.sync_all()
         self._work()
@@ -150,6 +158,7 @@ class FollowedChannels:
             self._health.report(self._label, Trouble.JOURNAL, reason)
             self.line.write_failed()
         else:
+            self.stages.applied(self.journal.position)
             self.line.wrote(self.journal.position, self.journal.start_offset)
 
     def _sync(self) -> None:

@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.assigned import Assigned, Beside
 from penstock.broker.channel import NOT_KEPT
+from penstock.broker.commits.ledstages import LedStages
+from penstock.broker.commits.shelf import Place
+from penstock.broker.commits.stagestore import StageStore
 from penstock.broker.followed import Files, Watch
 from penstock.broker.followedchannels import FollowedChannels
 from penstock.broker.health import Trouble
@@ -31,6 +34,7 @@ from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
 from penstock.broker.placed import begin_office, end_office
+from penstock.broker.ports import Lane
 from penstock.broker.producers import headers_of
 from penstock.broker.repairing import Repairing
 from penstock.broker.roles import Served, Stopped
@@ -40,9 +44,11 @@ from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
+from penstock.replica.frames import encode
 from penstock.replica.journalframes import JournalFrame
 from penstock.replica.leading import UNMATCHED, LeaderLine, Peer
 from penstock.replica.rangeframes import AskRange, SendRange
+from penstock.replica.stageframes import AskStage, SendStage, StageFrame
 from penstock.replica.tableframes import HasTable, SendTable
 
 if TYPE_CHECKING:
@@ -76,6 +82,10 @@ class HostedReplica:
         self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
         self.held_starts: set[int] = set()  # and those whose starts its set has
         self._start = 0  # all below it may be removed
+        place = Place(self.topic.name, self.topic.identity, self.number)
+        self._store = StageStore(
+            context.disk, context.health, hosting.stage_row, replica.path, place
+        )
         self.channels = self._follow()
         self._table = FollowedTable(context, hosting.station, self.key, replica)
         self._tables: LedTables | None = None  # of the office
@@ -122,6 +132,7 @@ class HostedReplica:
             self._context.health,
             self._drop_below,
             self._stop,
+            self._store,
         )
 
     def _stop(self, reason: str) -> None:
@@ -181,6 +192,10 @@ class HostedReplica:
             self._station, self.key, epoch, leader.cursors, self._drop_below, self._stop
         )
         leader.led = self.led
+        leader.stages = LedStages(
+            self._station, self.key, self.own.replica, epoch, leader, leader.cursors, self._store,
+            self._hosting.stages,
+        )  # fmt: skip
         self._tables = LedTables(self._station, self.key, epoch, replica)
         leader.keep_order(office)
         leader.steps_over_damage = not self._hosting.guards.damage_waits
@@ -266,6 +281,8 @@ class HostedReplica:
         replica.producers.leave_office(committed, noted)
         if self.led is not None:
             self.led.leave()
+        if leader.stages is not None:
+            leader.stages.leave()
         self.led, self._tables, self._needed = None, None, frozenset()
         self._sessions.clear()
         end_office(self.topic, leader)
@@ -279,6 +296,8 @@ class HostedReplica:
         self._end_inherited()
         if isinstance(frame, AskRange | SendRange):
             self._repair(node, frame)
+        elif isinstance(frame, StageFrame):
+            self._receive_stage(node, frame)
         elif isinstance(frame, SendTable):
             self._table.came(node, frame)
         elif isinstance(frame, HasTable):
@@ -293,9 +312,38 @@ class HostedReplica:
             led.settle()
 
     @property
+    def _led_stages(self) -> LedStages | None:
+        leader = self.leader
+        return leader.stages if leader is not None else None
+
+    @property
     def _journals(self) -> LedChannels | None:
         """What this office sends of the journal."""
         return self._inherited[2] if self._inherited is not None else self.led
+
+    def _receive_stage(self, node: int, frame: StageFrame) -> None:
+        if isinstance(self.assigned.role, Stopped):
+            return
+        leader = self.leader
+        if leader is not None and leader.stages is not None:
+            leader.stages.receive(node, frame)
+        elif isinstance(frame, AskStage):
+            self._send_stage(node, frame.number)
+        elif isinstance(frame, SendStage) and self.office is None:
+            self.channels.stages.came(node, frame)
+
+    def _send_stage(self, node: int, number: int) -> None:
+        """Of a replica that does not lead, or not yet."""
+        staged = self.channels.journal.folding.stages.get(number)
+
+        def loaded(file: bytearray | None) -> None:
+            if file is not None:
+                sent = encode(self.target, SendStage(self._station.life, number, file))
+                self._station.peers.send(node, Lane.BULK, sent)
+            elif number not in self._store.stages and self.office is None:
+                self.channels.stages.lost(number)
+
+        self._store.load(number, staged, loaded)
 
     def _repair(self, node: int, frame: AskRange | SendRange) -> None:
         assigned = self.assigned
@@ -333,6 +381,8 @@ class HostedReplica:
         if needed != self._needed:
             self._needed = needed
             led.needs(needed)
+            if self._led_stages is not None:
+                self._led_stages.needs(needed)
         self._link_journals(line, led)
         self._complete(office, led)
         if self.led is not None:
@@ -352,11 +402,15 @@ class HostedReplica:
         for node in [node for node in self._sessions if node not in line.peers]:
             del self._sessions[node]
             led.unlinked(node)
+            if self._led_stages is not None:
+                self._led_stages.unlinked(node)
         for node, peer in line.peers.items():
             is_level = peer.counted != UNMATCHED and peer.counted >= line.start_end
             if is_level and self._sessions.get(node) != peer.session:
                 self._sessions[node] = peer.session
                 led.linked(node, peer.session)
+                if self._led_stages is not None:
+                    self._led_stages.linked(node)
 
     def _complete(self, office: Office, led: LedChannels) -> None:
         """A replica that has the journal and the producers, too, may become a member. One that is
@@ -409,6 +463,9 @@ class HostedReplica:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
+        self._store.settle()
+        if self._led_stages is not None:
+            self._led_stages.settle()
         if not isinstance(self.assigned.role, Stopped):
             self._repairing.settle(self.assigned.committed, self.assigned.linked_nodes)
             self._concede()
@@ -438,7 +495,8 @@ class HostedReplica:
         """A thread holds one of its files."""
         assigned = self.assigned
         followed = assigned.followed
-        return self.channels.busy or assigned.busy or (followed is not None and followed.busy)
+        is_writing = self.channels.busy or self._store.busy
+        return is_writing or assigned.busy or (followed is not None and followed.busy)
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
@@ -452,6 +510,8 @@ class HostedReplica:
         """The process stops. A leader's files are closed with the topic's others."""
         if self.leader is None:
             self.let_go("the process stops")
+        else:
+            self._context.syncs.wait_for(lambda: self._store.busy)
 
     def rest(self) -> None:
         if not self.channels.busy and not self.channels.journal.files.unsynced:

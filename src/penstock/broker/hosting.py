@@ -33,6 +33,7 @@ import msgspec
 
 from penstock.broker import directories
 from penstock.broker.carriedletters import CarriedLetters
+from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.health import Trouble
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.placed import adopt, adopt_channels
@@ -51,6 +52,7 @@ from penstock.replica.frames import Target
 from penstock.replica.letterframes import LettersAnswered, SendLetters
 
 if TYPE_CHECKING:
+    from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.hosted import HostedReplica
     from penstock.broker.leader import Leader
@@ -144,8 +146,11 @@ class Hosting:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
+        stages: Stages,
     ) -> None:
         """`open_topic` makes one known, durably; `drop_topic` removes it."""
+        self.stages = stages
+        self.stage_row = JobRow(context.syncs)
         self.station = station
         self.guards = ALL_HOSTING_GUARDS
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
@@ -174,11 +179,12 @@ class Hosting:
         files: TopicDirectories,
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
+        stages: Stages,
     ) -> Hosting:
         node, life, generation, ledger, peers, records, heard, isolation = membership
         promises = Promises(ledger, context.syncs)
         station = Station(node, life, generation, promises, peers, heard, isolation)
-        return cls(context, station, records, topics, files, open_topic, drop_topic)
+        return cls(context, station, records, topics, files, open_topic, drop_topic, stages)
 
     # --- what is here ---
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
 from penstock.broker.journal import Journal
-from penstock.log.fold import PARTITION, Group, Position, start_entry, state_entries
+from penstock.log.fold import PARTITION, Group, Position, partition_entries, state_entries
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
@@ -73,8 +73,9 @@ class InheritedCursors:
     def _snapshot(self) -> tuple[int, list[Group]]:
         folding = self._folding
         groups = [Group(number, state_entries(one)) for number, one in folding.channels().items()]
-        if folding.start_offset:
-            groups.insert(0, Group(PARTITION, start_entry(folding.start_offset)))
+        entries = partition_entries(folding.start_offset, folding.stages.items())
+        if entries:
+            groups.insert(0, Group(PARTITION, entries))
         return folding.handed_end, groups
 
     def sync(self) -> None:

@@ -34,6 +34,7 @@ from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
+    from penstock.broker.commits.ledstages import LedStages
     from penstock.broker.context import Context
     from penstock.broker.ledchannels import LedChannels
     from penstock.broker.replica import Replica
@@ -75,6 +76,7 @@ class Leader:
         self.steps_over_damage = self.office.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
         self.led: LedChannels | None = None  # the journals of other replicas
+        self.stages: LedStages | None = None  # where a cluster has the partition
         self._permits = self.office.line.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:

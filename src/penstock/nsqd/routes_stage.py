@@ -24,6 +24,7 @@ from penstock.errors import (
     CommitUnfinished,
     NotFound,
     PenstockError,
+    Refused,
     StageDamaged,
     StageExists,
     StageMissing,
@@ -109,6 +110,8 @@ class _Staging:
             answer(json_response(staged))
 
         try:
+            if topic.hosted:
+                raise Refused("nothing can be staged for a topic of a cluster yet")
             self._commits.stages.put(topic, block, done)
         except PenstockError as error:
             done(error)

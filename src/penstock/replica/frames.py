@@ -32,6 +32,7 @@ Numbers are big endian. Fields, in this order:
 | 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
 | 19, 20 | of a corrupt range that is repaired: [rangeframes.py](rangeframes.py) | | |
 | 21, 22 | of dead letters: [letterframes.py](letterframes.py) | | |
+| 23 to 25 | of stages: [stageframes.py](stageframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
 log. A version or a kind that is not known here ends the link: both sides have agreed on what they
@@ -99,6 +100,20 @@ from penstock.replica.rangeframes import (
     range_body,
     sent_range,
 )
+from penstock.replica.stageframes import (
+    ASK_STAGE_KIND,
+    STAGE_FIELDS_BYTES,
+    STAGE_KIND,
+    STAGE_STORED_KIND,
+    AskStage,
+    SendStage,
+    StageFrame,
+    StageStored,
+    asked_stage,
+    sent_stage,
+    stage_body,
+    stage_stored,
+)
 from penstock.replica.tableframes import (
     HAS_TABLE_KIND,
     TABLE_FIELDS_BYTES,
@@ -138,12 +153,13 @@ _FIELDS_ENDS = {
     TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
     RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     LETTERS_KIND: _HEAD.size + LETTERS_FIELDS_BYTES + _OF_PAYLOAD.size,
+    STAGE_KIND: _HEAD.size + STAGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
 
 
 # Which may go in pieces.
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, LETTERS_KIND)
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, LETTERS_KIND, STAGE_KIND)
 
 
 class FrameBroken(PenstockError):
@@ -191,6 +207,7 @@ Frame = (
     | TableFrame
     | RangeFrame
     | LetterFrame
+    | StageFrame
     | Note
 )
 
@@ -211,13 +228,15 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.batches))
         case SendLetters():
             return _with_payload(target, frame, payload or cut(frame.letters))
+        case SendStage():
+            return _with_payload(target, frame, payload or cut(frame.file))
     kind, fields = _fields_of(frame)
     return [(_sealed(target, kind, frame.session, fields),)]
 
 
 def _with_payload(
     target: Target,
-    frame: Row | SendRecord | SendTable | SendRange | SendLetters,
+    frame: Row | SendRecord | SendTable | SendRange | SendLetters | SendStage,
     payload: Payload,
 ) -> list[Encoded]:
     kind, fields = _fields_of(frame)
@@ -268,6 +287,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return range_body(frame)
         case SendLetters() | LettersAnswered():
             return letter_body(frame)
+        case SendStage() | StageStored() | AskStage():
+            return stage_body(frame)
         case _:
             return journal_body(frame)
 
@@ -355,6 +376,8 @@ class Frames:
             return target, sent_range(session, fields, whole)
         if kind == LETTERS_KIND:
             return target, sent_letters(session, fields, whole)
+        if kind == STAGE_KIND:
+            return target, sent_stage(session, fields, whole)
         return target, _row(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
@@ -445,6 +468,7 @@ _NAMES = {
     TABLE_KIND: "a table of producers",
     RANGE_KIND: "a range",
     LETTERS_KIND: "letters",
+    STAGE_KIND: "a stage",
     _PIECE_KIND: "a piece",
 }
 
@@ -464,6 +488,8 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
     ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
     LETTERS_ANSWERED_KIND: lambda node, session, body: letters_answered(session, body),
+    STAGE_STORED_KIND: lambda node, session, body: stage_stored(session, body),
+    ASK_STAGE_KIND: lambda node, session, body: asked_stage(session, body),
     _NOTE_KIND: _note,
     **{kind: partial(journal_frame, kind) for kind in JOURNAL_KINDS},
 }

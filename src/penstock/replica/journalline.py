@@ -31,6 +31,10 @@ the start of a channel or of the log, a prepared commit, a stage. The leader ask
 and its own disk, to sync that place. A finished message is not answered so: its record is on its
 way, and a failover may bring the message again.
 
+**Stages** are listed in the journal, and their files go beside it (`stageline`). A place counts as
+synced with the files of all that are listed up to it (`lacking`): so what is held has its files on
+every member, and a learner is level only with them.
+
 **The start of the log** stands in the journal. A replica removes what is below it once the place
 that says so is held, and not before: until then another leader may be elected that does not know of
 it, and may promise what is gone. What was said of it and was not held goes with its generation.
@@ -44,8 +48,8 @@ from typing import Any, NamedTuple
 
 from penstock.log.fold import Position, epoch_of
 from penstock.replica.effects import Leave, Stop
-
-NOTHING = Position(0, 0)
+from penstock.replica.lacking import NOTHING, Lacking
+from penstock.replica.logstarts import LogStarts
 
 
 class JournalGuards(NamedTuple):
@@ -60,6 +64,7 @@ class JournalGuards(NamedTuple):
     dropped_when_held: bool = True  # what is below the log's start; else when it is written
     starts_end_with_generation: bool = True  # those that were not held
     level_with_set: bool = True  # who is added has what the set has; else its log is enough
+    stages_before_place: bool = True  # a place counts when the stages that it lists are here
     ordered_when_held: bool = True  # the next message; else when the FIN before it is written
     start_from_leader: bool = True  # else each replica removes by its own clock
 
@@ -159,42 +164,8 @@ class Answer(NamedTuple):
     token: Any  # as the shell handed it in
 
 
-class _Starts:
-    """What the journal says of the log's start, and how much of it may be acted on."""
-
-    __slots__ = ("_guards", "_newest", "_waiting", "dropped")
-
-    def __init__(self, start: int, place: Position, guards: JournalGuards) -> None:
-        self._guards = guards
-        self._newest = start
-        self._waiting: deque[tuple[Position, int]] = deque([(place, start)] if start else ())
-        self.dropped = 0
-
-    def wrote(self, place: Position, start: int) -> None:
-        if place.sequence == 0 and self._guards.starts_end_with_generation:
-            self._waiting.clear()
-            self._newest = 0
-        if start > self._newest:
-            self._newest = start
-            self._waiting.append((place, start))
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def newest_place(self) -> Position:
-        return self._waiting[-1][0] if self._waiting else NOTHING
-
-    def droppable(self, held: Position) -> int:
-        """The start that is now below `held`; 0: none that was not named before."""
-        found = 0
-        while self._waiting and (self._waiting[0][0] <= held or not self._guards.dropped_when_held):
-            found = self._waiting.popleft()[1]
-        if found <= self.dropped:
-            return 0
-        self.dropped = found
-        return found
+def _starts(start: int, place: Position, guards: JournalGuards) -> LogStarts:
+    return LogStarts(start, place, guards.dropped_when_held, guards.starts_end_with_generation)
 
 
 class JournalFollower:
@@ -206,6 +177,7 @@ class JournalFollower:
         "_failed",
         "_guards",
         "_held",
+        "_lacking",
         "_replica",
         "_starts",
         "_stopped",
@@ -227,12 +199,13 @@ class JournalFollower:
         self.out: list[Any] = []
         self._replica = replica
         self._guards = guards
-        self._starts = _Starts(start, place, guards)
+        self._starts = _starts(start, place, guards)
         self._held = NOTHING
         self._asked = False  # a snapshot is on its way, as far as is known
         self._failed = False  # the disk did not take what came
         self._stopped = False
         self._wanted = NOTHING  # to be synced, as soon as the disk is free
+        self._lacking = Lacking()
 
     def hello(self, session: int, epoch: int) -> None:
         """A leader has taken up this replica: its log is level. The epoch is durable already."""
@@ -340,9 +313,33 @@ class JournalFollower:
         self._stopped = True
         self.out.append(Stop("a sync of the channel journal failed"))
 
+    # --- stages ---
+
+    @property
+    def lacking(self) -> list[int]:
+        """Listed stages whose files are not here."""
+        return self._lacking.stages
+
+    def lacks(self, stages: Collection[int], place: Position) -> None:
+        """All of them that this place leaves, before `wrote` is called. `NOTHING`: at a start."""
+        self._lacking.now(stages, place)
+
+    def has(self, stage: int) -> None:
+        """Its file is here, durably."""
+        if self._lacking.found(stage) and self.session:
+            self._acknowledge()
+
+    def lost(self, stage: int) -> None:
+        """It turned out to be corrupt."""
+        self._lacking.lost(stage)
+        if self.session:
+            self._acknowledge()
+
     def _acknowledge(self) -> None:
+        synced = self.synced_place
+        shown = self._lacking.shown(synced) if self._guards.stages_before_place else synced
         self.out.append(
-            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, self.synced_place)
+            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, shown)
         )
 
     def held(self, session: int, epoch: int, held: Position) -> None:
@@ -412,7 +409,7 @@ class JournalLeader:
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
         self._waiting: deque[tuple[Position, Any]] = deque()
-        self._starts = _Starts(start, place, guards)
+        self._starts = _starts(start, place, guards)
 
     # --- what is written here ---
 

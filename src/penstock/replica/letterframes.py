@@ -16,6 +16,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from penstock.replica.stageframes import cut_text
+
 LETTERS_KIND, LETTERS_ANSWERED_KIND = 21, 22
 _LETTERS = struct.Struct(">Q")
 _ANSWERED = struct.Struct(">QB")
@@ -49,8 +51,7 @@ def letter_body(frame: LetterFrame) -> tuple[int, bytes]:
     """Kind and fields."""
     if isinstance(frame, SendLetters):
         return LETTERS_KIND, _LETTERS.pack(frame.number)
-    cut = frame.reason.encode("utf-8", "replace")[:_REASON_BYTES_MAX]
-    reason = cut.decode("utf-8", "ignore").encode()  # no half character at its end
+    reason = cut_text(frame.reason, _REASON_BYTES_MAX)
     return LETTERS_ANSWERED_KIND, _ANSWERED.pack(frame.number, frame.ending) + reason
 
 

@@ -230,6 +230,8 @@ class CommitRun:
             topic = self._topics.get(ref.topic)
             if topic is None:
                 raise NotFound("topic", ref.topic)
+            if topic.hosted:
+                raise Refused("stages of a cluster's topics cannot be committed yet")
             stage = self._stages.find(ref)
             if stage.head.identity != topic.identity:
                 raise TopicChanged(topic.name, topic.identity)
@@ -267,7 +269,7 @@ class CommitRun:
     def _check(self) -> Steps:
         """Every stage is what was staged. Raises StageDamaged."""
         for stage in self._pinned:
-            path = os.path.join(self._stages.path, stage.file_name)
+            path = stage.path
             position, count = stage.body_at, 0
             while position < stage.body_at + stage.head.bytes:
                 job = ReadJob(self._context.disk, path, position)

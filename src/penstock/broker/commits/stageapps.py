@@ -11,13 +11,17 @@ A writer that says nothing of itself is the app "".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.commits.shelf import Place
 from penstock.broker.commits.stagefile import StageHead
 from penstock.errors import Refused, StageSuperseded
+
+if TYPE_CHECKING:
+    from penstock.broker.commits.ledstages import LedStages
 
 
 class Ref(NamedTuple):
@@ -38,13 +42,28 @@ NOBODY = Owner()
 
 
 class Stage:
-    __slots__ = ("body_at", "file_name", "head", "pinned")
+    """`led`: where a cluster has the partition, which this node leads then."""
 
-    def __init__(self, head: StageHead, file_name: str, body_at: int) -> None:
+    __slots__ = ("body_at", "directory", "file_name", "head", "led", "pinned")
+
+    def __init__(
+        self,
+        head: StageHead,
+        directory: str,
+        file_name: str,
+        body_at: int,
+        led: LedStages | None = None,
+    ) -> None:
         self.head = head
+        self.directory = directory
         self.file_name = file_name
         self.body_at = body_at
+        self.led = led
         self.pinned = False  # a commit works on it
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, self.file_name)
 
     @property
     def ref(self) -> Ref:
@@ -75,7 +94,7 @@ class AppSummary(NamedTuple):
 
 class _App:
     def __init__(self) -> None:
-        self.stages: dict[str, Stage] = {}  # by file name
+        self.stages: dict[Stage, None] = {}  # as they were staged
         self.bytes = 0
         self.writing = 0
         self.used_ns = 0  # when the last one was staged
@@ -94,14 +113,15 @@ class StageApps:
 
     def add(self, stage: Stage) -> None:
         app = self._apps.setdefault(stage.head.app, _App())
-        app.stages[stage.file_name] = stage
+        app.stages[stage] = None
         app.bytes += stage.head.bytes
         app.used_ns = max(app.used_ns, stage.head.created_ns)
         self._meet(app, owner_of(stage.head))
 
     def remove(self, stage: Stage) -> None:
         app = self._apps.get(stage.head.app)
-        if app is not None and app.stages.pop(stage.file_name, None) is not None:
+        if app is not None and stage in app.stages:
+            del app.stages[stage]
             app.bytes -= stage.head.bytes
             self._drop_empty(stage.head.app, app)
 
@@ -136,7 +156,7 @@ class StageApps:
     def _older(self, app: _App, version: int) -> Iterator[Stage]:
         """Of attempts before the newest one, that no commit works on."""
         newest = app.attempts[version][-1]
-        for stage in app.stages.values():
+        for stage in app.stages:
             head = stage.head
             if head.app_version == version and head.attempt != newest and not stage.pinned:
                 yield stage
@@ -171,11 +191,11 @@ class StageApps:
             for app in self._apps.values()
             if app.used_ns < before_ns
             and not app.writing
-            and not any(stage.pinned for stage in app.stages.values())
+            and not any(stage.pinned for stage in app.stages)
         ]
         if not apps:
             return []
-        return list(min(apps, key=lambda app: app.used_ns).stages.values())
+        return list(min(apps, key=lambda app: app.used_ns).stages)
 
     # --- looking and giving up ---
 
@@ -194,7 +214,7 @@ class StageApps:
         app = self._apps.get(name)
         return [
             stage
-            for stage in (app.stages.values() if app is not None else ())
+            for stage in (app.stages if app is not None else ())
             if not stage.pinned
             and (version is None or stage.head.app_version == version)
             and (up_to is None or stage.head.app_version <= up_to)
@@ -213,7 +233,7 @@ HOW_TO_ABORT = (
 
 
 def _summary(name: str, app: _App) -> AppSummary:
-    heads = [stage.head for stage in app.stages.values()]
+    heads = [stage.head for stage in app.stages]
     created: Iterable[int] = [head.created_ns for head in heads]
     versions = tuple(sorted({head.app_version for head in heads}))
     return AppSummary(name, versions, len(heads), app.bytes, min(created), max(created))

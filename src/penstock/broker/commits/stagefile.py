@@ -64,11 +64,23 @@ def read_head(disk: Disk, path: str) -> tuple[StageHead, int]:
     line, newline, _ = read_file(disk, path, limits.STAGE_HEAD_BYTES_MAX).partition(b"\n")
     if not newline:
         raise ValueError("its first line has no end")
+    return _head_of(line, disk.size(path))
+
+
+def head_in(file: bytes | bytearray) -> tuple[StageHead, int]:
+    """The same, of a file in memory. Raises ValueError."""
+    newline = file.find(b"\n", 0, limits.STAGE_HEAD_BYTES_MAX)
+    if newline < 0:
+        raise ValueError("its first line has no end")
+    return _head_of(bytes(file[:newline]), len(file))
+
+
+def _head_of(line: bytes, length: int) -> tuple[StageHead, int]:
     try:
         head = msgspec.json.decode(unseal(line), type=StageHead)
     except msgspec.DecodeError as error:
         raise ValueError(f"its first line is not what this version writes: {error}") from error
-    if disk.size(path) != len(line) + 1 + head.bytes:
+    if length != len(line) + 1 + head.bytes:
         raise ValueError("it is longer or shorter than it says")
     return head, len(line) + 1
 
@@ -85,7 +97,7 @@ class WriteJob:
 
     teaches = False  # it is no sync of a log: SyncPool is to learn nothing from it
 
-    def __init__(self, disk: Disk, path: str, line: bytes, body: bytes) -> None:
+    def __init__(self, disk: Disk, path: str, line: bytes, body: bytes | bytearray) -> None:
         self._disk = disk
         self._path = path
         self._line = line
@@ -237,6 +249,26 @@ class ReadJob:
             at = self.next_position + error.position
             self.damage = StageDamaged(self._path, f"at byte {at}: {error.reason}")
         self.next_position += position
+
+
+class LoadJob:
+    """Reads all of a stage's file: `data`."""
+
+    teaches = False
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.data = bytearray()
+        self._disk = disk
+        self._path = path
+
+    def run(self) -> None:
+        file = self._disk.open(self._path)
+        try:
+            data = bytearray(file.size())
+            file.pread_into(data, 0)
+        finally:
+            file.close()
+        self.data = data
 
 
 class RemoveJob:

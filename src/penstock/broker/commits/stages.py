@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
+from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.commits.stageapps import (
     HOW_TO_ABORT,
     NOBODY,
@@ -42,7 +41,6 @@ from penstock.broker.commits.stagefile import (
     stage_number,
 )
 from penstock.broker.commits.stageretry import StageRetry
-from penstock.broker.ports import Job
 from penstock.errors import (
     NotFound,
     PenstockError,
@@ -54,6 +52,7 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
+    from penstock.broker.commits.ledstages import LedStages
     from penstock.broker.commits.shelf import Shelf
     from penstock.broker.context import Context
     from penstock.broker.topic import Topic
@@ -73,34 +72,6 @@ class Block(NamedTuple):
     partition: int = 0
 
 
-class _Row:
-    """Jobs of stages, few at a time."""
-
-    def __init__(self, context: Context) -> None:
-        self._syncs = context.syncs
-        self._waiting: deque[tuple[Job, Callable[[OSError | None], None]]] = deque()
-        self._out = 0
-
-    @property
-    def busy(self) -> bool:
-        return self._out > 0
-
-    def submit(self, job: Job, ended: Callable[[OSError | None], None]) -> None:
-        self._waiting.append((job, ended))
-        self._next()
-
-    def _next(self) -> None:
-        while self._waiting and self._out < limits.STAGE_JOBS_MAX:
-            job, ended = self._waiting.popleft()
-            self._out += 1
-            self._syncs.submit(job, partial(self._ended, ended))
-
-    def _ended(self, ended: Callable[[OSError | None], None], error: OSError | None) -> None:
-        self._out -= 1
-        ended(error)
-        self._next()
-
-
 class Stages:
     def __init__(self, context: Context, data_path: str) -> None:
         self.path = os.path.join(data_path, STAGES)
@@ -108,11 +79,11 @@ class Stages:
         self.apps = StageApps()
         self._context = context
         self._found: dict[Ref, Stage] = {}
-        self._numbers: dict[str, Stage] = {}  # by file name
+        self._numbers: dict[str, Stage] = {}  # by file name: those of this node alone
         self._shelves = context.shelves
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
-        self._row = _Row(context)
+        self._row = JobRow(context.syncs)
         self._unread: dict[str, bool] = {}  # found at the start; whether a commit needs it
         self._retry = StageRetry(context, self.path, self._row.submit, self._bring_back_late)
 
@@ -154,7 +125,7 @@ class Stages:
             if not needed:
                 self._remove_files([name])
             return
-        stage = Stage(head, name, body_at)
+        stage = Stage(head, self.path, name, body_at)
         stage.pinned = needed
         other = self._found.get(stage.ref)
         if other is not None and name < other.file_name and not needed:
@@ -173,14 +144,26 @@ class Stages:
             self.discard(self.apps.superseded())
 
     def _add(self, stage: Stage) -> None:
-        self._found[stage.ref] = self._numbers[stage.file_name] = stage
+        self._found[stage.ref] = stage
+        if stage.led is None:
+            self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
         self._shelves.at(stage.place).add(stage)
         self.apps.add(stage)
 
+    def take_in(self, stage: Stage) -> None:
+        """Of a partition that is led here now, and that other nodes have as well."""
+        if stage.ref not in self._found:
+            self._add(stage)
+
+    def let_go(self, stages: Iterable[Stage]) -> None:
+        """Their partition is led here no more."""
+        self.forget(list(stages))
+
     def _forget(self, stage: Stage) -> None:
-        if self._numbers.pop(stage.file_name, None) is None:
+        if self._shelves.at(stage.place).stages.get(stage.file_name) is not stage:
             return
+        self._numbers.pop(stage.file_name, None)
         self.bytes -= stage.head.bytes
         self._shelves.at(stage.place).remove(stage)
         self.apps.remove(stage)
@@ -194,8 +177,6 @@ class Stages:
         has no such partition."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
-        if topic.hosted:
-            raise Refused("nothing can be staged for a topic of a cluster yet")
         if block.partition not in topic.replicas:
             raise NotFound("partition", str(block.partition))
         ref = Ref(topic.name, block.name, block.partition)
@@ -259,49 +240,50 @@ class Stages:
             self.discard(stages)
 
     def _write(self, topic: Topic, block: Block, done: StageDone) -> None:
-        head = StageHead(
-            topic=topic.name,
-            identity=topic.identity,
-            name=block.name,
-            count=block.messages,
-            bytes=len(block.body),
-            created_ns=self._context.clock.wall_ns(),
-            partition=block.partition,
-            app=block.owner.app,
-            app_version=block.owner.version,
-            attempt=block.owner.attempt,
-        )
-        line = head_line(head)
-        stage = Stage(head, stage_file_name(self._number_next), len(line))
-        self._number_next += 1
-        path = os.path.join(self.path, stage.file_name)
-        self._writing[stage.ref] = []
+        head = _head_of(topic, block, self._context.clock.wall_ns())
+        ref = Ref(topic.name, block.name, block.partition)
+        self._writing[ref] = []
 
-        def ended(error: OSError | None) -> None:
-            waiting = self._writing.pop(stage.ref)
-            if error is None:
-                self._add(stage)
-                self.apps.end(block.owner)
-                self._retry.note_written(stage.length)
-                done(None)
-            else:
-                self.apps.end(block.owner)
-                self._retry.note_unwritten(stage.length, error)
-                self._remove_files([stage.file_name, stage.file_name + ".tmp"])
-                done(WriteRefused(path, f"cannot be written: {error}"))
+        def ended(error: PenstockError | None) -> None:
+            self.apps.end(block.owner)
+            waiting = self._writing.pop(ref)
+            done(error)
             for again in waiting:
                 again()
 
-        self._row.submit(WriteJob(self._context.disk, path, line, block.body), ended)
+        led = topic.leader(block.partition).stages
+        if led is None:
+            self._write_here(head, block.body, ended)
+        else:
+            led.put(head_line(head) + block.body, head.created_ns, ended)
+
+    def _write_here(self, head: StageHead, body: bytes, done: StageDone) -> None:
+        line = head_line(head)
+        stage = Stage(head, self.path, stage_file_name(self._number_next), len(line))
+        self._number_next += 1
+
+        def ended(error: OSError | None) -> None:
+            if error is None:
+                self._add(stage)
+                self._retry.note_written(stage.length)
+                done(None)
+            else:
+                self._retry.note_unwritten(stage.length, error)
+                self._remove_files([stage.file_name, stage.file_name + ".tmp"])
+                done(WriteRefused(stage.path, f"cannot be written: {error}"))
+
+        self._row.submit(WriteJob(self._context.disk, stage.path, line, body), ended)
 
     def _compare(self, stage: Stage, block: Block, done: StageDone) -> None:
-        path = os.path.join(self.path, stage.file_name)
+        path, led = stage.path, stage.led
         job = CompareJob(self._context.disk, path, stage.body_at, block.body)
 
         def ended(error: OSError | None) -> None:
             if error is not None:
                 self.note_unread(stage, error)
                 done(WriteRefused(path, f"cannot be read: {error}"))
+            elif job.same and led is not None:
+                led.when_held(done)  # the leader before may not have come to that
             elif job.same:
                 done(None)
             else:
@@ -339,9 +321,16 @@ class Stages:
         self.discard(self.apps.of(app, up_to=version))
 
     def discard(self, stages: list[Stage]) -> None:
-        """Forget them, and remove the files soon."""
-        self.forget(stages)
-        self._remove_files([stage.file_name for stage in stages])
+        """Forget them, and remove the files soon, on all nodes that have them."""
+        of_led: dict[LedStages, list[Stage]] = {}
+        for stage in stages:
+            if stage.led is not None:
+                of_led.setdefault(stage.led, []).append(stage)
+        for led, found in of_led.items():
+            led.drop(found)
+        here = [stage for stage in stages if stage.led is None]
+        self.forget(here)
+        self._remove_files([stage.file_name for stage in here])
 
     def forget(self, stages: list[Stage]) -> None:
         for stage in stages:
@@ -359,7 +348,8 @@ class Stages:
 
     def note_unread(self, stage: Stage, error: OSError) -> None:
         """A request was refused since it could not be read."""
-        self._retry.note_unread(stage.file_name, error)
+        if stage.led is None:
+            self._retry.note_unread(stage.file_name, error)
 
     def settle(self) -> None:
         """About once a second: try again what failed."""
@@ -389,3 +379,18 @@ class Stages:
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._row.busy)
+
+
+def _head_of(topic: Topic, block: Block, created_ns: int) -> StageHead:
+    return StageHead(
+        topic=topic.name,
+        identity=topic.identity,
+        name=block.name,
+        count=block.messages,
+        bytes=len(block.body),
+        created_ns=created_ns,
+        partition=block.partition,
+        app=block.owner.app,
+        app_version=block.owner.version,
+        attempt=block.owner.attempt,
+    )

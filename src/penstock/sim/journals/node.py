@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker.journal import Journal
+from penstock.errors import PenstockError
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     PARTITION,
@@ -13,8 +15,11 @@ from penstock.log.fold import (
     Folding,
     Group,
     Position,
+    Staged,
     cursor_entry,
-    start_entry,
+    epoch_of,
+    partition_entries,
+    unstaged_entry,
 )
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.journalfile import NAMES
@@ -28,8 +33,11 @@ from penstock.replica.journalline import (
     TakeRecord,
     TakeSnapshot,
 )
+from penstock.replica.lacking import NOTHING
 from penstock.sim.disk import Fault, SimDisk
+from penstock.sim.journals.stages import Files, Known, followed_stages, led_stages
 
+HeldDone = Callable[["PenstockError | None"], None]
 PATH = "/p"
 BYTES_MAX = 900  # about eight records, then a generation ends
 FINISHED, SOUGHT, ORDERED = 1, 2, 3  # the channels
@@ -46,10 +54,12 @@ class Said(NamedTuple):
     sought: int = 0  # cursor of one that is set by hand, which is answered when it is held
     start: int = 0
     ordered: int = 0  # cursor of a strictly ordered one
+    stages: tuple[tuple[int, Staged], ...] = ()
 
-    def groups(self) -> list[Group]:
+    def groups(self, unstaged: Collection[int] = ()) -> list[Group]:
+        gone = b"".join(map(unstaged_entry, unstaged))
         return [
-            Group(PARTITION, start_entry(self.start)),
+            Group(PARTITION, partition_entries(self.start, self.stages) + gone),
             Group(FINISHED, cursor_entry(Entry.CURSOR, self.finished, self.finished)),
             Group(SOUGHT, cursor_entry(Entry.RESET, self.sought, self.sought)),
             Group(ORDERED, cursor_entry(Entry.CURSOR, self.ordered, self.ordered)),
@@ -61,7 +71,8 @@ def said(folding: Folding) -> Said:
     finished, sought, ordered = (
         channels[number].next if number in channels else 0 for number in (FINISHED, SOUGHT, ORDERED)
     )
-    return Said(finished, sought, folding.start_offset, ordered)
+    stages = tuple(folding.stages.items())
+    return Said(finished, sought, folding.start_offset, ordered, stages)
 
 
 class Office:
@@ -76,8 +87,32 @@ class Office:
             followed.files, BYTES_MAX, epoch if numbered else 0, followed.folding.handed_end
         )
         self.line = JournalLeader(node.number, epoch, followed.position, self.said.start, guards)
+        self.books: Callable[[], None] = lambda: None  # called for what the disk has taken
+        self._unwritten: list[HeldDone] = []
+        self.known = Known()
+        self.stages = led_stages(node, self)
 
-    def write(self, groups: list[Group], begin: bool = False) -> bool:
+    def say(self, now: Said, begin: bool = False, unstaged: Collection[int] = ()) -> bool:
+        self.said = now
+        if not self._write(now.groups(unstaged), begin):
+            return False
+        self.books()
+        waiting, self._unwritten = self._unwritten, []
+        for done in waiting:
+            self.when_held(done)
+        return True
+
+    def when_held(self, done: HeldDone) -> None:
+        if self.journal.broken or not self.has_begun:
+            self._unwritten.append(done)
+        else:
+            self.line.when_held(self.line.place, done)
+
+    @property
+    def has_begun(self) -> bool:
+        return epoch_of(self.line.place.generation) == self.epoch
+
+    def _write(self, groups: list[Group], begin: bool = False) -> bool:
         """What the channels say now; False when the disk does not take it."""
         line, journal = self.line, self.journal
         try:
@@ -98,8 +133,12 @@ class Office:
 class Node:
     """`log_start`: all below it this replica has removed."""
 
-    def __init__(self, number: int, replica: int, guards: JournalGuards) -> None:
+    def __init__(
+        self, number: int, replica: int, guards: JournalGuards, dice: random.Random
+    ) -> None:
         self.number = number
+        self.sent: list[tuple[int, bytes]] = []  # of stages: to which node, and a frame
+        self._dice = dice
         self.promised = 0  # in the node's ledger
         self.office: Office | None = None
         self._guards = guards
@@ -112,6 +151,7 @@ class Node:
         self.disk.sync_directory("/")
         self.replica = replica
         self.log_start = 0
+        self.files = Files(self._dice)
         self.open()
 
     def open(self) -> None:
@@ -128,6 +168,11 @@ class Node:
             self.journal.start_offset,
             self._guards,
         )
+        self.stages = followed_stages(self)
+
+    def send(self, node: int, lane: object, frames: Sequence[Sequence[Any]]) -> None:
+        """What the shells of stages send."""
+        self.sent.append((node, b"".join(bytes(part) for frame in frames for part in frame)))
 
     def stop(self, rng: random.Random, power: bool) -> None:
         self.disk.crash(rng) if power else self.disk.kill()
@@ -183,10 +228,14 @@ class Node:
             else:
                 journal.append(record)
         except JournalRefused as error:
-            raise Broken(f"node {self.number}: {error}") from error
+            if self.follower.place != NOTHING:
+                raise Broken(f"node {self.number}: {error}") from error
+            # An older snapshot, late, after a write that failed: the files refuse it.
+            self.follower.write_failed()
         except OSError:
             self.follower.write_failed()
         else:
+            self.stages.applied(self.journal.position)
             self.follower.wrote(self.journal.position, self.journal.start_offset)
 
     def _replace(self, record: bytes) -> None:
@@ -200,6 +249,7 @@ class Node:
                     self.disk.unlink(f"{PATH}/{name}")
             self.journal = FollowedJournal.open(self.disk, PATH)
             self.journal.replace(record)
+            self.stages = followed_stages(self)
 
     @property
     def said(self) -> Said:

@@ -18,6 +18,7 @@ SWITCHES = (
     Switch("dropped_when_held", 200),
     Switch("starts_end_with_generation", 50),
     Switch("level_with_set", 400),
+    Switch("stages_before_place", 2_500),
     Switch("ordered_when_held", 50),
     Switch("start_from_leader", 50),
 )

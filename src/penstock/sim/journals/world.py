@@ -7,6 +7,7 @@
 - *I26*: no later leader gives out a message of a strictly ordered channel once more after the next
   one was given out.
 - *I16*: no replica removes what a later leader says is there.
+- *I11*: whoever is elected has all stages that were answered, but for those that were given up.
 - *Calm*: when nothing fails any more, a seek is answered and all journals say the same.
 
 Up to all but one of the members' disks may be wiped, links break at any time and some of their
@@ -18,9 +19,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+from penstock.errors import PenstockError
 from penstock.log.fold import Position
+from penstock.replica.frames import Frames, encode
 from penstock.replica.journalline import (
     ALL,
     AcknowledgePlace,
@@ -33,7 +37,9 @@ from penstock.replica.journalline import (
     SendRecord,
     TellPlace,
 )
+from penstock.replica.stageframes import AskStage, SendStage, StageFrame
 from penstock.sim.journals.node import Broken, Node, Office, Said
+from penstock.sim.journals.stages import TARGET
 
 NODES = 3
 STEPS = 200
@@ -71,7 +77,7 @@ class World:
         self.rng = random.Random(seed)
         self.guards = guards
         self.replicas = NODES
-        self.nodes = [Node(number, number + 1, guards) for number in range(NODES)]
+        self.nodes = [Node(number, number + 1, guards, self.rng) for number in range(NODES)]
         self.epoch = 0  # the record: this, its leader, and the members by node and replica
         self.leader = 0
         self.members = {(node.number, node.replica) for node in self.nodes}
@@ -82,14 +88,17 @@ class World:
         self.answered = 0
         self.given = 0  # the newest message of the ordered channel that was given out
         self.finished_held = 0
+        self.stages = 0  # so many were to be stored
+        self.staged: set[bytes] = set()  # those that were answered, and are not given up
         self.books: dict[tuple[int, Position], Said] = {}
         self.seen: Counter[str] = Counter()
         self.steps: list[tuple[Callable[[], None], int]] = [
             (self.deliver, 60), (self.finish, 8), (self.sync, 24), (self.seek, 6),
             (self.link, 6), (self.move_start, 2), (self.roll, 1), (self.cut, 2),
-            (self.deliver_late, 4), (self.elect, 2), (self.regroup, 2), (self.stop, 2),
+            (self.deliver_late, 4), (self.elect, 2), (self.leave_out, 2), (self.stop, 2),
             (self.stop_all, 1), (self.wipe, 1), (self.fail_write, 1), (self.try_again, 3),
-            (self.sync_all, 4), (self.finish_in_order, 4), (self.outlive, 1),
+            (self.sync_all, 4), (self.finish_in_order, 4), (self.outlive, 1), (self.stage, 3),
+            (self.drop_stage, 1), (self.grow, 8),
         ]  # fmt: skip
 
     def play(self) -> None:
@@ -108,11 +117,10 @@ class World:
         return self.rng.choice(led) if led else None
 
     def write(self, node: Node, office: Office, now: Said, begin: bool = False) -> bool:
-        office.said = now
-        if not office.write(now.groups(), begin):
-            return False
-        self.books[office.epoch, office.line.place] = now
-        return True
+        return office.say(now, begin)
+
+    def note_written(self, office: Office) -> None:
+        self.books[office.epoch, office.line.place] = office.said
 
     def finish(self) -> None:
         if found := self.office():
@@ -134,6 +142,27 @@ class World:
             if self.write(node, office, now):
                 office.line.when_finished(office.line.place, Next(now.ordered))
 
+    def stage(self) -> None:
+        if found := self.office():
+            self.stages += 1
+            self.put_stage(found[1], b"stage %d" % self.stages)
+
+    def put_stage(self, office: Office, content: bytes) -> None:
+        def answered(error: PenstockError | None) -> None:
+            if error is None:
+                self.staged.add(content)
+            self.seen["staged" if error is None else "not staged"] += 1
+
+        office.stages.put(content, 0, answered)
+
+    def drop_stage(self) -> None:
+        if found := self.office():
+            _, office = found
+            if files := sorted(office.known.stages, key=lambda file: file.content):
+                file = self.rng.choice(files)
+                self.staged.discard(file.content)
+                office.stages.drop([file])
+
     def outlive(self) -> None:
         """The clock of a follower's node runs ahead: all that is finished seems too old to it."""
         node = self.rng.choice(self.nodes)
@@ -149,22 +178,34 @@ class World:
         if found := self.office():
             self.write(*found, found[1].said, begin=True)
 
-    def regroup(self) -> None:
-        """The leader in office leaves out a member, or takes in a replica that is level."""
+    def leave_out(self) -> None:
+        """The leader in office leaves out a member."""
         node = self.nodes[self.leader]
         if node.office is None or node.office.epoch != self.epoch:
             return
         other = self.rng.choice([other for other in self.nodes if other is not node])
-        entry = (other.number, other.replica)
-        if entry not in self.members:
-            if node.office.line.is_level(*entry):
-                self.members.add(entry)
-                self.seen["grown"] += 1
-        else:
+        if (other.number, other.replica) in self.members:
             gone = {one for one in self.members if one[0] == other.number}
             self.members -= gone
             self.seen["shrunk"] += len(gone)
-        node.office.line.needs(self.members)
+        self.need(node.office)
+
+    def grow(self) -> None:
+        """Whoever is level becomes a member."""
+        node = self.nodes[self.leader]
+        if node.office is None or node.office.epoch != self.epoch:
+            return
+        for other in self.nodes:
+            entry = (other.number, other.replica)
+            is_new = other is not node and entry not in self.members
+            if is_new and node.office.line.is_level(*entry):
+                self.members.add(entry)
+                self.seen["grown"] += 1
+        self.need(node.office)
+
+    def need(self, office: Office) -> None:
+        office.line.needs(self.members)
+        office.stages.needs(self.members)
 
     def elect(self) -> None:
         """A member takes office with what its journal says."""
@@ -176,14 +217,18 @@ class World:
         self.unlink_all(node)
         node.open()
         office = node.office = Office(node, self.epoch, self.guards)
-        office.line.needs(self.members)
-        self.check_election(office.said)
+        office.books = partial(self.note_written, office)
+        self.need(office)
+        self.check_election(node, office.said)
         self.seen["elected"] += 1
         for other in self.nodes:
             if other is not node:
                 self.connect(node, office, other)
 
-    def check_election(self, now: Said) -> None:
+    def check_election(self, node: Node, now: Said) -> None:
+        here = {node.files.stages[one].content for one, _ in now.stages if one in node.files.stages}
+        if lost := self.staged - here:
+            raise Broken(f"I11: {sorted(lost)} were answered, and the leader lacks them")
         if now.sought < self.answered:
             raise Broken(f"I25: seek {self.answered} was answered, the leader knows {now.sought}")
         if now.ordered < self.given:
@@ -214,6 +259,7 @@ class World:
         link = Link(node.number, office.epoch, other.number, self.sessions, [], [])
         office.line.linked(other.number, link.session)
         self.links.append(link)
+        office.stages.linked(other.number)
 
     def cut(self) -> None:
         if self.links:
@@ -227,6 +273,7 @@ class World:
         office = self.nodes[link.leader].office
         if office is not None and office.epoch == link.epoch:
             office.line.unlinked(link.node)
+            office.stages.unlinked(link.node)
 
     def unlink_all(self, node: Node) -> None:
         for link in [one for one in self.links if node.number in (one.leader, one.node)]:
@@ -245,25 +292,42 @@ class World:
     def hand_over(self, frame: Frame) -> None:
         node = self.nodes[frame.target]
         content = frame.content
-        if isinstance(content, TellPlace | AskSnapshot | AcknowledgePlace):
+        if isinstance(content, bytes):
+            self.bring_stages(node, frame.source, content)
+        elif isinstance(content, TellPlace | AskSnapshot | AcknowledgePlace):
             self.tell_leader(node, frame)
         elif isinstance(content, HelloJournal):
-            self.greet(node, content)
+            self.greet(node, frame.source, content)
         elif node.office is None:
             follow(node, content)
         self.settle()
 
-    def greet(self, node: Node, hello: HelloJournal) -> None:
+    def bring_stages(self, node: Node, source: int, data: bytes) -> None:
+        for _, content in Frames(source).feed(data):
+            if not isinstance(content, StageFrame):
+                raise RuntimeError(f"the shells of stages sent {content}")
+            if node.office is not None:
+                node.office.stages.receive(source, content)
+            elif isinstance(content, SendStage):
+                node.stages.came(source, content)
+                self.seen["stages came"] += 1
+            elif isinstance(content, AskStage) and content.number in node.files.stages:
+                file = node.files.stages[content.number].content
+                node.send(source, None, encode(TARGET, SendStage(1, content.number, file)))
+
+    def greet(self, node: Node, source: int, hello: HelloJournal) -> None:
         if hello.epoch < node.promised or not self.is_up(hello.session):
             return
         if node.office is not None:
             self.leave(node)
         node.promised = hello.epoch
         node.follower.hello(hello.session, hello.epoch)
+        node.stages.greeted(source)
 
     def leave(self, node: Node) -> None:
         if node.office is not None:
             node.office.line.leave()
+            node.office.stages.leave()
             for link in [one for one in self.links if one.leader == node.number]:
                 self.unlink(link)
             node.open()
@@ -302,6 +366,7 @@ class World:
                 self.write(node, office, office.said)
             for effect in node.take_effects():
                 self.carry_out(node, effect)
+            self.post_stages(node)
             if office is not None:
                 self.note_held(office)
         record_leader = self.nodes[self.leader].office
@@ -313,6 +378,8 @@ class World:
             case Answer(Next(ordered)):
                 self.given = max(self.given, ordered)
                 self.seen["given"] += 1
+            case Answer(token) if callable(token):
+                token(None)
             case Answer(token):
                 self.answered = max(self.answered, int(str(token)))
                 self.seen["answered"] += 1
@@ -322,6 +389,14 @@ class World:
                 self.post(node, effect, effect.session, to_node=False)
             case _:
                 raise RuntimeError(f"an effect that the shell does not know: {effect}")
+
+    def post_stages(self, node: Node) -> None:
+        sent, node.sent = node.sent, []
+        for target, data in sent:
+            for link in self.links:
+                if {link.leader, link.node} == {node.number, target}:
+                    queue = link.to_node if link.node == target else link.to_leader
+                    queue.append(Frame(node.number, target, data, node.said))
 
     def post(self, node: Node, content: Any, session: int, to_node: bool) -> None:
         for link in self.links:
@@ -356,6 +431,7 @@ class World:
     def stop_one(self, node: Node, power: bool) -> None:
         if node.office is not None:
             node.office.line.leave()
+            node.office.stages.leave()
         self.unlink_all(node)
         node.stop(self.rng, power)
         self.seen["stopped"] += 1
@@ -373,7 +449,11 @@ class World:
 
     def try_again(self) -> None:
         """Housekeeping: what the disk refused is asked for again."""
-        self.rng.choice(self.nodes).follower.try_again()
+        node = self.rng.choice(self.nodes)
+        node.follower.try_again()
+        node.stages.settle()
+        if node.office is not None:
+            node.office.stages.settle()
 
     def fail_write(self) -> None:
         self.rng.choice(self.nodes).fail_write(self.rng)
@@ -385,6 +465,7 @@ class World:
         self.late.clear()
         for node in self.nodes:
             node.disk.faults.clear()
+            node.files.dice = None
             self.leave(node)
         self.elect()
         node = self.nodes[self.leader]
@@ -392,7 +473,8 @@ class World:
         if office is None:
             raise RuntimeError("an election without an office")
         self.members &= {(one.number, one.replica) for one in self.nodes}
-        office.line.needs(self.members)
+        self.need(office)
+        self.put_stage(office, b"calm")
         self.seek_in_calm(office)
         self.check_calm(node)
 
@@ -415,7 +497,11 @@ class World:
     def check_calm(self, leader: Node) -> None:
         if self.answered != self.sought:
             raise Broken(f"Calm: seek {self.sought} is not answered, {self.answered} was")
+        if b"calm" not in self.staged:
+            raise Broken("Calm: a stage is not answered")
         for node in self.nodes:
+            if leader.said.stages and set(node.files.stages) != set(dict(leader.said.stages)):
+                raise Broken(f"Calm: node {node.number} has {list(node.files.stages)}")
             if (node.place, node.said) != (leader.place, leader.said):
                 raise Broken(f"Calm: node {node.number} has {node.said}, not {leader.said}")
             if (node.number, node.replica) in self.members and node.log_start != leader.said.start:

@@ -1,0 +1,162 @@
+"""The files of a replica's stages, through kills, full disks and rot."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.broker.commits.jobrow import JobRow
+from penstock.broker.commits.shelf import Place
+from penstock.broker.commits.stagefile import StageHead, head_line
+from penstock.broker.commits.stagestore import StageStore, staged_of
+from penstock.broker.health import Health
+from penstock.broker.syncs import Syncs
+from penstock.log.names import hosted_stage_name, hosted_stage_number
+from penstock.sim.disk import Fault, SimDisk
+from penstock.sim.threads import Threads
+
+from ..following import new_disk
+
+PLACE = Place("orders", "ab", 0)
+NUMBER = 3 << 32 | 1
+
+
+def file_of(name: str = "one", topic: str = "orders", body: bytes = b"x" * 64) -> bytes:
+    return head_line(StageHead(topic, "ab", name, 1, len(body), 5)) + body
+
+
+class Lab:
+    def __init__(self, disk: SimDisk | None = None) -> None:
+        self.disk = disk or new_disk()
+        self.threads, self.health = Threads(), Health()
+        self.syncs = Syncs(self.threads)
+        self.store = StageStore(self.disk, self.health, JobRow(self.syncs), "data", PLACE)
+        self.turn()
+
+    def turn(self) -> None:
+        for _ in range(6):
+            self.syncs.settle()
+
+    def write(self, number: int = NUMBER, file: bytes | None = None) -> list[str]:
+        heard: list[str] = []
+        self.store.write(number, file or file_of(), heard.append)
+        self.turn()
+        return heard
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in self.disk.listdir("data") if ".stage" in name]
+
+
+def test_what_was_written_is_there_after_a_power_loss() -> None:
+    lab = Lab()
+    assert lab.write() == [""]
+    assert lab.write() == [""]  # again: it is there
+    lab.disk.crash(random.Random(1))
+    later = Lab(lab.disk)
+    assert later.store.stages[NUMBER].head.name == "one"
+    assert not later.store.busy
+
+
+def test_two_who_bring_the_same_one_are_both_answered() -> None:
+    lab = Lab()
+    heard: list[str] = []
+    lab.store.write(NUMBER, file_of(), heard.append)
+    lab.store.write(NUMBER, file_of(), heard.append)
+    lab.turn()
+    assert heard == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (b"no line", "its first line has no end"),
+        (file_of()[:-1], "longer or shorter than it says"),
+        (file_of(topic="other"), "it is of topic other"),
+    ],
+)
+def test_what_is_no_stage_of_this_partition_is_refused(file: bytes, reason: str) -> None:
+    lab = Lab()
+    (heard,) = lab.write(file=file)
+    assert reason in heard
+    assert lab.names == []
+
+
+def test_a_full_disk_is_reported_and_leaves_nothing() -> None:
+    lab = Lab()
+    lab.disk.inject(Fault("write", path_part=".stage"))
+    (heard,) = lab.write()
+    assert "cannot be written" in heard
+    assert lab.names == []
+    assert lab.health.failing
+    assert lab.write() == [""]
+    assert not lab.health.failing
+
+
+def test_what_a_kill_left_half_written_is_removed_at_the_start() -> None:
+    lab = Lab()
+    lab.write()
+    lab.disk.create("data/0000000300000002.stage.tmp").close()
+    cut_short = lab.disk.create("data/0000000300000003.stage")
+    cut_short.pwritev((b"half",), 0, 4)
+    cut_short.close()
+    later = Lab(lab.disk)
+    assert list(later.store.stages) == [NUMBER]
+    assert later.names == [hosted_stage_name(NUMBER)]
+
+
+def test_one_that_cannot_be_read_at_the_start_stays_and_is_lacking() -> None:
+    lab = Lab()
+    lab.write()
+    lab.disk.inject(Fault("read", path_part=".stage"))
+    later = Lab(lab.disk)
+    assert (later.store.stages, later.names) == ({}, [hosted_stage_name(NUMBER)])
+    assert later.write() == [""]
+
+
+def test_a_file_is_loaded_if_it_is_as_it_is_listed() -> None:
+    lab = Lab()
+    lab.write()
+    staged = staged_of(file_of(), 5)
+    loaded: list[bytearray | None] = []
+    lab.store.load(NUMBER, staged, loaded.append)
+    lab.store.load(NUMBER + 1, None, loaded.append)
+    lab.turn()
+    assert loaded == [None, bytearray(file_of())]
+    lab.disk.flip(lab.store.path(NUMBER), len(file_of()) - 1, 0)
+    lab.store.load(NUMBER, staged, loaded.append)
+    lab.turn()
+    assert loaded[-1] is None
+    assert (lab.store.stages, lab.names) == ({}, [])
+
+
+def test_one_that_comes_while_it_is_being_removed_is_written_after_that() -> None:
+    lab = Lab()
+    lab.write()
+    lab.store.remove([NUMBER])
+    heard: list[str] = []
+    lab.store.write(NUMBER, file_of(), heard.append)
+    assert heard == []
+    lab.turn()
+    assert heard == [""]
+    assert lab.names == [hosted_stage_name(NUMBER)]
+
+
+def test_what_cannot_be_removed_is_removed_later() -> None:
+    lab = Lab()
+    lab.write()
+    lab.disk.inject(Fault("unlink", path_part=".stage"))
+    lab.store.remove([NUMBER])
+    lab.turn()
+    assert lab.names
+    assert lab.health.failing
+    lab.store.settle()
+    lab.turn()
+    assert lab.names == []
+    assert not lab.health.failing
+
+
+def test_names_are_numbers_in_hex() -> None:
+    assert hosted_stage_number(hosted_stage_name(NUMBER)) == NUMBER
+    assert hosted_stage_number("1.stage") is None
