@@ -244,6 +244,7 @@ STAGE_HEAD_BYTES_MAX = 4 * KIB  # the first line of the file: two names and some
 STAGE_EXPIRE_NS = 24 * 3600 * SECOND  # a batch job may take hours between its stages and the commit
 STAGE_JOBS_MAX = 2  # stages read or written at a time: the sync threads have publishes to serve
 STAGE_SWEEP_NS = 10 * SECOND  # how often expired ones are looked for
+STAGES_GIVEN_UP_MAX = 1_000  # known to a follower, so that what comes late is not stored
 STAGES_SWEPT_MAX = 1_000  # removed at a time
 COMMIT_STAGES_MAX = STAGES_APP_MAX  # of one commit
 COMMIT_PART_STAGES_MAX = 10_000  # in one request: some 30 ms of the loop

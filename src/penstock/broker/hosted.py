@@ -522,6 +522,8 @@ class HostedReplica:
         is_led = isinstance(self.replica.role, Leader)
         if is_led != (self.led is not None):
             raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
+        if self._led_stages is not None:
+            self._led_stages.line.validate()
         if not is_led:
             self.channels.validate()
             windows = [channel.windows for channel in self.topic.channels.values()]

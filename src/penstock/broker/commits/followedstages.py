@@ -12,12 +12,14 @@ What could not be stored is asked for again at housekeeping.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.commits.stagestore import staged_of
 from penstock.broker.ports import Lane
 from penstock.broker.station import Station
+from penstock.limits import STAGES_GIVEN_UP_MAX
 from penstock.log.fold import Position, epoch_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.replica.frames import Target, encode
@@ -53,6 +55,7 @@ class FollowedStages:
         self._moved = moved
         self._leader = NO_NODE
         self._asked: set[int] = set()  # of this leader, in this session
+        self._given_up: deque[int] = deque(maxlen=STAGES_GIVEN_UP_MAX)
         self._said = -1  # by the journal, of stages, when it was last looked at
         self._look(NOTHING)
 
@@ -72,6 +75,7 @@ class FollowedStages:
         if place.sequence == 0:
             epoch = epoch_of(place.generation)
             unlisted |= {one for one in here if one not in folding.stages and one >> 32 < epoch}
+        self._given_up.extend(unlisted)
         self._store.remove(unlisted)
         self._line.lacks([one for one in folding.stages if one not in here], place)
         self._asked &= set(self._line.lacking)
@@ -104,6 +108,9 @@ class FollowedStages:
             return
 
         def stored(reason: str) -> None:
+            if self._is_given_up(frame.number):
+                self._store.remove([frame.number])
+                return
             answer = StageStored(self._station.life, self._replica, frame.number, reason)
             self._send(node, answer)
             if reason:
@@ -112,7 +119,12 @@ class FollowedStages:
                 self._line.has(frame.number)
                 self._moved()
 
-        self._store.write(frame.number, frame.file, stored)
+        if not self._is_given_up(frame.number):
+            self._store.write(frame.number, frame.file, stored)
+
+    def _is_given_up(self, number: int) -> bool:
+        """While it was on its way. A leader that never had the word of it lists it again."""
+        return number in self._given_up and number not in self._journal.folding.stages
 
     def lost(self, number: int) -> None:
         """Its file was read, and is corrupt."""

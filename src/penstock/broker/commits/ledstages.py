@@ -15,6 +15,7 @@ from penstock.broker.commits.stagestore import staged_of
 from penstock.broker.ports import Lane
 from penstock.broker.station import Station, target_of
 from penstock.errors import ChangeUnknown, PenstockError, WriteRefused
+from penstock.log.names import hosted_stage_number
 from penstock.replica.frames import encode
 from penstock.replica.stageframes import AskStage, SendStage, StageFrame, StageStored
 from penstock.replica.stageline import Ask, List, Refuse, Send, StageLine, Unlist
@@ -105,9 +106,10 @@ class LedStages:
     def drop(self, stages: Collection[Stage]) -> None:
         """They are given up: whoever has to know that they are for certain waits until it is
         held."""
-        wanted = set(stages)
-        for number in [one for one, stage in self._store.stages.items() if stage in wanted]:
-            self.line.drop(number)
+        for stage in stages:
+            number = hosted_stage_number(stage.file_name)
+            if number is not None:
+                self.line.drop(number)
         self._carry_out()
 
     # --- the others ---
@@ -126,6 +128,9 @@ class LedStages:
         for number in refused:
             self.line.ask_again(number)
         self._carry_out()
+        here, known = self._store.stages, self.line.states
+        if len(here) > len(known) - len(self.line.lacking):  # written for the leader before
+            self._store.remove(here.keys() - known.keys())
 
     def unlinked(self, node: int) -> None:
         self.line.unlinked(node)

@@ -174,11 +174,12 @@ class Stages:
 
     def put(self, topic: Topic, block: Block, done: StageDone) -> None:
         """`done` hears when it is on the disk, or why not. Raises Refused; NotFound when the topic
-        has no such partition."""
+        has no such partition, PartitionElsewhere when it is not led here."""
         if topic.ephemeral:
             raise Refused("nothing can be staged for an ephemeral topic")
         if block.partition not in topic.replicas:
             raise NotFound("partition", str(block.partition))
+        topic.leader(block.partition)
         ref = Ref(topic.name, block.name, block.partition)
         if ref in self._writing:
             self._writing[ref].append(lambda: self._put_again(topic, block, done))

@@ -15,6 +15,7 @@ from penstock.broker.commits.ledstages import LedStages
 from penstock.errors import PenstockError
 from penstock.log.fold import Staged
 from penstock.log.ledgerfile import ReplicaKey
+from penstock.log.names import hosted_stage_name
 from penstock.replica.frames import Target
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Files:
         if self.dice is not None and self.dice.random() < _REFUSED:
             done("the disk is full")
             return
-        self.stages[number] = _File(bytes(file))
+        self.stages[number] = _File(number, bytes(file))
         done("")
 
     def load(
@@ -54,7 +55,8 @@ class Files:
 
 
 class _File:
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, number: int, content: bytes) -> None:
+        self.file_name = hosted_stage_name(number)
         self.content = content
         self.led: object = None
 
