@@ -10,7 +10,13 @@ import pytest
 
 from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
 from penstock.broker.commits.stages import Block
-from penstock.errors import ChangeUnknown, PartitionElsewhere, PenstockError, StageExists
+from penstock.errors import (
+    ChangeUnknown,
+    PartitionElsewhere,
+    PenstockError,
+    StageExists,
+    WriteRefused,
+)
 from penstock.kernel import encode_batch, load
 from penstock.log.names import hosted_stage_number
 from penstock.sim.brokers.cluster import JoinedCluster
@@ -206,3 +212,26 @@ def test_one_that_all_members_lack_is_given_up(cluster: JoinedCluster) -> None:
     cluster.until(lambda: cluster.is_whole(TOPIC), 120)
     cluster.publish(TOPIC, b"goes on")
     assert put(cluster, block()) is None
+
+
+def test_a_leader_whose_disk_refuses_it_answers_so(cluster: JoinedCluster) -> None:
+    leader = cluster.led_by(TOPIC)
+    leader.disk.inject(Fault("write", path_part=".stage"))
+    assert isinstance(put(cluster, block()), WriteRefused)
+    assert not any(files(node) for node in cluster.nodes)
+    assert put(cluster, block()) is None
+
+
+def test_a_lacking_one_that_the_disk_refuses_is_asked_for_again(cluster: JoinedCluster) -> None:
+    """The leader's file has rotted, and its disk fails once when another replica's comes."""
+    leader = cluster.led_by(TOPIC)
+    assert put(cluster, block()) is None
+    sound = files(leader)
+    leader.disk.flip(path_of(leader), len(next(iter(sound.values()))) - 1, 2)
+    fault = leader.disk.inject(Fault("write", path_part=".stage"))
+    lost = (leader.number + 1) % 3
+    cluster.kill(lost)
+    cluster.wipe(lost)
+    cluster.until(lambda: cluster.is_whole(TOPIC) and files(cluster.nodes[lost]) == sound, 120)
+    assert files(leader) == sound
+    assert fault.failed == 1
