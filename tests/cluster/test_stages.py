@@ -235,3 +235,15 @@ def test_a_lacking_one_that_the_disk_refuses_is_asked_for_again(cluster: JoinedC
     cluster.until(lambda: cluster.is_whole(TOPIC) and files(cluster.nodes[lost]) == sound, 120)
     assert files(leader) == sound
     assert fault.failed == 1
+
+
+def test_one_that_the_leader_cannot_read_just_now_is_sent_later(cluster: JoinedCluster) -> None:
+    leader = cluster.led_by(TOPIC)
+    assert put(cluster, block()) is None
+    sound = files(leader)
+    fault = leader.disk.inject(Fault("read", path_part=".stage"))
+    lost = (leader.number + 1) % 3
+    cluster.kill(lost)
+    cluster.wipe(lost)
+    cluster.until(lambda: cluster.is_whole(TOPIC) and files(cluster.nodes[lost]) == sound, 120)
+    assert fault.failed == 1

@@ -131,6 +131,19 @@ def test_a_file_is_loaded_if_it_is_as_it_is_listed() -> None:
     assert (lab.store.stages, lab.names) == ({}, [])
 
 
+def test_one_that_cannot_be_read_just_now_stays() -> None:
+    lab = Lab()
+    lab.write()
+    lab.disk.inject(Fault("read", path_part=".stage"))
+    loaded: list[bytearray | None] = []
+    lab.store.load(NUMBER, staged_of(file_of(), 5), loaded.append)
+    lab.turn()
+    assert loaded == [None]
+    lab.store.load(NUMBER, staged_of(file_of(), 5), loaded.append)
+    lab.turn()
+    assert loaded[-1] == bytearray(file_of())
+
+
 def test_one_that_comes_while_it_is_being_removed_is_written_after_that() -> None:
     lab = Lab()
     lab.write()

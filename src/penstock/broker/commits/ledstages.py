@@ -59,6 +59,7 @@ class LedStages:
         self._count = 0
         self._is_over = False
         self._refused: set[int] = set()  # by the disk here; those that are lacking come again
+        self._unread: set[tuple[int, int]] = set()  # to which node: they are read again
         self._coming: dict[int, tuple[bytes, int, StageDone]] = {}  # file, created, and its writer
         store.remove([one for one in store.stages if one not in cursors.stages])
         for number in cursors.stages:
@@ -124,6 +125,9 @@ class LedStages:
 
     def settle(self) -> None:
         """Housekeeping."""
+        unread, self._unread = self._unread, set()
+        for node, number in sorted(unread):
+            self._send_file(node, number)
         refused, self._refused = self._refused, set()
         for number in refused:
             self.line.ask_again(number)
@@ -196,6 +200,8 @@ class LedStages:
                 self._stages.forget([stage])
                 self.line.damaged(number, node)
                 self._carry_out()
+            elif stage is not None:
+                self._unread.add((node, number))
 
         self._store.load(number, self._cursors.stages.get(number), loaded)
 

@@ -139,7 +139,8 @@ class StageStore:
             done(reason)
 
     def load(self, number: int, staged: Staged | None, done: Loaded) -> None:
-        """All of a file, if it is as it is listed. One that is not is here no more."""
+        """All of a file, if it is as it is listed. One that is not is here no more; one that
+        cannot be read just now stays."""
         stage = self.stages.get(number)
         if stage is None:
             done(None)
@@ -150,6 +151,7 @@ class StageStore:
             fault = str(error) if error is not None else _fault_of(job.data, staged)
             if fault:
                 _log.warning("%s: a stage that cannot be used: %s", stage.path, fault)
+            if fault and error is None:
                 self.remove([number])
             done(None if fault else job.data)
 
