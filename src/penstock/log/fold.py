@@ -171,7 +171,7 @@ class Folding:
         self.handed_end = 0
         self.start_offset = 0
         self.stages: dict[int, Staged] = {}
-        self.stages_said = 0  # so many entries were about them
+        self.stages_said = 0  # entries about them so far
         self.unstaged: list[int] = []  # since the caller emptied it
         self._channels: dict[int, _Channel] = {}
 

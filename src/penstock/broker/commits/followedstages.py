@@ -123,7 +123,7 @@ class FollowedStages:
             self._store.write(frame.number, frame.file, stored)
 
     def _is_given_up(self, number: int) -> bool:
-        """While it was on its way. A leader that never had the word of it lists it again."""
+        """While it was on its way. A later leader that does not know of that lists it again."""
         return number in self._given_up and number not in self._journal.folding.stages
 
     def lost(self, number: int) -> None:

@@ -88,7 +88,7 @@ class World:
         self.answered = 0
         self.given = 0  # the newest message of the ordered channel that was given out
         self.finished_held = 0
-        self.stages = 0  # so many were to be stored
+        self.stages = 0  # put so far
         self.staged: set[bytes] = set()  # those that were answered, and are not given up
         self.books: dict[tuple[int, Position], Said] = {}
         self.seen: Counter[str] = Counter()
