@@ -16,12 +16,12 @@ PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check bench bench-spark sim fmt build clean
+.PHONY: run test test-long check bench bench-spark sim fmt build clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive
 	@$(BIN)/penstock demo --called-as='make run' $(ARGS)
 
-test: build  ## the whole suite on all cores; ARGS="-m quick" for the quick part
+test: build  ## the suite on all cores, in minutes; ARGS="tests/log -k segment" for a part of it
 ifeq ($(strip $(ARGS)),)
 	@.ci/test
 else
@@ -29,11 +29,11 @@ else
 	@$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)") --no-loadscope-reorder $(ARGS)
 endif
 
+test-long: build  ## everything: all histories and seeds, Spark, the browser, coverage; an hour and more
+	@.ci/test long
+
 check: build  ## lint, format, types, import direction, tidiness
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q tests/test_imports.py tests/test_tidy.py
+	@.ci/check
 
 bench: build  ## the benchmark; ARGS="--quick" for a short look
 	@$(BIN)/penstock bench $(ARGS)
@@ -58,7 +58,7 @@ clean:  ## remove what was built, keep the virtual environment's packages
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY_TO_RUN): pyproject.toml setup.py $(PYX) $(PXD)
-	@echo "preparing $(VENV) (once; a minute or so)"
+	@echo "preparing $(VENV) (once)"
 	@$(PYTHON) .ci/prepare.py $(VENV) run
 	@touch $@
 
@@ -67,6 +67,6 @@ $(READY_FOR_SPARK): $(READY_TO_RUN)
 	@touch $@
 
 $(READY_TO_TEST): pyproject.toml setup.py $(PYX) $(PXD)
-	@echo "preparing $(VENV) with all that tests need (once; some minutes)"
+	@echo "preparing $(VENV) with all that tests need (once)"
 	@$(PYTHON) .ci/prepare.py $(VENV) dev
 	@touch $@ $(READY_TO_RUN) $(READY_FOR_SPARK)

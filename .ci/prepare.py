@@ -1,28 +1,35 @@
 """Prepare the virtual environment that the Makefile's verbs run in: `prepare.py VENV FOR`.
 
 FOR is `run` (the core, nsqadmin, the kernel), `dev` (also everything that tests and checks need)
-or `spark` (also PySpark). The kernel compiles while packages are downloaded, so both cores work.
-Each step says that it began and how long it took; what the programs under it print goes to
-VENV/prepare.log, whose end is shown when one of them fails.
+or `spark` (also PySpark). `uv` installs the packages: the one on the PATH, else one that pip
+fetches into VENV first. The kernel compiles while packages are downloaded, so both cores work.
+
+Each step says how far it is every few seconds and how long it took, in seconds and in loops (a
+loop: what this Python needs for 20 million additions, so that machines can be compared). What the
+programs under it print goes to VENV/prepare.log, whose end is shown when one of them fails.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-EXTRAS = {"run": "admin", "dev": "dev", "spark": "admin,spark"}
+EXTRAS = {"run": "admin", "dev": "dev", "spark": "admin,sql,spark"}
 WORDS = {
     "run": "packages of the core and nsqadmin",
     "dev": "packages for tests and checks, Spark among them",
-    "spark": "Spark",
+    "spark": "packages, Spark among them",
 }
 BUILD_TOOLS = ["Cython>=3.2,<4", "setuptools>=77"]
 LOG_LINES_SHOWN = 20
+SILENT_S_MAX = 4.0
 BEGUN_S = time.monotonic()
 
 
@@ -35,41 +42,110 @@ class Preparation:
         self.venv = venv
         self.purpose = purpose
         self.python = str(venv / "bin" / "python")
-        self.log = venv / "prepare.log"
+        self.logs: list[Path] = []
+        self.uv: list[str] = []
 
     def run(self) -> None:
+        self.venv.mkdir(exist_ok=True)
+        self.find_uv()
         if not Path(self.python).exists():
-            self.step("virtual environment", [sys.executable, "-m", "venv", str(self.venv)])
-        self.step("build tools", self.pip(*BUILD_TOOLS))
+            create = [*self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable]
+            self.step("virtual environment", [*create, str(self.venv)])
+        self.step("build tools", self.install(*BUILD_TOOLS))
         with ThreadPoolExecutor(2) as pool:
             parts = [pool.submit(self.packages), pool.submit(self.kernel)]
         for part in parts:
             part.result()
 
+    def find_uv(self) -> None:
+        """A Python without pip (Debian's) gets it by way of a virtual environment, which has it."""
+        if found := shutil.which("uv"):
+            self.uv = [found]
+            return
+        home = self.venv / "uv"
+        self.uv = [str(home / "bin" / "uv")]
+        if Path(self.uv[0]).exists():
+            return
+        try:
+            self.step("uv", [*pip(sys.executable), "--target", str(home), "uv"])
+        except StepFailed:
+            self.step("uv's environment", [sys.executable, "-m", "venv", "--clear", str(home)])
+            self.step("uv", [*pip(str(home / "bin" / "python")), "uv"])
+
+    def install(self, *wanted: str) -> list[str]:
+        return [*self.uv, "pip", "install", "--python", self.python, *wanted]
+
     def packages(self) -> None:
         """Byte code is compiled when a module is first imported: most never are."""
-        wanted = ["--no-build-isolation", "--no-compile", "--editable"]
-        self.step(WORDS[self.purpose], self.pip(*wanted, f".[{EXTRAS[self.purpose]}]"), "later")
+        wanted = ["--no-build-isolation", "--editable", f".[{EXTRAS[self.purpose]}]"]
+        self.step(WORDS[self.purpose], self.install(*wanted), "later", fetched)
 
     def kernel(self) -> None:
-        build = [self.python, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel"]
+        build = [self.python, "setup.py", "build_ext", "--inplace", "--parallel"]
         wanted = "" if self.purpose == "dev" else "kernel"
-        self.step("compiled kernel", [*build, str(os.cpu_count() or 1)], wanted)
+        command = [*build, str(os.cpu_count() or 1)]
+        self.step("compiled kernel", command, wanted, compiled)
 
-    def pip(self, *arguments: str) -> list[str]:
-        quiet = ["--quiet", "--disable-pip-version-check"]
-        return [self.python, "-m", "pip", "install", *quiet, *arguments]
-
-    def step(self, name: str, command: list[str], build: str = "") -> None:
+    def step(
+        self,
+        name: str,
+        command: list[str],
+        build: str = "",
+        progress: Callable[[str], str] = lambda log: "",
+    ) -> None:
         begun_s = time.monotonic()
         say(f"{name} ...")
-        self.venv.mkdir(exist_ok=True)
+        path = self.venv / f"prepare-{len(self.logs)}.log"
+        self.logs.append(path)
         environment = {**os.environ, "PENSTOCK_BUILD": build}
-        with self.log.open("ab") as log:
-            code = subprocess.call(command, stdout=log, stderr=log, env=environment)
-        if code:
-            raise StepFailed(f"{name}: {command[0]} ended with code {code}")
-        say(f"{name}: done in {time.monotonic() - begun_s:.0f} s")
+        with path.open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            while process.poll() is None:
+                try:
+                    process.wait(SILENT_S_MAX)
+                except subprocess.TimeoutExpired:
+                    how_far = progress(path.read_text(errors="replace"))
+                    say(f"{name}: {how_far or 'going on'}")
+        if process.returncode:
+            print(tail(path), file=sys.stderr)
+            raise StepFailed(f"{name}: {command[0]} ended with code {process.returncode}")
+        say(f"{name}: done in {time.monotonic() - begun_s:.1f} s")
+
+
+def fetched(log: str) -> str:
+    """uv names the large packages as it begins and ends with them."""
+    chosen = re.search(r"Resolved (\d+) packages", log)
+    if chosen is None:
+        return "choosing versions"
+    begun = re.findall(r"^ *(?:Downloading|Building) ([\w.-]+)", log, re.M)
+    ended = re.findall(r"^ *(?:Downloaded|Built) ([\w.-]+)", log, re.M)
+    large = [name for name in dict.fromkeys(begun) if name not in ended]
+    return f"{chosen[1]} packages" + (f", waiting for {', '.join(large)}" if large else "")
+
+
+def compiled(log: str) -> str:
+    """Cython counts the units that it translates; a line of the compiler's is a unit, too."""
+    translated = re.findall(r"\[ *(\d+)/(\d+)\] Cythonizing", log)
+    if not translated:
+        return "starting"
+    count = max(int(number) for number, _ in translated)
+    units = translated[-1][1]
+    begun = len(re.findall(r"^\S*cc\b.* -c ", log, re.M))
+    return f"unit {begun} of {units}" if begun else f"{count} of {units} translated to C"
+
+
+def pip(python: str) -> list[str]:
+    return [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+
+
+def tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+
+
+def loop_s() -> float:
+    begun_s = time.process_time()
+    exec("total = 0\nfor number in range(2_000_000): total += number", {})
+    return (time.process_time() - begun_s) * 10
 
 
 def say(line: str) -> None:
@@ -81,17 +157,19 @@ def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036  # an older one runs this file to learn it
         print("Penstock needs Python 3.11 or later; name one: make PYTHON=python3.12")
         return 1
+    loop = loop_s()
     preparation = Preparation(venv, purpose)
-    preparation.log.unlink(missing_ok=True)
     try:
         preparation.run()
     except StepFailed as error:
-        lines = preparation.log.read_text(errors="replace").splitlines()
-        print("\n".join(lines[-LOG_LINES_SHOWN:]), file=sys.stderr)
-        print(f"{error}. All of its output: {preparation.log}", file=sys.stderr)
-        if "ensurepip" in "".join(lines):
-            print("Install your system's package for venv (python3-venv).", file=sys.stderr)
+        print(f"{error}. Its output: {preparation.logs[-1]}", file=sys.stderr)
+        if shutil.which("cc") is None and shutil.which("gcc") is None:
+            print(
+                "The kernel needs a C compiler: install gcc, and Python's headers", file=sys.stderr
+            )
         return 1
+    took_s = time.monotonic() - BEGUN_S
+    say(f"ready: {took_s:.0f} s, {took_s / loop:.0f} loops (a loop is {loop:.1f} s here)")
     return 0
 
 

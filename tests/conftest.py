@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import measuring
-import sharing
+import selection
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
 from spark import quickjvm
@@ -38,15 +38,23 @@ SETTINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(measuring.Keeper(), "penstock-measuring")
+    if not hasattr(config, "workerinput"):  # the reports of all workers come to the controller
+        config.pluginmanager.register(selection.SlowestFiles(), "penstock-slowest-files")
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> sharing.ByFile:
-    return sharing.ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> selection.ByFile:
+    return selection.ByFile(config, log)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    sharing.arrange(items, config.rootpath)
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.option.markexpr != "not long" or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if selection.has_only_long(path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    selection.arrange(items)
 
 
 @pytest.fixture(scope="session")

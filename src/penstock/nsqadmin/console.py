@@ -70,6 +70,8 @@ def main() -> int:
         reply = Reply(error=str(error))
     except MemoryError:
         reply = Reply(error="the statement needs more memory than it may have")
+    except ModuleNotFoundError as error:
+        reply = Reply(error=f"{error.name} is not installed: pip install 'penstock[sql]'")
     sys.stdout.buffer.write(msgspec.json.encode(reply))
     return 0
 

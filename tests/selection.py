@@ -1,0 +1,113 @@
+"""Which tests `make test` runs, and how they are shared between workers.
+
+`make test` is what a change must pass in minutes: each behaviour once, at the lowest level that
+shows it. A test marked `long`, and every test of a file in LONG, runs only in `make test-long`:
+histories in masses, all seeds, disk images, power losses by the hundred, figures of time, most of
+Spark and of the browser.
+
+A file's tests stay together, since they share daemons. What talks to Spark is one piece of work,
+because a session costs ten seconds and half a gigabyte. Pieces that take long start first, so that
+no worker is left alone with one at the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+ONE_SESSION = ("tests/spark/", "tests/pipelines/")
+LONG = (
+    "tests/bench/",
+    "tests/broker/commits/test_commits_crashes.py",
+    "tests/cluster/commits/test_world.py",
+    "tests/cluster/test_dead_letter_storm.py",
+    "tests/cluster/test_storm.py",
+    "tests/e2e/test_disk_faults.py",
+    "tests/e2e/test_power_loss.py",
+    "tests/log/test_power_loss.py",
+    "tests/log/test_replica_power_loss.py",
+    "tests/nsqadmin/pages/",
+    "tests/pipelines/audit/test_partitions.py",
+    "tests/pipelines/audit/test_program.py",
+    "tests/pipelines/audit/test_real.py",
+    "tests/sim/",
+    "tests/spark/test_bench.py",
+    "tests/spark/test_cluster.py",
+    "tests/spark/test_kills.py",
+)
+# Of the tests that start Spark or a browser, the smallest set that shows each promise.
+NOT_LONG = (
+    "tests/nsqadmin/pages/test_pages.py",
+    "tests/nsqadmin/pages/test_login.py",
+    "tests/pipelines/test_archive.py::test_every_message_once_over_several_runs",
+    "tests/pipelines/test_replay.py::test_a_table_comes_back_in_order_and_once",
+    "tests/pipelines/test_sqldoor.py::test_topics_and_tables_in_one_statement",
+    "tests/pipelines/test_trace_pipeline.py::test_every_event_is_in_the_table_once_and_reported",
+    "tests/spark/test_real_nsqd.py::test_a_stream_goes_on_after_nsqd_was_killed",
+    "tests/spark/test_sink.py::test_a_batch_that_is_done_again_changes_nothing",
+    "tests/spark/test_sink.py::test_a_write_is_one_commit",
+    "tests/spark/test_sink.py::test_refused_rows_go_into_a_table_once",
+    "tests/spark/test_source.py::test_a_batch_read_has_every_message_once",
+    "tests/spark/test_source.py::test_a_stream_goes_on_where_its_checkpoint_is",
+    "tests/spark/test_source.py::test_lost_data_fails_a_batch_unless_told_otherwise",
+)
+# Measured: these take longest, so they start first.
+FIRST = (
+    *ONE_SESSION,
+    "tests/nsqadmin/pages/",
+    "tests/takeover/",
+    "tests/e2e/",
+    "tests/conformance/",
+)
+SLOWEST_SHOWN = 10
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """One file, or the folders that share a session of Spark, is one piece of work."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path: str = nodeid.split("::", 1)[0]
+        return ONE_SESSION[0] if path.startswith(ONE_SESSION) else path
+
+
+def is_long(nodeid: str, starts_spark: bool) -> bool:
+    if nodeid.startswith(NOT_LONG):
+        return False
+    return starts_spark or nodeid.startswith(LONG)
+
+
+def has_only_long(path: str) -> bool:
+    """Whether a file need not even be imported where long tests do not run."""
+    return path.startswith(LONG) and not any(kept.startswith(path) for kept in NOT_LONG)
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Mark the long tests, and bring to the front what takes longest."""
+    ranks = {}
+    for item in items:
+        if is_long(item.nodeid, item.get_closest_marker("spark") is not None):
+            item.add_marker(pytest.mark.long)
+        places = [place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)]
+        ranks[item] = min(places, default=len(FIRST))
+    items.sort(key=ranks.__getitem__)
+
+
+class SlowestFiles:
+    """Prints at the end of a run where its time went."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.split("::", 1)[0]] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        slowest = sorted(self._seconds.items(), key=lambda entry: -entry[1])
+        terminalreporter.section("slowest files")
+        for path, seconds in slowest[:SLOWEST_SHOWN]:
+            terminalreporter.line(f"{seconds:7.1f} s  {path}")
+        total = sum(self._seconds.values())
+        terminalreporter.line(f"{total:7.1f} s  in all {len(slowest)} files, over all workers")
