@@ -38,7 +38,7 @@ from penstock.spark.brokers import Brokers
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.offsets import Log
 from penstock.spark.options import read_options
-from penstock.spark.schema import COLUMNS, sql_type
+from penstock.spark.schema import COLUMNS, arrow_type, sql_type
 from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
         return None
     schema = pa.schema(table.schema().to_arrow())
     there = schema.field(name).type if name in schema.names else None
-    return next((kind for kind in COLUMNS[name].also.values() if kind == there), None)
+    return next((kind for kind in map(arrow_type, COLUMNS[name].also) if kind == there), None)
 
 
 def checkpoint_of(settings: Settings) -> str:

@@ -7,46 +7,59 @@ and wants them equal, nullability and order included.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
-
-import pyarrow as pa
 
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 
 class Column(NamedTuple):
     sql_type: str
-    arrow_type: pa.DataType
     always: bool  # without being asked for; a value is never null
-    also: Mapping[str, pa.DataType] = {}  # other types of it, for a schema that names one
+    also: tuple[str, ...] = ()  # other types of it, for a schema that names one
 
-    def type_of(self, sql_type: str) -> pa.DataType | None:
-        """None for a type that it can't have."""
-        return self.arrow_type if sql_type == self.sql_type else self.also.get(sql_type)
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return arrow_type(self.sql_type)
 
 
 COLUMNS: dict[str, Column] = {
-    "topic": Column("string", pa.string(), True),
-    "partition": Column("int", pa.int32(), True),
-    "offset": Column("bigint", pa.int64(), True),
-    "timestamp": Column("timestamp", pa.timestamp("us", tz="UTC"), True),
-    "id": Column("string", pa.string(), True),
-    "attempts": Column("smallint", pa.int16(), True),
-    "body": Column("binary", pa.binary(), True),
-    "key": Column("binary", pa.binary(), False),
+    "topic": Column("string", True),
+    "partition": Column("int", True),
+    "offset": Column("bigint", True),
+    "timestamp": Column("timestamp", True),
+    "id": Column("string", True),
+    "attempts": Column("smallint", True),
+    "body": Column("binary", True),
+    "key": Column("binary", False),
     "headers": Column(
-        "map<string,string>",
-        pa.map_(pa.string(), pa.string()),
-        False,
-        {"map<string,binary>": pa.map_(pa.string(), pa.binary())},  # Kafka's
-    ),
-    "broker": Column("string", pa.string(), False),  # host:port of its nsqd
-    "log": Column("string", pa.string(), False),  # the identity of the topic's log
+        "map<string,string>", False, ("map<string,binary>",)
+    ),  # as Kafka's
+    "broker": Column("string", False),  # host:port of its nsqd
+    "log": Column("string", False),  # the identity of the topic's log
 }
+
+
+def arrow_type(sql_type: str) -> pa.DataType:
+    """Of a column's values, for a type that COLUMNS names."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "smallint": pa.int16(),
+        "binary": pa.binary(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+        "map<string,binary>": pa.map_(pa.string(), pa.binary()),
+    }
+    return types[sql_type]
+
 
 _BINARY = ("binary", "string")
 _HEADERS = (
@@ -64,17 +77,17 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "headers": _HEADERS,
     "timestamp": ("timestamp",),
 }
-_BODY_NAMES = ("body", "value")  # the second is Kafka's
+_BODY_NAMES = ("body", "value")  # as Kafka's
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied
 # as it was read. Columns of these names and other types mean something else, and are refused.
 _NEW_NAMES = ("offset", "id", "attempts", "log", "broker")
 _NEWLY_GIVEN = {name: COLUMNS[name].sql_type for name in _NEW_NAMES}
 
 
-def sql_type(name: str, arrow_type: pa.DataType) -> str:
+def sql_type(name: str, kind: pa.DataType) -> str:
     """As a schema of the source names this type of a column."""
     column = COLUMNS[name]
-    return next((sql for sql, kind in column.also.items() if kind == arrow_type), column.sql_type)
+    return next((sql for sql in column.also if arrow_type(sql) == kind), column.sql_type)
 
 
 def source_schema(included: Collection[str]) -> str:
@@ -88,19 +101,20 @@ def source_schema(included: Collection[str]) -> str:
 
 def projection(schema: StructType) -> pa.Schema:
     """What to produce for this Spark schema. ConfigError for what the source does not have."""
+    import pyarrow as pa
+
     fields = []
     for field in schema.fields:
         column = COLUMNS.get(field.name.lower())
         if column is None:
             raise ConfigError("schema", field.name, f"the columns are {', '.join(COLUMNS)}")
         given = field.dataType.simpleString()
-        arrow_type = column.type_of(given)
-        if arrow_type is None:
+        if given not in (column.sql_type, *column.also):
             types = " or ".join((column.sql_type, *column.also))
             raise ConfigError("schema", f"{field.name} {given}", f"its type is {types}")
         if not field.nullable and not column.always:
             raise ConfigError("schema", field.name, "it can be null, so it must not be NOT NULL")
-        fields.append(pa.field(field.name, arrow_type, nullable=field.nullable))
+        fields.append(pa.field(field.name, arrow_type(given), nullable=field.nullable))
     return pa.schema(fields)
 
 

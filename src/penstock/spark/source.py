@@ -6,6 +6,9 @@ range. A reader says nothing back to the broker: the checkpoint is the truth.
 
 Filters are not pushed down, on purpose: Spark 4.2 and 4.3 keep the filter of the first query for
 the later ones on the same DataFrame, and give wrong results without a word. Ranges are options.
+
+Spark gives a worker 10 s to connect and to name the source, also on a busy machine: what needs
+pyarrow and NumPy is imported by the calls that read or write.
 """
 
 from __future__ import annotations
@@ -36,11 +39,9 @@ from penstock.errors import BrokerRefused, ConfigError, DataLost
 from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets, tasks
 from penstock.spark.brokers import Brokers, Found
-from penstock.spark.decode import decode
 from penstock.spark.offsets import Log, Logs, Offsets, Range
 from penstock.spark.options import EARLIEST, LATEST, Bound, Options, included_columns, read_options
 from penstock.spark.schema import projection, sink_columns, source_schema
-from penstock.spark.sink import BatchWriter, StreamWriter, refuse_overwrite
 from penstock.spark.sinkoptions import read_sink_options
 from penstock.wire.names import is_ephemeral
 
@@ -68,12 +69,16 @@ class PenstockSource(DataSource):
         return StreamReader(read_options(self.options, streaming=True), projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from penstock.spark.sink import BatchWriter, refuse_overwrite
+
         if overwrite:
             refuse_overwrite(streaming=False)
         options = read_sink_options(self.options, streaming=False)
         return BatchWriter(options, sink_columns(schema, options.topic), self.store)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from penstock.spark.sink import StreamWriter, refuse_overwrite
+
         if overwrite:
             refuse_overwrite(streaming=True)
         options = read_sink_options(self.options, streaming=True)
@@ -148,6 +153,8 @@ class _Log:
                 yield from self._read_range(brokers, range_)
 
     def _read_range(self, brokers: Brokers, range_: Range) -> Iterator[pa.RecordBatch]:
+        from penstock.spark.decode import decode
+
         log, position = range_.log, range_.start
         api, label = brokers.api(log.broker), brokers.label(log.broker)
         while position < range_.end:
