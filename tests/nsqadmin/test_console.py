@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -149,3 +152,16 @@ def test_a_refusal_names_the_tables_that_are_there(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "kept"), pa.table({"n": [0]}))
     with pytest.raises(QueryRefused, match="tables: kept"):
         asked("SELECT * FROM nowhere", lake=tmp_path)
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
+    missing = "raise ModuleNotFoundError(\"No module named 'duckdb'\", name='duckdb')\n"
+    (tmp_path / "duckdb.py").write_text(missing)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.nsqadmin.console"],
+        input=msgspec.json.encode(Question("SELECT 1", [], [])),
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    error = msgspec.json.decode(done.stdout, type=Reply).error
+    assert error.startswith("the SQL console needs the extra `sql`: install it with")

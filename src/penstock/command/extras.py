@@ -7,7 +7,8 @@ from __future__ import annotations
 
 _EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
-    "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc", "duckdb"),
+    "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
+    "sql": ("duckdb",),
     "bench": ("trustme",),
     "dev": ("playwright",),
 }

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock import limits
+from penstock.command.extras import lacks_extra
 from penstock.errors import (
     BrokerRefused,
     ConfigError,
@@ -71,7 +72,7 @@ def main() -> int:
     except MemoryError:
         reply = Reply(error="the statement needs more memory than it may have")
     except ModuleNotFoundError as error:
-        reply = Reply(error=f"{error.name} is not installed: pip install 'penstock[sql]'")
+        reply = Reply(error=lacks_extra("the SQL console", "sql", error))
     sys.stdout.buffer.write(msgspec.json.encode(reply))
     return 0
 

@@ -36,9 +36,7 @@ COLUMNS: dict[str, Column] = {
     "attempts": Column("smallint", True),
     "body": Column("binary", True),
     "key": Column("binary", False),
-    "headers": Column(
-        "map<string,string>", False, ("map<string,binary>",)
-    ),  # as Kafka's
+    "headers": Column("map<string,string>", False, ("map<string,binary>",)),  # as Kafka's
     "broker": Column("string", False),  # host:port of its nsqd
     "log": Column("string", False),  # the identity of the topic's log
 }
