@@ -1,0 +1,57 @@
+"""Many cases in one test: a table of values, or the seeds of random histories.
+
+    @each(("text", "value"), [("1", 1), ("0x1", None)])
+    def test_numbers(text: str, value: int | None) -> None: ...
+
+`pytest.mark.parametrize` makes an item of every case, with fixtures, reports and messages between
+workers of its own. That is worth it where cases are stories; a table of inputs is one behaviour.
+The first case that fails is named.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+    single = isinstance(names, str)
+    keys = (names,) if isinstance(names, str) else names
+    rows = [_values(case, single) for case in cases]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*arguments: Any, **fixtures: Any) -> None:
+            for row in rows:
+                case = dict(zip(keys, row, strict=True))
+                try:
+                    test(*arguments, **case, **fixtures)
+                except BaseException as error:
+                    error.add_note(f"with {case}")
+                    raise
+
+        signature = inspect.signature(test)
+        kept = [one for name, one in signature.parameters.items() if name not in keys]
+        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _values(case: Any, single: bool) -> tuple[Any, ...]:
+    if hasattr(case, "marks"):  # of pytest.param, whose name for it says more than its values do
+        return tuple(case.values)
+    return (case,) if single else tuple(case)
+
+
+def seeds(few: int, many: int) -> range:
+    """Of random histories: `few` in `make test`, `many` in `make test-long`."""
+    return range(many if os.environ.get("PENSTOCK_TEST_LONG") else few)
+
+
+def examples(many: int) -> int:
+    """Of Hypothesis: a fifth in `make test`."""
+    return many if os.environ.get("PENSTOCK_TEST_LONG") else max(10, many // 5)
