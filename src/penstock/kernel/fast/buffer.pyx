@@ -1,9 +1,15 @@
 """Growable byte buffers over malloc (declared in buffer.pxd)."""
 
-from cpython.buffer cimport PyBuffer_FillInfo
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+)
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 from penstock.kernel.fast.types cimport u8
+
+cdef u8 NOTHING = 0  # where no bytes begin
+
 
 cdef void buf_init(buf_t* buf) noexcept:
     buf.data = NULL
@@ -56,6 +62,24 @@ cdef void buf_take(buf_t* buf, size_t size) noexcept:
     if buf.start >= buf.length:
         buf.start = 0
         buf.length = 0
+
+
+# Not for the collector of cycles: it would drop the buffer's owner, and never release the buffer.
+@cython.final
+@cython.freelist(4)
+@cython.no_gc
+cdef class Lent:
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)
+
+
+cdef Lent lent_by(object owner):
+    cdef Lent lent = Lent.__new__(Lent)
+    PyObject_GetBuffer(owner, &lent.buffer, PyBUF_SIMPLE)
+    lent.data, lent.size = <const u8*>lent.buffer.buf, <size_t>lent.buffer.len
+    if not lent.size:
+        lent.data = &NOTHING
+    return lent
 
 
 cdef class Span:

@@ -6,7 +6,6 @@ value offsets by a running sum; the bodies of a batch are copied as one piece. A
 looked at first: where no message has one, which is the rule, nothing is made of it.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdlib cimport calloc, free
@@ -24,6 +23,7 @@ from penstock.kernel.fast.batch cimport (
     check_batch_c,
     id_at_c,
 )
+from penstock.kernel.fast.buffer cimport Lent, lent_by
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.sections cimport (
     SECTION_ATTEMPTS,
@@ -42,7 +42,6 @@ cdef enum:
     U32_MAX = 0xFFFFFFFF
 
 cdef unsigned long long OFFSET_MAX = 0x7FFFFFFFFFFFFFFFULL
-cdef unsigned char NOTHING = 0  # where a piece of no bytes begins
 
 # --- decode ---
 
@@ -265,15 +264,11 @@ cdef _columns(const unsigned char* data, size_t size, sections):
 
 def decode_columns(data, sections=()):
     """Whole sound batches -> columns. ValueError names the position of one that is not sound."""
-    cdef Py_buffer view
+    cdef Lent lent = lent_by(data)
     for section in sections:
         if section < SECTION_BYTES_TYPE_MIN:
             raise ValueError(f"section {section} holds no bytes")
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        return _columns(<const unsigned char*>view.buf, view.len, sections)
-    finally:
-        PyBuffer_Release(&view)
+    return _columns(lent.data, lent.size, sections)
 
 
 # --- encode ---
@@ -335,10 +330,6 @@ cdef bytes _assemble(
     return batch
 
 
-cdef const unsigned char* _start(const unsigned char[::1] view) noexcept:
-    return &view[0] if view.shape[0] else &NOTHING
-
-
 def encode_columns(
     lengths,
     bodies,
@@ -348,26 +339,15 @@ def encode_columns(
     trailer=b"",
 ):
     """One whole batch from its columns. ValueError for what cannot be said."""
-    cdef const unsigned char[::1] length_view = memoryview(lengths).cast("B")
-    cdef const unsigned char[::1] body_view = memoryview(bodies).cast("B")
-    cdef const unsigned char[::1] trailer_view = memoryview(trailer).cast("B")
-    cdef const unsigned char* length_data = _start(length_view)
-    cdef const unsigned char* body_data = _start(body_view)
-    cdef const unsigned char* trailer_data = _start(trailer_view)
+    cdef Lent sizes = lent_by(lengths), content = lent_by(bodies), sections = lent_by(trailer)
     cdef batch_header_t header
-    _check_parts(
-        length_data,
-        length_view.shape[0],
-        body_view.shape[0],
-        trailer_data,
-        trailer_view.shape[0],
-    )
+    _check_parts(sizes.data, sizes.size, content.size, sections.data, sections.size)
     memset(&header, 0, HEADER_BYTES)
-    header.count = length_view.shape[0] // 4
-    header.bodies_length = body_view.shape[0]
+    header.count = sizes.size // 4
+    header.bodies_length = content.size
     header.base_offset = base_offset
     header.base_id = base_id
     header.timestamp_ns = timestamp_ns
     if base_offset > OFFSET_MAX - header.count:
         raise OverflowError("batch header: offsets have 63 bits")
-    return _assemble(&header, length_data, body_data, trailer_data, trailer_view.shape[0])
+    return _assemble(&header, sizes.data, content.data, sections.data, sections.size)

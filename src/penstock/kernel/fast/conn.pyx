@@ -2,7 +2,7 @@
 
 from libc.string cimport memchr, memcmp
 
-from penstock.kernel.fast.buffer cimport buf_append, buf_compact, buf_free, buf_take
+from penstock.kernel.fast.buffer cimport Lent, buf_append, buf_compact, buf_free, buf_take, lent_by
 from penstock.kernel.fast.events cimport (
     BAD_MAGIC, BODY, BODY_SIZE, CUT, CUT_BODY, CUT_COUNT, CUT_MESSAGE, CUT_MESSAGE_SIZE, CUT_SIZE,
     FIN_FAILED, LINE, MPUB, MPUB_EXT, PARAMS, PUB, PUB_EXT,
@@ -34,9 +34,10 @@ cdef int lonely_verb(const u8* data, size_t size) noexcept:
 cdef class Conn(Extended):
     # --- input ---
 
-    def feed(self, const unsigned char[::1] data):
-        if data.shape[0] and self.state != STATE_GONE and not self.eof:
-            buf_append(&self.input, &data[0], data.shape[0])
+    def feed(self, data):
+        cdef Lent lent = lent_by(data)
+        if lent.size and self.state != STATE_GONE and not self.eof:
+            buf_append(&self.input, lent.data, lent.size)
             self.mark_ready()
 
     def feed_eof(self):

@@ -2,7 +2,7 @@
 
 from libc.string cimport memcmp, memset
 
-from penstock.kernel.fast.buffer cimport buf_append, buf_free, buf_init, buf_t
+from penstock.kernel.fast.buffer cimport Lent, buf_append, buf_free, buf_init, buf_t, lent_by
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
 from penstock.kernel.batch_interface import Headers
@@ -320,15 +320,14 @@ cdef i64 headers_parse(const u8* data, size_t size, headers_t* out, buf_t* keys)
     return RIGHT if scan.at == size else <i64>scan.at
 
 
-def parse_headers(const unsigned char[::1] data):
+def parse_headers(data):
+    cdef Lent lent = lent_by(data)
     cdef headers_t told
     cdef buf_t keys
     cdef i64 wrong_at
-    cdef u8 nothing = 0
     buf_init(&keys)
     try:
-        wrong_at = headers_parse(
-            &data[0] if data.shape[0] else &nothing, data.shape[0], &told, &keys)
+        wrong_at = headers_parse(lent.data, lent.size, &told, &keys)
         if wrong_at >= 0:
             return Headers(wrong_at, None, None, False)
         key = (keys.data + told.key_at)[:told.key_size] if told.key_size else b""

@@ -12,13 +12,13 @@ cdef extern from *:
     static const char ps_hex_digits[17] = "0123456789abcdef";
     static unsigned char ps_hex_values[256];  /* 255: not a hex digit */
 
-    static void ps_hex_encode_portable(uint64_t id, unsigned char *out) {
+    static void ps_hex_encode_portable(unsigned long long id, unsigned char *out) {
         for (int i = 15; i >= 0; i--, id >>= 4)
             out[i] = (unsigned char)ps_hex_digits[id & 15];
     }
 
-    static int ps_hex_decode_portable(const unsigned char *in, uint64_t *id) {
-        uint64_t value = 0;
+    static int ps_hex_decode_portable(const unsigned char *in, unsigned long long *id) {
+        unsigned long long value = 0;
         unsigned char seen = 0;
         for (int i = 0; i < 16; i++) {
             unsigned char digit = ps_hex_values[in[i]];
@@ -40,14 +40,14 @@ cdef extern from *:
         }
     }
 
-    static void (*ps_hex_encode_chosen)(uint64_t, unsigned char *) = ps_hex_encode_portable;
-    static int (*ps_hex_decode_chosen)(const unsigned char *, uint64_t *) = ps_hex_decode_portable;
+    static void (*ps_hex_encode_chosen)(unsigned long long, unsigned char *) = ps_hex_encode_portable;
+    static int (*ps_hex_decode_chosen)(const unsigned char *, unsigned long long *) = ps_hex_decode_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <immintrin.h>
 
     __attribute__((target("ssse3")))
-    static void ps_hex_encode_ssse3(uint64_t id, unsigned char *out) {
+    static void ps_hex_encode_ssse3(unsigned long long id, unsigned char *out) {
         __m128i bytes = _mm_cvtsi64_si128((long long)__builtin_bswap64(id));
         __m128i nibble = _mm_set1_epi8(15);
         __m128i low = _mm_and_si128(bytes, nibble);
@@ -64,7 +64,7 @@ cdef extern from *:
     }
 
     __attribute__((target("ssse3")))
-    static int ps_hex_decode_ssse3(const unsigned char *in, uint64_t *id) {
+    static int ps_hex_decode_ssse3(const unsigned char *in, unsigned long long *id) {
         __m128i text = _mm_loadu_si128((const __m128i *)in);
         __m128i digit = _mm_sub_epi8(text, _mm_set1_epi8('0'));
         __m128i letter = _mm_sub_epi8(
@@ -79,7 +79,7 @@ cdef extern from *:
         /* pairs: first * 16 + second, in 16 bits each, then packed to 8 bytes */
         __m128i pairs = _mm_maddubs_epi16(nibbles, _mm_set1_epi16(0x0110));
         __m128i packed = _mm_packus_epi16(pairs, pairs);
-        *id = __builtin_bswap64((uint64_t)_mm_cvtsi128_si64(packed));
+        *id = __builtin_bswap64((unsigned long long)_mm_cvtsi128_si64(packed));
         return 1;
     }
 
@@ -95,20 +95,19 @@ cdef extern from *:
     static int ps_hex_choose(void) { return 0; }
     #endif
 
-    static inline void ps_hex_encode(uint64_t id, unsigned char *out) {
+    static inline void ps_hex_encode(unsigned long long id, unsigned char *out) {
         ps_hex_encode_chosen(id, out);
     }
-    static inline int ps_hex_decode(const unsigned char *in, uint64_t *id) {
+    static inline int ps_hex_decode(const unsigned char *in, unsigned long long *id) {
         return ps_hex_decode_chosen(in, id);
     }
     """
-    ctypedef unsigned long long u64 "uint64_t"
     void ps_hex_fill_table() noexcept nogil
     bint ps_hex_choose() noexcept nogil
-    void ps_hex_encode(u64, unsigned char*) noexcept nogil
-    bint ps_hex_decode(const unsigned char*, u64*) noexcept nogil
-    void ps_hex_encode_portable(u64, unsigned char*) noexcept nogil
-    bint ps_hex_decode_portable(const unsigned char*, u64*) noexcept nogil
+    void ps_hex_encode(unsigned long long, unsigned char*) noexcept nogil
+    bint ps_hex_decode(const unsigned char*, unsigned long long*) noexcept nogil
+    void ps_hex_encode_portable(unsigned long long, unsigned char*) noexcept nogil
+    bint ps_hex_decode_portable(const unsigned char*, unsigned long long*) noexcept nogil
 
 ps_hex_fill_table()
 ACCELERATED = bool(ps_hex_choose())
@@ -119,11 +118,7 @@ cdef void id_encode(unsigned long long id, unsigned char* out16) noexcept nogil:
 
 
 cdef bint id_decode(const unsigned char* in16, unsigned long long* id) noexcept nogil:
-    cdef u64 value
-    if not ps_hex_decode(in16, &value):
-        return False
-    id[0] = value
-    return True
+    return ps_hex_decode(in16, id)
 
 
 def id_to_hex(unsigned long long id):
@@ -134,7 +129,7 @@ def id_to_hex(unsigned long long id):
 
 def hex_to_id(bytes text not None):
     """The id, or -1 when `text` is not 16 hex digits."""
-    cdef u64 value
+    cdef unsigned long long value
     if len(text) != 16 or not ps_hex_decode(<const unsigned char*><char*>text, &value):
         return -1
     return value
@@ -148,7 +143,7 @@ def id_to_hex_portable(unsigned long long id):
 
 
 def hex_to_id_portable(bytes text not None):
-    cdef u64 value
+    cdef unsigned long long value
     if len(text) != 16 or not ps_hex_decode_portable(<const unsigned char*><char*>text, &value):
         return -1
     return value

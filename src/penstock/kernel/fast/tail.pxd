@@ -48,7 +48,7 @@ cdef class Tail(Memory):
     cdef int drop_labels(self) except -1
     cdef size_t open_size(self) noexcept
     cdef int add_due(self, i64 due_ns) except -1
-    cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
+    cdef i64 count_pack_c(self, int pack, const u8* body, size_t size, i64 count_max,
                           i64 message_bytes_max) except -3
     # the connection waits for room, with a publish of this length; False: too many do
     cdef bint stall(self, object conn, i64 length) except -1

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 from penstock.kernel.fast.batch cimport (
     HEADER_BYTES, batch_fits_c, batch_header_t, batch_trailer_c,
 )
-from penstock.kernel.fast.buffer cimport buf_append, buf_reserve, span_of
+from penstock.kernel.fast.buffer cimport Lent, buf_append, buf_reserve, lent_by, span_of
 from penstock.kernel.fast.crc32c cimport crc32c_update
 from penstock.kernel.fast.hub cimport Hub, membatch_t
 from penstock.kernel.fast.labels cimport Labels, check_label
@@ -137,15 +137,16 @@ cdef class Tail(Memory):
             published.trailer_length = batch.trailer.length
         return self.hub.trace.note_published(&published, self.trace_below, self, publishers)
 
-    def append(self, const unsigned char[::1] body, i64 due_ns=0, sections=None, by=None):
-        if body.shape[0] == 0:
+    def append(self, body, i64 due_ns=0, sections=None, by=None):
+        cdef Lent lent = lent_by(body)
+        if lent.size == 0:
             raise ValueError("an empty message cannot be stored")
         if sections:
             for section, value in sections.items():
                 check_label(section, value)
         if self.trace_below or sections:
             self.note_publisher(by)
-        self.append_c(&body[0], <u32>body.shape[0])
+        self.append_c(lent.data, <u32>lent.size)
         if due_ns:
             self.add_due(due_ns)
         if sections:
@@ -153,19 +154,19 @@ cdef class Tail(Memory):
                 self.label().put(section, self.open_batch.count - 1, value)
 
     def append_parts(self, list parts not None):
-        cdef const unsigned char[::1] part
+        cdef Lent part
         cdef u32 size = 0
-        for part in parts:
-            size += <u32>part.shape[0]
+        cdef list lent = [lent_by(owner) for owner in parts]
+        for part in lent:
+            size += <u32>part.size
         if size == 0:
             raise ValueError("an empty message cannot be stored")
         if self.trace_below:
             self.note_publisher(None)
         self.append_c(<const u8*>&size, 0)
         buf_reserve(&self.open_batch.bodies, size)
-        for part in parts:
-            if part.shape[0]:
-                buf_append(&self.open_batch.bodies, &part[0], part.shape[0])
+        for part in lent:
+            buf_append(&self.open_batch.bodies, part.data, part.size)
         memcpy(self.open_batch.lengths.data + self.open_batch.lengths.length - 4, &size, 4)
         self.message_bytes += size
 
@@ -191,31 +192,30 @@ cdef class Tail(Memory):
         """The newest message is not for now."""
         return self.label().put_integer(SECTION_DUE, self.open_batch.count - 1, due_ns)
 
-    def count_pack(self, int pack, const unsigned char[::1] body, i64 count_max,
-                   i64 message_bytes_max):
-        return self.count_pack_c(pack, body, count_max, message_bytes_max)
+    def count_pack(self, int pack, body, i64 count_max, i64 message_bytes_max):
+        cdef Lent lent = lent_by(body)
+        return self.count_pack_c(pack, lent.data, lent.size, count_max, message_bytes_max)
 
-    cdef i64 count_pack_c(self, int pack, const unsigned char[::1] body, i64 count_max,
+    cdef i64 count_pack_c(self, int pack, const u8* body, size_t size, i64 count_max,
                           i64 message_bytes_max) except -3:
-        cdef size_t size = <size_t>body.shape[0]
         if pack != PACK_FRAMED and pack != PACK_LINES:
             raise ValueError(f"{pack} is no kind of pack")
         if size == 0:
             return BAD_COUNT if pack == PACK_FRAMED else 0
         if pack == PACK_FRAMED:
-            return framed_count(&body[0], size, count_max, message_bytes_max)
-        return line_count(&body[0], size, message_bytes_max)
+            return framed_count(body, size, count_max, message_bytes_max)
+        return line_count(body, size, message_bytes_max)
 
-    def append_pack(self, int pack, const unsigned char[::1] body, i64 due_ns=0):
-        cdef i64 count = self.count_pack_c(pack, body, ANY_SIZE, ANY_SIZE)
-        cdef size_t size = <size_t>body.shape[0], position = 4, end
-        cdef const u8* data
+    def append_pack(self, int pack, body, i64 due_ns=0):
+        cdef Lent lent = lent_by(body)
+        cdef const u8* data = lent.data
+        cdef size_t size = lent.size, position = 4, end
+        cdef i64 count = self.count_pack_c(pack, data, size, ANY_SIZE, ANY_SIZE)
         cdef i64 i
         if count < 0:
             raise ValueError("a malformed pack of messages")
         if count == 0:
             return 0
-        data = &body[0]
         if pack == PACK_FRAMED:
             for i in range(count):
                 end = position + 4 + <size_t>signed_be32(data + position)
@@ -312,17 +312,18 @@ cdef class Tail(Memory):
         self.message_bytes += header.bodies_length
         return [data]
 
-    def note_stored(self, const unsigned char[::1] data not None):
+    def note_stored(self, data):
+        cdef Lent lent = lent_by(data)
         cdef batch_header_t header
         cdef batch_t published
         if not self.traceable:
             return
-        if data.shape[0] == 0 or not batch_fits_c(&data[0], data.shape[0]):
+        if lent.size == 0 or not batch_fits_c(lent.data, lent.size):
             raise ValueError("this is no whole batch")
-        memcpy(&header, &data[0], HEADER_BYTES)
+        memcpy(&header, lent.data, HEADER_BYTES)
         published.base_offset, published.base_id = <i64>header.base_offset, header.base_id
         published.timestamp_ns, published.count = <i64>header.timestamp_ns, header.count
-        published.trailer = batch_trailer_c(&data[0], &published.trailer_length)
+        published.trailer = batch_trailer_c(lent.data, &published.trailer_length)
         if not published.trailer_length:
             published.trailer = NULL
         self.hub.trace.note_published(&published, self.trace_below, self, None)

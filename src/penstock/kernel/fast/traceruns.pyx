@@ -6,6 +6,7 @@ comparisons, however many events they stand for.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from penstock.kernel.fast.batch cimport id_at_c, id_index_c
+from penstock.kernel.fast.buffer cimport Lent, lent_by
 from penstock.kernel.fast.trace cimport event_t
 from penstock.kernel.fast.types cimport i64, u8, u32, u64
 
@@ -15,10 +16,10 @@ cdef struct span_t:  # of the events of one record
     u32 end
 
 
-cdef const event_t* records_of(const u8[::1] records) except? NULL:
-    if records.shape[0] % sizeof(event_t):
-        raise ValueError(f"{records.shape[0]} bytes are no whole records")
-    return <const event_t*>&records[0] if records.shape[0] else NULL
+cdef const event_t* records_of(Lent records) except NULL:
+    if records.size % sizeof(event_t):
+        raise ValueError(f"{records.size} bytes are no whole records")
+    return <const event_t*>records.data
 
 
 cdef u32 events_of(const event_t* record) noexcept:
@@ -46,9 +47,9 @@ cdef bytes blank(u64 total, i64 events_max):
 
 def expand_events(records, i64 events_max):
     """Each event by itself; `records` as they are when there is no run among them."""
-    cdef const u8[::1] data = memoryview(records).cast("B")
+    cdef Lent data = lent_by(records)
     cdef const event_t* first = records_of(data)
-    cdef size_t count = data.shape[0] // sizeof(event_t), i
+    cdef size_t count = data.size // sizeof(event_t), i
     cdef u64 total = 0
     cdef bint plain = True
     cdef bytes expanded
@@ -83,9 +84,9 @@ cdef span_t wanted(const event_t* record, u64 message_id, u64 trace_id) noexcept
 
 def pick_events(records, u64 message_id, u64 trace_id, i64 events_max):
     """The events of one message, and of all with this trace id, each by itself."""
-    cdef const u8[::1] data = memoryview(records).cast("B")
+    cdef Lent data = lent_by(records)
     cdef const event_t* first = records_of(data)
-    cdef size_t count = data.shape[0] // sizeof(event_t), i
+    cdef size_t count = data.size // sizeof(event_t), i
     cdef u64 total = 0
     cdef span_t span
     cdef bytes picked
