@@ -97,15 +97,11 @@ def arrange(items: list[pytest.Item], root: Path) -> None:
 
 def is_measured(item: pytest.Item, path: str, begun: set[str]) -> bool:
     """Coverage slows what it measures, so it is measured where it says something: in the cores' own
-    tests, over the plain form of the kernel, of which the compiled one is the twin, and in the
-    first of many histories. `begun` are the tests of histories that have had theirs."""
+    tests, and in the first of many histories. `begun` are the tests that have had theirs."""
     if not path.startswith(MEASURED):
         return False
-    callspec = getattr(item, "callspec", None)
-    if callspec is None:
+    if getattr(item, "callspec", None) is None:
         return True
-    if "compiled" in callspec.id.split("-"):
-        return False
     name = item.nodeid.partition("[")[0]
     is_first = name not in begun
     if path.startswith(HISTORIES):
