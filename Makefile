@@ -1,5 +1,5 @@
-# The verbs of this repository. A fresh machine needs Python 3.11 or newer; with a C compiler and
-# Python's headers the compiled kernel is built, without them the pure twin runs.
+# The verbs of this repository. A fresh machine needs Python 3.11 or newer, and a C compiler
+# with Python's headers for the kernel.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,8 +10,8 @@ ARGS ?=
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 READY_FOR_SPARK := $(VENV)/.ready-for-spark
-PYX := $(wildcard src/penstock/*/*.pyx src/penstock/*/*/*.pyx)
-PXD := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
+PYX := $(wildcard src/penstock/*/*.pyx)
+PXD := $(wildcard src/penstock/*/*.px[di])
 
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,4 +1,4 @@
-"""Builds the compiled kernel. Without a C compiler the install goes on and the pure twin runs.
+"""Builds the compiled kernel. Without a C compiler the install goes on: clients need no kernel.
 
 What is compiled again goes by the times of files, and a checkout or a rebase gives new times to
 files that are as they were. So a build notes what it was made of, and what is found unchanged by
@@ -6,7 +6,7 @@ the next one gets its time back.
 
 `PENSTOCK_BUILD` says what is asked for: `later` builds nothing (the Makefile builds in place, as a
 step of its own), `kernel` leaves out the load generator of the benchmark, `required` fails where
-something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O3`.
+something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O2`.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 WANTED = os.environ.get("PENSTOCK_BUILD", "")
-KERNEL = "src/penstock/kernel/fast"
+KERNEL = "src/penstock/kernel"
 PACKAGES = (KERNEL,) if WANTED == "kernel" else (KERNEL, "src/penstock/bench")
-OPTIMISED = os.environ.get("PENSTOCK_CFLAGS", "-O3").split()
+OPTIMISED = os.environ.get("PENSTOCK_CFLAGS", "-O2").split()
 CFLAGS = [
     *OPTIMISED,
     "-g0",  # Python's own flags ask for debug symbols, which cost a third of the compiler's time
@@ -35,8 +35,10 @@ DIRECTIVES = {
     "wraparound": False,
     "cdivision": True,
     "initializedcheck": False,
-    "embedsignature": True,
     "auto_pickle": False,  # nothing of the kernel is pickled
+    # what would make the C larger, and nobody reads
+    "binding": False,
+    "emit_code_comments": False,
 }
 
 
@@ -60,7 +62,7 @@ def keep_times() -> None:
 
 
 def note_times() -> None:
-    paths = [path for package in PACKAGES for path in Path(package).glob("*.p[yx][xd]")]
+    paths = [path for package in PACKAGES for path in Path(package).glob("*.p[yx][xdi]")]
     seen = {path.as_posix(): (_fingerprint(path), path.stat().st_mtime_ns) for path in paths}
     SEEN.parent.mkdir(exist_ok=True)
     SEEN.write_text(json.dumps(seen))

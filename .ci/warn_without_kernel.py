@@ -1,4 +1,4 @@
-"""Say clearly when the compiled kernel is missing: the pure twin does the same work, but slowly."""
+"""Say clearly when the compiled kernel is missing: nsqd does not start without it."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ def main() -> int:
     if missing:
         print(
             f"WARNING: {len(missing)} modules are not compiled: {', '.join(missing[:3])}, ...\n"
-            "         Penstock runs on its pure-Python kernel: correct, but many times slower.\n"
+            "         nsqd does not start, and most tests fail.\n"
             "         Install a C compiler and Python's headers, then: make clean build",
             file=sys.stderr,
         )

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/penstock/**/*.pyx"))
 BUILD_S_MAX = 280
 PROGRAM = """
-import penstock, penstock.kernel, penstock.kernel.fast.columns
+import penstock, penstock.kernel, penstock.kernel.engine, penstock.kernel.bulk
 assert "site" in penstock.__file__, penstock.__file__
-assert penstock.kernel.IMPLEMENTATION == "compiled", penstock.kernel.IMPLEMENTATION
+assert penstock.kernel.crc32c.__module__ == "penstock.kernel._codec"
 """
 
 
@@ -104,7 +104,7 @@ def test_the_wheel_is_compiled_and_carries_no_c(wheel: Path) -> None:
         names = archive.namelist()
     compiled = sorted(name.partition(".")[0] for name in names if name.endswith(".so"))
     assert compiled == [one.removeprefix("src/").removesuffix(".pyx") for one in SOURCES]
-    assert not [name for name in names if name.endswith((".c", ".pyx", ".pxd"))]
+    assert not [name for name in names if name.endswith((".c", ".pyx", ".pxd", ".pxi"))]
     data = ROOT / "src/penstock"
     for kind in ("*.js", "*.css", "*.properties", "py.typed"):
         for path in data.rglob(kind):
@@ -132,7 +132,7 @@ def test_the_wheel_runs_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `setup.py` defines, in a tree of three sources."""
     monkeypatch.setattr("setuptools.setup", lambda **_: None)
-    package = tmp_path / "src/penstock/kernel/fast"
+    package = tmp_path / "src/penstock/kernel"
     package.mkdir(parents=True)
     for name in ("a.pyx", "a.pxd", "b.pyx"):
         (package / name).write_text(name)

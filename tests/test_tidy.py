@@ -47,11 +47,8 @@ CYTHON_CLOCK = re.compile(
 )
 # Shells that live inside a core package, each with its reason. They throw no dice either.
 CORE_SHELLS: dict[str, str] = {
-    "kernel/fast/engine.pyx": "the compiled form owns its sockets, and shuts them down",
-    "kernel/fast/bulk.pyx": "it sends to sockets in a thread, and gives up those that stand still",
-    "kernel/pure/engine.py": "the pure twin owns its sockets, as the compiled one does",
-    "kernel/pure/conn.py": "the pure twin owns its sockets, as the compiled one does",
-    "kernel/pure/bulk.py": "it sends to sockets in a thread, and gives up those that stand still",
+    "kernel/engine.pyx": "the kernel owns its sockets, and shuts them down",
+    "kernel/bulk.pyx": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.
 MAY_PRINT = ("tools/", "bench/", "sim/main.py", "command/program.py")
@@ -76,7 +73,7 @@ def python_files() -> list[Path]:
 
 
 def code_files() -> list[Path]:
-    return files(".py", ".pyi", ".pyx", ".pxd")
+    return files(".py", ".pyi", ".pyx", ".pxd", ".pxi")
 
 
 def name_of(path: Path) -> str:
@@ -280,7 +277,7 @@ def test_shells_in_core_packages_are_there() -> None:
 
 
 def test_core_packages_read_no_clock_and_throw_no_dice() -> None:
-    python, cython = core_modules(".py"), core_modules(".pyx", ".pxd")
+    python, cython = core_modules(".py"), core_modules(".pyx", ".pxd", ".pxi")
     assert [w for p in python for w in dice_in_python(name_of(p), p.read_text())] == []
     assert [
         w for p in python if not is_shell(p) for w in banned_in_core(name_of(p), p.read_text())
@@ -304,7 +301,7 @@ def test_product_code_neither_asserts_nor_prints() -> None:
 
 
 def test_nothing_is_left_undone() -> None:
-    written = files(".py", ".pyi", ".pyx", ".pxd", ".md", ".toml", "Makefile", "run")
+    written = files(".py", ".pyi", ".pyx", ".pxd", ".pxi", ".md", ".toml", "Makefile", "run")
     assert [w for path in written for w in unfinished(name_of(path), path.read_text())] == []
 
 
@@ -318,7 +315,7 @@ def test_calls_can_fail() -> None:
     assert not banned_in_core("m", "def f(clock):\n    return clock.now_ns()")
     for dice in ("import random", "from os import urandom", "import uuid\nu = uuid.uuid4()"):
         assert dice_in_python("m", dice)
-    assert not dice_in_python("m", "from penstock.kernel.pure.dice import mix")
+    assert not dice_in_python("m", "from penstock.kernel.dice import mix")
     for dice in ("import random", "from libc.stdlib cimport rand\nx = rand()", "s = <u64>id(self)"):
         assert cython_lines(dice, CYTHON_DICE)
     for clock in ("import time", "from posix.time cimport x", "    clock_gettime(1, &now)"):
@@ -507,9 +504,7 @@ def test_every_module_is_used() -> None:
     entries = {script.split(":")[0] for script in scripts}
     sources = [p for p in sorted(SOURCE.rglob("*")) if p.suffix in (".py", ".pyx")]
     texts = {dotted(path): path.read_text() for path in sources}
-    entries |= {  # bound by name, when the form is chosen
-        f"{package}.{module}" for package in kernel._PACKAGES.values() for module in kernel._MODULES
-    }
+    entries |= {f"penstock.kernel.{module}" for module in kernel._COMPILED.values()}  # by name
     for path in (ROOT / "tests").rglob("*.py"):  # the simulated world is there for the tests
         entries |= {name for name in names_used(path.read_text(), "tests") if ".sim." in name}
     assert dead_modules(texts, entries) == sorted(AHEAD)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from penstock.kernel import load
+import penstock.kernel
 from penstock.sim.disk import SimDisk
 from unsynced import unsynced as unsynced
 
@@ -41,13 +41,13 @@ def disk() -> SimDisk:
     return disk
 
 
-@pytest.fixture(scope="session", params=["pure", "compiled"])
-def kernel(request: pytest.FixtureRequest) -> SimpleNamespace:
-    return load(request.param)
+@pytest.fixture(scope="session")
+def kernel() -> ModuleType:
+    return penstock.kernel
 
 
 @pytest.fixture
-def start(tmp_path: Path, kernel: SimpleNamespace) -> Iterator[Callable[..., World]]:
+def start(tmp_path: Path, kernel: ModuleType) -> Iterator[Callable[..., World]]:
     """Starts a broker on an empty directory; closes it and all that were started after it."""
     family: list[World] = []
 

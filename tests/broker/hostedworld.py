@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from penstock.broker.broker import Broker
@@ -136,7 +136,7 @@ class Node(World):
 class Cluster:
     def __init__(
         self,
-        kernel: SimpleNamespace,
+        kernel: ModuleType,
         placed: PlacedTopic = ORDERS,
         channels: Sequence[PlacedChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from penstock import kernel
 from penstock.broker.commits.run import Committed
 from penstock.broker.commits.stageapps import NOBODY, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
-from penstock.kernel import decode_bodies, encode_batch, load
+from penstock.kernel import decode_bodies, encode_batch
 from penstock.sim.disk import SimDisk
 
 from .world import World
@@ -19,7 +20,7 @@ TURNS_MAX = 400
 
 def on(disk: SimDisk, **options: object) -> World:
     """A broker on what that disk has in /data."""
-    return World.start(Path("/data"), load("compiled"), [], disk=disk, **options)
+    return World.start(Path("/data"), kernel, [], disk=disk, **options)
 
 
 def block(name: str, *said: bytes, batch_max: int = 2, partition: int = 0) -> Block:

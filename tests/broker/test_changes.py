@@ -4,7 +4,7 @@ that it places, refused by whoever would make them here all the same."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -136,7 +136,7 @@ def own(start: Any) -> World:
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     cluster = Cluster(kernel)
     cluster.place([0])
     return cluster

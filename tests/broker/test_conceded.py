@@ -3,7 +3,7 @@ asked for; where none has it the readers step over it."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -18,7 +18,7 @@ LOST = "no replica has offsets 0 to 0"
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     cluster = Cluster(kernel)
     cluster.place([0])
     for word in WORDS:

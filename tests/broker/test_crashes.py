@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import limits
-from penstock.kernel import load
+from penstock import kernel, limits
 from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault, SimDisk
 
@@ -70,7 +69,7 @@ class History:
     def begin(self) -> None:
         self.world = World(
             Path("/data"),
-            load("compiled"),
+            kernel,
             [],
             disk=self.disk,
             clock=self.clock,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.cursors import Cursors
 from penstock.broker.health import Health
 from penstock.broker.journal import Journal
-from penstock.kernel import load
 from penstock.log.fold import Position, decode_record, generation_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.partition import PartitionLog
@@ -29,7 +29,7 @@ class Leader:
         self.disk = disk
         self.log = PartitionLog.create(new_disk(), PATH, SETTINGS, OWNER)
         put(self.log, batch(0, 1, [b"x"] * 5), 5, 1)
-        self.engine = load("pure").Engine(1 << 20, 5 << 20, 2500)
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
         self.tail = self.engine.tail(b"orders", self.log.written_end, 1 << 20, 0)
         self.sent: list[bytes] = []
         followed = FollowedJournal.open(disk, "data")

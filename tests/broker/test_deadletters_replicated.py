@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 from penstock import limits
 from penstock.broker.channel import Channel
@@ -11,7 +11,7 @@ from penstock.broker.settings import ChannelSettings
 from .hostedworld import Cluster
 
 
-def test_it_is_sent_when_the_message_was_repaired(kernel: SimpleNamespace) -> None:
+def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     cluster = Cluster(kernel)
     cluster.place([0])
     node = cluster.nodes[0]

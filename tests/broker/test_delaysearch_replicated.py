@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +15,7 @@ HOUR_NS = 3600 * limits.SECOND
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     """Two delayed messages, a batch each, and no channel that has been given them."""
     cluster = Cluster(kernel, channels=())
     cluster.place([0])

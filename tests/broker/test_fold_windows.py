@@ -4,13 +4,14 @@ not done."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernel import Event, load
+from penstock import kernel
+from penstock.kernel import Event
 from penstock.log.fold import fold_entries
 from penstock.sim.clock import START_MONO_NS, START_WALL_NS
 
@@ -39,7 +40,7 @@ STEPS = st.lists(
 class Bench:
     """One window with one consumer, and what its journal has said."""
 
-    def __init__(self, kernel: SimpleNamespace) -> None:
+    def __init__(self, kernel: ModuleType) -> None:
         self.kernel = kernel
         self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
         self.tail = self.engine.tail(b"t", 0, 1 << 30)
@@ -136,7 +137,7 @@ class Bench:
         raise AssertionError("it does not end")
 
 
-def check_journal(kernel: SimpleNamespace, steps: list[tuple[str, Any]]) -> None:
+def check_journal(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
     bench = Bench(kernel)
     for name, value in steps:
         bench.step(name, value)
@@ -144,7 +145,7 @@ def check_journal(kernel: SimpleNamespace, steps: list[tuple[str, Any]]) -> None
     bench.engine.close()
 
 
-def check_restore(kernel: SimpleNamespace, steps: list[tuple[str, Any]]) -> None:
+def check_restore(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
     bench = Bench(kernel)
     for name, value in steps:
         bench.step(name, value)
@@ -169,25 +170,13 @@ def check_restore(kernel: SimpleNamespace, steps: list[tuple[str, Any]]) -> None
     bench.engine.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(STEPS)
-def test_the_pure_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
-    check_journal(load("pure"), steps)
+def test_the_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
+    check_journal(kernel, steps)
 
 
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
-def test_the_compiled_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
-    check_journal(load("compiled"), steps)
-
-
-@settings(max_examples=150, deadline=None)
-@given(STEPS)
-def test_the_pure_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
-    check_restore(load("pure"), steps)
-
-
-@settings(max_examples=300, deadline=None)
-@given(STEPS)
-def test_the_compiled_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
-    check_restore(load("compiled"), steps)
+def test_the_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
+    check_restore(kernel, steps)

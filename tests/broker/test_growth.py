@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -296,7 +296,7 @@ def test_a_growth_that_fails_changes_nothing(start: Start, fault: tuple[str, str
 
 
 @pytest.fixture
-def worlds(kernel: SimpleNamespace) -> Callable[[SimDisk], World]:
+def worlds(kernel: ModuleType) -> Callable[[SimDisk], World]:
     """Brokers on a simulated disk."""
     clock = FakeClock()
 

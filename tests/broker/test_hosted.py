@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +15,7 @@ from .world import Consumer, Outcome, bodies
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     cluster = Cluster(kernel)
     cluster.place([0])
     return cluster
@@ -155,7 +155,7 @@ def test_consumers_get_a_partition_that_is_led_here_later(cluster: Cluster) -> N
     assert b"again" in bodies(waiting.take())
 
 
-def test_two_partitions_are_led_by_two_nodes(kernel: SimpleNamespace) -> None:
+def test_two_partitions_are_led_by_two_nodes(kernel: ModuleType) -> None:
     cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 1])
     cluster.publish(0, b"in 0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -22,7 +22,7 @@ HOUR_NS = 3600 * limits.SECOND
 QUIET = Permits(acts=False, delivers=False, publishes=True)
 
 
-def small(kernel: SimpleNamespace) -> Cluster:
+def small(kernel: ModuleType) -> Cluster:
     """Segments of a few messages, none of which is kept once it is consumed."""
     cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0])
@@ -49,7 +49,7 @@ def consume_much(cluster: Cluster) -> None:
 
 
 def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(
-    kernel: SimpleNamespace,
+    kernel: ModuleType,
 ) -> None:
     cluster = small(kernel)
     consume_much(cluster)
@@ -81,7 +81,7 @@ def starts(cluster: Cluster) -> list[int]:
     return found
 
 
-def test_without_authority_nothing_is_removed(kernel: SimpleNamespace) -> None:
+def test_without_authority_nothing_is_removed(kernel: ModuleType) -> None:
     cluster = small(kernel)
     consume_much(cluster)
     permit(cluster, QUIET)
@@ -93,7 +93,7 @@ def test_without_authority_nothing_is_removed(kernel: SimpleNamespace) -> None:
 
 
 def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
-    kernel: SimpleNamespace,
+    kernel: ModuleType,
 ) -> None:
     cluster = small(kernel)
     consumer = cluster.nodes[0].consume()
@@ -104,14 +104,14 @@ def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
     assert bodies(consumer.take()) == [b"waits"]
 
 
-def test_a_lone_leader_that_may_not_publish_says_why(kernel: SimpleNamespace) -> None:
+def test_a_lone_leader_that_may_not_publish_says_why(kernel: ModuleType) -> None:
     cluster = small(kernel)
     permit(cluster, NO_PERMITS)
     with pytest.raises(Refused, match="it is not known whether this node still leads"):
         cluster.nodes[0].put(b"x")
 
 
-def test_authority_is_by_the_clock_and_what_was_heard(kernel: SimpleNamespace) -> None:
+def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     for other in (1, 2):
@@ -127,7 +127,7 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: SimpleNamespace) -
     assert node.topic.silent == {0}
 
 
-def test_without_authority_a_gap_is_none(kernel: SimpleNamespace) -> None:
+def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     """The process may have stood still, and nothing has looked at the time since."""
     cluster = small(kernel)
     node = cluster.nodes[0]
@@ -142,7 +142,7 @@ def test_without_authority_a_gap_is_none(kernel: SimpleNamespace) -> None:
     assert not isinstance(raised.value, SequenceGap)
 
 
-def test_messages_do_not_grow_too_old_without_authority(kernel: SimpleNamespace) -> None:
+def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> None:
     aging = ORDERS._replace(settings=TopicSettings(max_age_ns=HOUR_NS))
     cluster = Cluster(kernel, aging)
     cluster.place([0])
@@ -156,7 +156,7 @@ def test_messages_do_not_grow_too_old_without_authority(kernel: SimpleNamespace)
     assert channel.expired_count == 1
 
 
-def test_dead_letters_wait_for_authority(kernel: SimpleNamespace) -> None:
+def test_dead_letters_wait_for_authority(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     entry = cluster.channels[0].entry
@@ -177,7 +177,7 @@ def test_dead_letters_wait_for_authority(kernel: SimpleNamespace) -> None:
     assert "orders.billing.dead" in node.broker.topics
 
 
-def test_what_must_survive_is_answered_when_the_set_has_it(kernel: SimpleNamespace) -> None:
+def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -> None:
     cluster = small(kernel)
     cluster.publish(0, b"a", b"b")
     node = cluster.nodes[0]
@@ -196,7 +196,7 @@ def test_what_must_survive_is_answered_when_the_set_has_it(kernel: SimpleNamespa
     assert bodies(cluster.nodes[1].consume().take()) == [b"b"]
 
 
-def test_an_office_that_ends_answers_that_it_is_not_known(kernel: SimpleNamespace) -> None:
+def test_an_office_that_ends_answers_that_it_is_not_known(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     told: list[object] = []
@@ -211,7 +211,7 @@ def test_an_office_that_ends_answers_that_it_is_not_known(kernel: SimpleNamespac
     assert isinstance(error, ChangeUnknown)
 
 
-def test_the_start_of_the_log_is_a_record(kernel: SimpleNamespace) -> None:
+def test_the_start_of_the_log_is_a_record(kernel: ModuleType) -> None:
     cluster = small(kernel)
     consume_much(cluster)
     cluster.pass_ns(2 * HOUR_NS)
@@ -224,7 +224,7 @@ def test_the_start_of_the_log_is_a_record(kernel: SimpleNamespace) -> None:
 
 
 def test_a_redrive_is_answered_when_the_set_knows_who_stepped_over_it(
-    kernel: SimpleNamespace,
+    kernel: ModuleType,
 ) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from .world import Outcome, World, bodies
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     return Cluster(kernel)
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Clust
 
 
 def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
-    cluster: Cluster, kernel: SimpleNamespace
+    cluster: Cluster, kernel: ModuleType
 ) -> None:
     node = cluster.nodes[0]
     node.hosting.host(ORDERS, 0, 7)

@@ -3,7 +3,7 @@ operator has turned publishes off."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ class TestOfACluster:
     """Two partitions: node 0 leads the first one, node 1 the second, node 2 none."""
 
     @pytest.fixture
-    def cluster(self, kernel: SimpleNamespace) -> Cluster:
+    def cluster(self, kernel: ModuleType) -> Cluster:
         cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
         cluster.place([0, 1])
         return cluster

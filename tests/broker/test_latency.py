@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
 from penstock.broker import stats
 from penstock.broker.latency import latency_row, middle_ns, no_latency
-from penstock.kernel.pure.latency import BUCKETS, bucket_of
 
 from .world import Consumer, World
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.commits.shelf import Place
 from penstock.broker.commits.stagestore import StageStore
@@ -20,7 +21,6 @@ from penstock.broker.ports import Lane
 from penstock.broker.promises import Promises
 from penstock.broker.station import Station
 from penstock.broker.syncs import Syncs
-from penstock.kernel import load
 from penstock.log.fold import ChannelState, epoch_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledger import Ledger
@@ -81,7 +81,7 @@ class Cluster:
         return StageStore(self.disks[node], Health(), JobRow(self.syncs), "data", place)
 
     def lead(self) -> None:
-        self.engine = load("pure").Engine(1 << 20, 5 << 20, 2500)
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
         self.tail = self.engine.tail(b"orders", 5, 1 << 20, 0)
         followed = FollowedJournal.open(self.disks[0], "data")
         journal = Journal(followed.files, 1 << 20, EPOCH, followed.folding.handed_end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 from penstock import limits
 from penstock.broker.settings import ChannelOrder, ChannelSettings
@@ -13,7 +13,7 @@ from .hostedworld import BILLING, Cluster, PlacedChannel, target
 from .world import MESSAGE_TIMEOUT_NS, Consumer, bodies
 
 
-def ordered(kernel: SimpleNamespace, order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
+def ordered(kernel: ModuleType, order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
     cluster = Cluster(kernel)
     set_order(cluster, order)
     cluster.place([0])
@@ -39,7 +39,7 @@ def rejoin(cluster: Cluster, number: int) -> None:
     cluster.run()
 
 
-def test_the_next_message_waits_until_the_set_knows_of_the_fin(kernel: SimpleNamespace) -> None:
+def test_the_next_message_waits_until_the_set_knows_of_the_fin(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2", b"3")
     consumer = cluster.nodes[0].consume()
@@ -51,7 +51,7 @@ def test_the_next_message_waits_until_the_set_knows_of_the_fin(kernel: SimpleNam
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_what_was_seen_before_does_not_come_again(kernel: SimpleNamespace) -> None:
+def test_what_was_seen_before_does_not_come_again(kernel: ModuleType) -> None:
     """The leader ends between any two steps; of what a consumer has seen, only the last one, which
     was not finished, may come again."""
     for steps in range(12):
@@ -84,7 +84,7 @@ def deliver_some(cluster: Cluster) -> None:
         node.turn()
 
 
-def test_all_come_in_order(kernel: SimpleNamespace) -> None:
+def test_all_come_in_order(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, *(b"%d" % n for n in range(5)))
     consumer = cluster.nodes[0].consume()
@@ -94,7 +94,7 @@ def test_all_come_in_order(kernel: SimpleNamespace) -> None:
     assert take(cluster, consumer) == []
 
 
-def test_one_that_times_out_or_is_requeued_comes_again(kernel: SimpleNamespace) -> None:
+def test_one_that_times_out_or_is_requeued_comes_again(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()
@@ -108,7 +108,7 @@ def test_one_that_times_out_or_is_requeued_comes_again(kernel: SimpleNamespace) 
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_what_is_emptied_or_sought_lets_the_next_go(kernel: SimpleNamespace) -> None:
+def test_what_is_emptied_or_sought_lets_the_next_go(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()
@@ -120,7 +120,7 @@ def test_what_is_emptied_or_sought_lets_the_next_go(kernel: SimpleNamespace) -> 
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_a_fin_that_the_disk_refused_is_waited_for(kernel: SimpleNamespace) -> None:
+def test_a_fin_that_the_disk_refused_is_waited_for(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2")
     consumer = cluster.nodes[0].consume()
@@ -132,7 +132,7 @@ def test_a_fin_that_the_disk_refused_is_waited_for(kernel: SimpleNamespace) -> N
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: SimpleNamespace) -> None:
+def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2")
     node = cluster.nodes[0]
@@ -148,7 +148,7 @@ def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: SimpleNames
     assert take(cluster, consumer) == [b"2"]
 
 
-def test_without_a_strict_order_nothing_waits(kernel: SimpleNamespace) -> None:
+def test_without_a_strict_order_nothing_waits(kernel: ModuleType) -> None:
     cluster = ordered(kernel, ChannelOrder.NONE)
     cluster.publish(0, b"1", b"2")
     cluster.cut.add(2)
@@ -156,7 +156,7 @@ def test_without_a_strict_order_nothing_waits(kernel: SimpleNamespace) -> None:
     assert bodies(consumer.take()) == [b"1", b"2"]
 
 
-def test_an_order_that_ends_waits_no_more(kernel: SimpleNamespace) -> None:
+def test_an_order_that_ends_waits_no_more(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2", b"3")
     consumer = cluster.nodes[0].consume()
@@ -166,7 +166,7 @@ def test_an_order_that_ends_waits_no_more(kernel: SimpleNamespace) -> None:
     assert bodies(consumer.take()) == [b"2", b"3"]
 
 
-def test_where_no_other_node_has_it_nothing_waits(kernel: SimpleNamespace) -> None:
+def test_where_no_other_node_has_it_nothing_waits(kernel: ModuleType) -> None:
     cluster = Cluster(kernel)
     set_order(cluster, ChannelOrder.STRICT)
     cluster.place([0], on=[0])

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import limits
+from penstock import kernel, limits
 from penstock.broker.stamped import SEQUENCE_END_MAX, Stamp
 from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
-from penstock.kernel import load
 from penstock.log.head import HEAD_BYTES
 from penstock.replica.producerline import Stamped
 from penstock.sim.clock import FakeClock
@@ -133,7 +132,7 @@ def test_what_a_new_leader_finds_above_the_committed_end_is_answered_when_it_is(
 def test_a_failed_write_takes_the_later_ones_along(tmp_path: Path, durability: str) -> None:
     disk = SimDisk()
     disk.mkdir("/data")
-    world = World.start(Path("/data"), load("compiled"), [], disk=disk, durability=durability)
+    world = World.start(Path("/data"), kernel, [], disk=disk, durability=durability)
     send(world, 0, b"a")
     world.threads.held = True
     if durability == "disk":
@@ -256,11 +255,11 @@ def test_a_topic_deleted_under_a_waiting_publish(start: Start) -> None:
 def test_a_damaged_file_is_no_empty_table() -> None:
     disk = SimDisk()
     disk.mkdir("/data")
-    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    world = World.start(Path("/data"), kernel, [], disk=disk)
     send(world, 0, b"a")
     world.close()
     disk.flip("/data/topics/t/0/producers", 12, 0)
-    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
     assert "the table of producers is corrupt" in again.broker.health
     with pytest.raises(Refused, match="table of producers"):
         again.broker.topic("t")
@@ -271,12 +270,12 @@ def test_damage_behind_the_file_hides_only_what_is_corrupt() -> None:
     """What was lost may be sent again; what follows it is still known."""
     disk = SimDisk()
     disk.mkdir("/data")
-    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    world = World.start(Path("/data"), kernel, [], disk=disk)
     for number in range(1000):
         send(world, number, b"x" * 100)
     disk.kill()
     disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + 100, 0)
-    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
     assert "offsets 0 to 0 are corrupt" in again.broker.health
     assert send(again, 999, b"x" * 100).told == REPEATED
     assert send(again, 1000, b"x" * 100).told == STORED
@@ -286,14 +285,14 @@ def test_damage_behind_the_file_hides_only_what_is_corrupt() -> None:
 def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap() -> None:
     disk = SimDisk()
     disk.mkdir("/data")
-    world = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    world = World.start(Path("/data"), kernel, [], disk=disk)
     for number in range(3):
         send(world, number, b"x" * 100)
     world.publish("t", b"ordinary")
     disk.kill()
     for batch in (1, 2):
         disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + batch * 176 + 100, 0)
-    again = World.start(Path("/data"), load("compiled"), [], disk=disk)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
     assert "offsets 1 to 2 are corrupt" in again.broker.health
     assert send(again, 0, b"x" * 100).told == REPEATED
     with pytest.raises(SequenceGap):
@@ -317,7 +316,7 @@ class Retrier:
     def run(self, upto: int) -> None:
         world = World(
             Path("/data"),
-            load("compiled"),
+            kernel,
             [],
             disk=self.disk,
             clock=self.clock,
@@ -339,7 +338,7 @@ class Retrier:
         world.broker.close()
 
     def check(self, upto: int) -> None:
-        world = World.start(Path("/data"), load("compiled"), [], disk=self.disk, clock=self.clock)
+        world = World.start(Path("/data"), kernel, [], disk=self.disk, clock=self.clock)
         found = [one for one in stored(world) if one != b"plain"]
         for producer in (1, 2):
             mine = [one for one in found if one.startswith(b"%d-" % producer)]
@@ -408,14 +407,14 @@ def test_the_table_never_knows_more_than_the_log(
     disk.mkdir("/data")
     disk.sync_directory("/")
     options = {"durability": "os", "sync_timeout_ns": 3 * limits.SECOND}
-    world = World(Path("/data"), load("compiled"), [], disk=disk, **options)
+    world = World(Path("/data"), kernel, [], disk=disk, **options)
     world.broker.open()
     for number in range(rng.randrange(12)):
         send(world, number, b"%d" % number)
         if rng.random() < 0.7:
             world.pass_ns(limits.SECOND)
     disk.crash(rng)
-    again = World(Path("/data"), load("compiled"), [], disk=disk, **options)
+    again = World(Path("/data"), kernel, [], disk=disk, **options)
     again.broker.open()
     with pytest.raises(SequenceGap) as gap:
         send(again, 100, b"x")

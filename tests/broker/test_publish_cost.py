@@ -38,7 +38,7 @@ class Calls:
             return
         if event == "call":
             self.functions[frame.f_code.co_qualname] += 1
-        elif event == "c_call":
+        elif event == "c_call" and not type(what.__self__).__module__.startswith("penstock.kernel"):
             self.builtins[what.__qualname__] += 1
 
 

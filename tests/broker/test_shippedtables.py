@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -19,7 +19,7 @@ JOINER = 2
 
 
 @pytest.fixture
-def cluster(kernel: SimpleNamespace) -> Cluster:
+def cluster(kernel: ModuleType) -> Cluster:
     """Two replicas, whose logs begin behind what a producer has published."""
     cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
     cluster.place([0], on=(0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from penstock.log.disk import OsDisk
@@ -25,7 +25,7 @@ class World(Process):
     def __init__(
         self,
         path: Path,
-        kernel: SimpleNamespace,
+        kernel: ModuleType,
         family: list[World],
         disk: Any = None,
         clock: FakeClock | None = None,
@@ -44,9 +44,7 @@ class World(Process):
         )
 
     @classmethod
-    def start(
-        cls, path: Path, kernel: SimpleNamespace, family: list[World], **options: Any
-    ) -> World:
+    def start(cls, path: Path, kernel: ModuleType, family: list[World], **options: Any) -> World:
         world = cls(path, kernel, family, **options)
         world.broker.open()
         family.append(world)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from broker.world import bodies
+from penstock import kernel
 from penstock.broker.changes import skip
 from penstock.broker.skips import ANY, Skipped
 from penstock.cluster import channelmakings, keys
@@ -20,15 +20,13 @@ from penstock.errors import (
     NotFound,
     PenstockError,
 )
-from penstock.kernel import load
 from penstock.sim.brokers.clients import Outcome
 from penstock.sim.brokers.cluster import JoinedCluster, place_of
 from penstock.sim.brokers.node import JoinedNode
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load(request.param)
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel)
     made.make("orders", partitions=3)
     yield made
@@ -352,7 +350,7 @@ def test_channels_that_a_backup_does_not_know(cluster: JoinedCluster) -> None:
 def test_channels_come_while_leaders_fall(seed: int) -> None:
     """Whatever is acknowledged after a channel was answered comes to it."""
     dice = random.Random(seed)
-    cluster = JoinedCluster(load("compiled" if seed % 2 else "pure"))
+    cluster = JoinedCluster(kernel)
     cluster.make("orders", partitions=2)
     expected: dict[str, set[bytes]] = {}
     for turn in range(6):

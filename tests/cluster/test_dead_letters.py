@@ -4,15 +4,14 @@ node than the channel's partition."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.letters import origin
 from penstock.broker.stored import Reader
 from penstock.cluster.creation import creation
 from penstock.errors import Refused
-from penstock.kernel import load
 from penstock.sim.brokers.cluster import JoinedCluster, place_of
 from penstock.sim.brokers.node import JoinedNode
 
@@ -20,9 +19,8 @@ DEAD = "orders.billing.dead"
 SECOND = 1_000_000_000
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load(request.param)
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel)
     made.make("orders", durability="disk")
     made.make_channel("orders", "billing", max_attempts=1)

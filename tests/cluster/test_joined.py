@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from broker.world import bodies
+from penstock import kernel
 from penstock.broker.hosted import HostedReplica
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
-from penstock.kernel import load
 from penstock.limits import SECOND
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
@@ -23,9 +22,8 @@ from penstock.sim.disk import Fault
 ORDERS = PartitionName("orders", 0)
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load(request.param)
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel)
     yield made
     made.close()

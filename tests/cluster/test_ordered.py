@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from broker.world import bodies
-from penstock.kernel import load
+from penstock import kernel
 from penstock.sim.brokers.cluster import JoinedCluster
 
 STEPS = range(0, 8)  # of 50 ms, after which the leader dies
 
 
-@pytest.mark.parametrize("kernel_name", ["pure", "compiled"])
 @pytest.mark.parametrize("steps", STEPS)
 def test_no_earlier_message_comes_after_a_later_one(kernel_name: str, steps: int) -> None:
-    kernel: SimpleNamespace = load(kernel_name)
     cluster = JoinedCluster(kernel)
     try:
         cluster.make("orders")

@@ -13,10 +13,10 @@ import random
 import pytest
 
 from broker.world import Consumer
+from penstock import kernel
 from penstock.broker.hosting import ALL_HOSTING_GUARDS, HostingGuards
 from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
-from penstock.kernel import load
 from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
 from penstock.sim.brokers.cluster import JoinedCluster
@@ -37,7 +37,7 @@ class World:
     def __init__(self, seed: int, guards: HostingGuards) -> None:
         self.dice = random.Random(seed)
         self.guards = guards
-        self.cluster = JoinedCluster(load("pure" if seed % 2 else "compiled"))
+        self.cluster = JoinedCluster(kernel)
         self.cluster.make("orders", durability="disk")
         self.cluster.make_channel("orders", "billing")
         self.received: set[bytes] = set()

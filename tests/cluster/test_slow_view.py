@@ -11,11 +11,11 @@ import random
 
 import pytest
 
+from penstock import kernel
 from penstock.cluster import keys
 from penstock.cluster.documents import RECORD, TOPIC
 from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.keys import PartitionName
-from penstock.kernel import load
 from penstock.replica.record import Seat, elected
 from penstock.sim.brokers.cluster import STEP_NS, JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
@@ -34,7 +34,7 @@ class Broken(AssertionError):
 class World:
     def __init__(self, seed: int, guards: JoinedGuards) -> None:
         self.dice = random.Random(seed)
-        self.cluster = JoinedCluster(load("pure" if seed % 2 else "compiled"), guards=guards)
+        self.cluster = JoinedCluster(kernel, guards=guards)
         self.cluster.make("orders")
         self.cluster.make_channel("orders", "billing")
         self.offices = 0

@@ -4,10 +4,10 @@ partition is led next."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import (
@@ -17,7 +17,7 @@ from penstock.errors import (
     StageExists,
     WriteRefused,
 )
-from penstock.kernel import encode_batch, load
+from penstock.kernel import encode_batch
 from penstock.log.names import hosted_stage_number
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
@@ -29,7 +29,6 @@ REF = Ref(TOPIC, "one")
 
 @pytest.fixture
 def cluster() -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load("compiled")
     made = JoinedCluster(kernel)
     made.make(TOPIC, durability="disk")
     made.led_by(TOPIC)

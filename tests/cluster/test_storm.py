@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from broker.world import Consumer, Message, Outcome
+from penstock import kernel
 from penstock.errors import Refused, StorageError
-from penstock.kernel import load
 from penstock.sim.brokers.cluster import JoinedCluster
 from penstock.sim.brokers.node import JoinedNode
 
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 class Storm:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.cluster = JoinedCluster(load("pure" if seed % 2 else "compiled"))
+        self.cluster = JoinedCluster(kernel)
         self.cluster.dice = self.dice
         self.sent: list[Sent] = []
         self.refused: set[bytes] = set()

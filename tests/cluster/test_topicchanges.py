@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.ports import NewTopic
 from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
 from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError
-from penstock.kernel import load
 from penstock.limits import ATTEMPT_NS, SECOND
 from penstock.sim.brokers.clients import Outcome
 from penstock.sim.brokers.cluster import JoinedCluster
@@ -22,7 +21,6 @@ TWO = NewTopic(2)  # partitions
 
 @pytest.fixture
 def cluster() -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load("compiled")
     made = JoinedCluster(kernel)
     yield made
     made.close()

@@ -42,7 +42,6 @@ def test_the_lists_are_those_of_the_programs() -> None:
     [
         "PENSTOCK_TCP_ADDRESS",
         "PENSTOCK_NSQLOOKUPD_HTTP_ADDRESSES",  # nsqadmin's
-        "PENSTOCK_KERNEL",
         "PENSTOCK_CONTEXT",
         "PENSTOCK_TEST_ROUNDS",
         "PENSTOCK_BUILD",

@@ -21,8 +21,7 @@ from e2e.daemon import Daemon
 from e2e.in_process import World
 from e2e.lookupd import Lookupd
 from e2e.v2client import V2Client
-from penstock import limits
-from penstock.kernel import load
+from penstock import kernel, limits
 from penstock.nsqd.options import read_options
 from penstock.wire.snappy import SnappyEncoder
 
@@ -40,16 +39,12 @@ from .siege import (
     one_round,
 )
 
-FORMS = ["compiled", "pure"]
 
-
-@pytest.fixture(scope="module", params=FORMS)
-def daemon(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Daemon]:
-    path = tmp_path_factory.mktemp(f"fuzz-{request.param}") / "data"
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp("fuzz") / "data"
     flags = ("--durability=os", "--max-req-timeout=2s", "--retain-bytes=1")
-    with Daemon(path, *flags, kernel=request.param) as running:
+    with Daemon(path, *flags) as running:
         yield running
         assert running.stop() == 0  # and it still stops in good order
 
@@ -263,13 +258,12 @@ def open_sockets(daemon: Daemon) -> int:
 # --- inside ---
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_step_leaves_a_valid_state(form: str, tmp_path: Path) -> None:
+def test_every_step_leaves_a_valid_state(tmp_path: Path) -> None:
     """The same streams to a daemon without sockets, whose state is validated after every turn."""
     seed = random.SystemRandom().randrange(1 << 62)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    world = World(tmp_path / "data", load(form), read_options(["-data-path=."], {}))
+    world = World(tmp_path / "data", kernel, read_options(["-data-path=."], {}))
     ids: list[bytes] = []
     until_s = time.monotonic() + FUZZ_S / 2
     spoken = 0

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.in_process import Client, World
-from penstock import limits
-from penstock.kernel import load
+from penstock import kernel, limits
 from penstock.nsqd.options import read_options
 from penstock.nsqd.stats import Query, View
 from penstock.nsqd.stats_json import json_parts
@@ -120,9 +119,9 @@ class Story:
         self.world.settle()
 
 
-@pytest.fixture(params=["compiled", "pure"])
-def story(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
-    world = World(tmp_path / "data", load(request.param), read_options(FLAGS, {}))
+@pytest.fixture
+def story(tmp_path: Path) -> Iterator[Story]:
+    world = World(tmp_path / "data", kernel, read_options(FLAGS, {}))
     yield Story(world)
     world.stop()
 

@@ -43,19 +43,17 @@ ROWS = [
 class Daemons:
     """One process for each set of flags in the table, started when it is first needed."""
 
-    def __init__(self, kernel: str, factory: pytest.TempPathFactory) -> None:
-        self._kernel = kernel
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
         self._running: dict[str, Daemon] = {}
 
     def __getitem__(self, name: str) -> Daemon:
         if name not in self._running:
-            home = self._factory.mktemp(f"{self._kernel}-{name}")
+            home = self._factory.mktemp(name)
             flags = ["--durability=os", *TABLE.daemons[name]]
             if name == LOCKED:
                 flags += Certificates(home / "certificates").flags
-            daemon = Daemon(home / "data", *flags, kernel=self._kernel).start()
-            assert f"kernel: {self._kernel}" in daemon.stderr()
+            daemon = Daemon(home / "data", *flags).start()
             self._running[name] = daemon
         return self._running[name]
 
@@ -64,11 +62,9 @@ class Daemons:
         assert codes == [0] * len(codes)
 
 
-@pytest.fixture(scope="module", params=["compiled", "pure"])
-def daemons(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Daemons]:
-    found = Daemons(request.param, tmp_path_factory)
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+    found = Daemons(tmp_path_factory)
     yield found
     found.stop()
 

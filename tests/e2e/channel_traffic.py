@@ -7,13 +7,12 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock import limits
+from kernel.model import Answer, ChannelModel, ConsumerModel, Forbidden, State, TopicModel
+from penstock import kernel, limits
 from penstock.broker.stored import Reader
-from penstock.kernel import Form, load
 from penstock.nsqd.options import read_options
 from penstock.wire.frames import Message, encode_bodies, with_size
 
-from .channel_model import Answer, ChannelModel, ConsumerModel, Forbidden, State, TopicModel
 from .in_process import Client, World
 
 MS = limits.MS
@@ -54,9 +53,7 @@ class Consumer:
 
 
 class Traffic:
-    def __init__(
-        self, path: Path, form: Form, durability: str, retains: bool, **sizes: int
-    ) -> None:
+    def __init__(self, path: Path, durability: str, retains: bool, **sizes: int) -> None:
         retention = {} if retains else {"retain_age_ns": 0, "retain_bytes": 0}
         self.path = path
         self.topics = {name: TopicModel(name) for name in TOPICS}
@@ -66,7 +63,7 @@ class Traffic:
         self.identities: dict[bytes, tuple[bytes, int]] = {}  # body: id and timestamp
         self.w = World(
             path / "data",
-            load(form),
+            kernel,
             read_options(OPTIONS, {}),
             durability=durability,
             **sizes,

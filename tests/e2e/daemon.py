@@ -43,20 +43,17 @@ class Daemon:
         data_path: Path,
         *flags: str,
         stderr: Path | None = None,
-        kernel: str = "",
         descriptors: int = 0,
         environment: dict[str, str] | None = None,
     ) -> None:
-        """`stderr` is for a second daemon on one data path, and for small disks; `kernel` forces
-        one of the two forms; `descriptors` is the limit of open files; `environment` is
-        added to the test's own."""
+        """`stderr` is for a second daemon on one data path, and for small disks; `descriptors` is
+        the limit of open files; `environment` is added to the test's own."""
         self.data_path = data_path
         self.flags = list(flags)
         self.tcp_port = 0
         self.http_port = 0
         self.process: subprocess.Popen[bytes] | None = None
         self._stderr_path = stderr or data_path.with_suffix(".stderr")
-        self._kernel = kernel
         self._descriptors = descriptors
         self._environment = environment or {}
         self._run_start = 0  # where in that file the present run begins
@@ -71,8 +68,6 @@ class Daemon:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         environment["PYTHONFAULTHANDLER"] = "1"  # a crash of compiled code shows where it was
         environment |= self._environment
-        if self._kernel:
-            environment["PENSTOCK_KERNEL"] = self._kernel
         with self._stderr_path.open("ab") as stderr:
             self._run_start = stderr.seek(0, os.SEEK_END)
             self.process = subprocess.Popen(

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
@@ -84,7 +84,7 @@ class World:
     def __init__(
         self,
         path: Path,
-        kernel: SimpleNamespace,
+        kernel: ModuleType,
         options: Options,
         *,
         seed: int = 0,

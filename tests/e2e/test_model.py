@@ -1,4 +1,4 @@
-"""Random V2 traffic against the model of a topic and its channels (`channel_model.py`).
+"""Random V2 traffic against the model of a topic and its channels (`kernel/model.py`).
 
 Every delivery has to be one that the model allows at that instant: the right channel, body, id and
 attempts, not while paused, not beyond RDY, not early, not after FIN. After every step the counts of
@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,7 +22,6 @@ from hypothesis.stateful import (
 )
 
 from penstock import limits
-from penstock.kernel import Form
 
 from .channel_traffic import LATE_NS, Traffic
 
@@ -93,7 +91,6 @@ STEPS: list[st.SearchStrategy[Step]] = [
 
 
 class ChannelMachine(RuleBasedStateMachine):
-    form: Form = "compiled"
     directory = Path()
     made = 0
 
@@ -111,7 +108,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def start(self, **options: Any) -> None:
         ChannelMachine.made += 1
         path = self.directory / str(ChannelMachine.made)
-        self.traffic = Traffic(path, self.form, **options)
+        self.traffic = Traffic(path, **options)
         self.traffic.check()
 
     @rule(step=st.one_of(STEPS))
@@ -132,12 +129,9 @@ class ChannelMachine(RuleBasedStateMachine):
             traffic.close()
 
 
-@pytest.mark.parametrize("form", ["compiled", "pure"])
-def test_a_message_that_timed_out_does_not_wait_for_delayed_ones(
-    form: Form, tmp_path: Path
-) -> None:
+def test_a_message_that_timed_out_does_not_wait_for_delayed_ones(tmp_path: Path) -> None:
     """Found by the test below: the only place went to new messages, which were all delayed."""
-    traffic = Traffic(tmp_path / "t", form, "disk", retains=True, tail_memory_bytes_max=1)
+    traffic = Traffic(tmp_path / "t", "disk", retains=True, tail_memory_bytes_max=1)
     traffic.pub("u", 1, 1, -1)
     traffic.dpub("u", 5_500, 2, -1)
     traffic.subscribe("u", "a", 1_000, 1)
@@ -147,12 +141,9 @@ def test_a_message_that_timed_out_does_not_wait_for_delayed_ones(
     traffic.close()
 
 
-@pytest.mark.parametrize(("form", "examples"), [("compiled", 200), ("pure", 100)])
-def test_channels_do_what_the_model_allows_and_nothing_else(
-    form: str, examples: int, tmp_path: Path
-) -> None:
+def test_channels_do_what_the_model_allows_and_nothing_else(tmp_path: Path) -> None:
     """PENSTOCK_MODEL_EXAMPLES asks for more of them, on a machine that has the time."""
-    examples = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES") or examples)
+    examples = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES") or 200)
     profile = settings(settings.get_profile("channel-model"), max_examples=examples)
-    machine = type("Machine", (ChannelMachine,), {"form": form, "directory": tmp_path})
+    machine = type("Machine", (ChannelMachine,), {"directory": tmp_path})
     run_state_machine_as_test(machine, settings=profile)

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.kernel import Section, load
+from penstock import kernel
+from penstock.kernel import Section
 
 U64_MAX = (1 << 64) - 1
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -51,12 +52,12 @@ def batch_arguments(draw: st.DrawFn, count_max: int = 20) -> dict[str, Any]:
 
 def with_crc(batch: bytes) -> bytes:
     """The batch with the crc that its bytes call for: damage that only the numbers give away."""
-    return batch[:4] + struct.pack("<I", load("compiled").crc32c(batch[8:])) + batch[8:]
+    return batch[:4] + struct.pack("<I", kernel.crc32c(batch[8:])) + batch[8:]
 
 
 def with_trailer(trailer: bytes, bodies: list[bytes]) -> bytes:
     """A batch of `bodies` with any bytes at all where the trailer belongs, and a right crc."""
-    plain = load("compiled").encode_batch(bodies, 7, 1 << 22, 99)
+    plain = kernel.encode_batch(bodies, 7, 1 << 22, 99)
     content = plain[72 : 72 + 4 * len(bodies) + sum(map(len, bodies))] + trailer
     content += bytes(-len(content) % 8)
     header = bytearray(plain[:72])

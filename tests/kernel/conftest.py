@@ -1,36 +1,36 @@
-"""One test class over both forms of the kernel. A form that was not built is an error, not a skip:
-half of what these tests are for is that the two agree."""
+"""The kernel, and one side of a conversation with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import get_args
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
-from penstock.kernel import Form, load
+import penstock.kernel.codec
 
 from .turns import Side
 
 
-@pytest.fixture(scope="session", params=get_args(Form))
-def kernel(request: pytest.FixtureRequest) -> SimpleNamespace:
-    return load(request.param)
+@pytest.fixture(scope="session")
+def kernel() -> ModuleType:
+    return penstock.kernel
 
 
 @pytest.fixture(scope="session")
-def compiled() -> SimpleNamespace:
-    return load("compiled")
+def codec() -> ModuleType:
+    return penstock.kernel.codec
 
 
-@pytest.fixture(scope="session")
-def pure() -> SimpleNamespace:
-    return load("pure")
+@pytest.fixture(scope="session", params=["_codec", "codec"])
+def functions(request: pytest.FixtureRequest) -> ModuleType:
+    """The functions over bytes, compiled and in plain Python: each is to do what the other does."""
+    return import_module(f"penstock.kernel.{request.param}")
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
+def side(kernel: ModuleType) -> Iterator[Side]:
     """A module whose tests are about other limits has a fixture of its own."""
     side = Side(kernel, rdy_count_max=200_000)
     yield side

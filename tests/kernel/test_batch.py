@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,104 +17,104 @@ from .batches import U64, U64_MAX, batch_arguments, section, with_crc, with_trai
 BODIES = [b"first", b"", b"the third"]
 
 
-def small(kernel: SimpleNamespace, **changes: Any) -> bytes:
+def small(functions: ModuleType, **changes: Any) -> bytes:
     arguments: dict[str, Any] = {
         "bodies": BODIES,
         "base_offset": 41,
         "base_id": 5 << 22 | 3 << 12 | 4094,
         "timestamp_ns": 1_700_000_000_000_000_000,
     }
-    return kernel.encode_batch(**arguments | changes)
+    return functions.encode_batch(**arguments | changes)
 
 
 @pytest.mark.parametrize("length", [0, 1, 300_000])
-def test_a_blank_buffer_can_be_filled(kernel: SimpleNamespace, length: int) -> None:
-    buffer = kernel.blank(length)
+def test_a_blank_buffer_can_be_filled(functions: ModuleType, length: int) -> None:
+    buffer = functions.blank(length)
     assert type(buffer) is bytearray
     assert len(buffer) == length
     memoryview(buffer)[:] = b"x" * length
     assert buffer == b"x" * length
 
 
-def test_no_buffer_is_shorter_than_empty(kernel: SimpleNamespace) -> None:
+def test_no_buffer_is_shorter_than_empty(functions: ModuleType) -> None:
     with pytest.raises(ValueError, match=r"negative count|-1 bytes"):
-        kernel.blank(-1)
+        functions.blank(-1)
 
 
 class TestIds:
-    def test_the_sequence_runs_into_the_next_tick(self, kernel: SimpleNamespace) -> None:
+    def test_the_sequence_runs_into_the_next_tick(self, functions: ModuleType) -> None:
         base = 5 << 22 | 3 << 12 | 4094
-        ids = [kernel.id_at(base, index) for index in range(3)]
+        ids = [functions.id_at(base, index) for index in range(3)]
         assert ids == [base, 5 << 22 | 3 << 12 | 4095, 6 << 22 | 3 << 12]
-        assert kernel.id_at(base, 2 + 4096) == 7 << 22 | 3 << 12
+        assert functions.id_at(base, 2 + 4096) == 7 << 22 | 3 << 12
 
     @given(base=U64, index=st.integers(0, 1 << 20), count=st.integers(1, 1 << 20))
     @example(base=U64_MAX, index=1, count=2)  # the last tick wraps to the first
     def test_index_is_the_way_back(
-        self, kernel: SimpleNamespace, base: int, index: int, count: int
+        self, functions: ModuleType, base: int, index: int, count: int
     ) -> None:
-        id = kernel.id_at(base, index)
-        assert kernel.id_index(base, count, id) == (index if index < count else -1)
+        id = functions.id_at(base, index)
+        assert functions.id_index(base, count, id) == (index if index < count else -1)
 
     @given(base=U64, other=U64, count=st.integers(1, 1 << 32) | st.integers(1, 1 << 13))
     def test_the_index_of_any_id_is_right_or_minus_one(
-        self, kernel: SimpleNamespace, base: int, other: int, count: int
+        self, functions: ModuleType, base: int, other: int, count: int
     ) -> None:
         count = min(count, (1 << 32) - 1)
-        index = kernel.id_index(base, count, other)
+        index = functions.id_index(base, count, other)
         assert -1 <= index < count
-        assert index == -1 or kernel.id_at(base, index) == other
+        assert index == -1 or functions.id_at(base, index) == other
 
-    def test_another_node_has_other_ids(self, kernel: SimpleNamespace) -> None:
-        assert kernel.id_index(5 << 22 | 3 << 12, 100, 5 << 22 | 4 << 12 | 1) == -1
+    def test_another_node_has_other_ids(self, functions: ModuleType) -> None:
+        assert functions.id_index(5 << 22 | 3 << 12, 100, 5 << 22 | 4 << 12 | 1) == -1
 
-    def test_one_before_and_one_behind(self, kernel: SimpleNamespace) -> None:
+    def test_one_before_and_one_behind(self, functions: ModuleType) -> None:
         base = 5 << 22 | 10
-        assert kernel.id_index(base, 4, base - 1) == -1
-        assert kernel.id_index(base, 4, base + 3) == 3
-        assert kernel.id_index(base, 4, base + 4) == -1
+        assert functions.id_index(base, 4, base - 1) == -1
+        assert functions.id_index(base, 4, base + 3) == 3
+        assert functions.id_index(base, 4, base + 4) == -1
 
     @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
     def test_both_forms_agree(
         self,
-        compiled: SimpleNamespace,
-        pure: SimpleNamespace,
+        kernel: ModuleType,
+        codec: ModuleType,
         base: int,
         index: int,
         id: int,
         count: int,
     ) -> None:
-        assert compiled.id_at(base, index) == pure.id_at(base, index)
-        assert compiled.id_index(base, count, id) == pure.id_index(base, count, id)
+        assert kernel.id_at(base, index) == codec.id_at(base, index)
+        assert kernel.id_index(base, count, id) == codec.id_index(base, count, id)
 
 
 class TestRoundTrip:
     @given(arguments=batch_arguments())
     def test_all_that_was_given_comes_back(
-        self, kernel: SimpleNamespace, arguments: dict[str, Any]
+        self, functions: ModuleType, arguments: dict[str, Any]
     ) -> None:
-        batch = kernel.encode_batch(**arguments)
+        batch = functions.encode_batch(**arguments)
         data = b"\xee" * 8 + batch + b"\xee" * 3
-        assert kernel.check_batch(data, 8) == (BatchCheck.SOUND, len(batch))
-        header = kernel.decode_header(data, 8)
+        assert functions.check_batch(data, 8) == (BatchCheck.SOUND, len(batch))
+        header = functions.decode_header(data, 8)
         for name in header._fields:
             if name in arguments:
                 assert getattr(header, name) == arguments[name], name
         assert header.length == len(batch)
         assert header.count == len(arguments["bodies"])
         assert header.bodies_length == sum(map(len, arguments["bodies"]))
-        assert kernel.decode_bodies(data, 8) == arguments["bodies"]
-        assert kernel.decode_sections(data, 8) == arguments["sections"]
+        assert functions.decode_bodies(data, 8) == arguments["bodies"]
+        assert functions.decode_sections(data, 8) == arguments["sections"]
 
     @given(arguments=batch_arguments())
     def test_both_forms_write_the_same_bytes(
-        self, compiled: SimpleNamespace, pure: SimpleNamespace, arguments: dict[str, Any]
+        self, kernel: ModuleType, codec: ModuleType, arguments: dict[str, Any]
     ) -> None:
-        assert compiled.encode_batch(**arguments) == pure.encode_batch(**arguments)
+        assert kernel.encode_batch(**arguments) == codec.encode_batch(**arguments)
 
-    def test_the_bytes_are_those_of_the_table(self, kernel: SimpleNamespace) -> None:
+    def test_the_bytes_are_those_of_the_table(self, functions: ModuleType) -> None:
         batch = small(
-            kernel,
+            functions,
             synced_end=40,
             leader_epoch=2,
             producer_id=77,
@@ -123,23 +123,23 @@ class TestRoundTrip:
         )
         header = struct.pack(
             "<4sIIHHQQqQQIIII",
-            *(b"PSB1", kernel.crc32c(batch[8:]), 104, 0, 6, 41, 5 << 22 | 3 << 12 | 4094),
+            *(b"PSB1", functions.crc32c(batch[8:]), 104, 0, 6, 41, 5 << 22 | 3 << 12 | 4094),
             *(1_700_000_000_000_000_000, 40, 77, 9, 2, 3, 14),
         )
         content = struct.pack("<3I", 5, 0, 9) + b"firstthe third"
         assert batch == header + content + bytes(104 - 72 - len(content))
 
-    def test_the_bytes_of_a_trailer(self, kernel: SimpleNamespace) -> None:
-        batch = small(kernel, sections={Section.KEY: {0: b"k", 2: b"ey"}, Section.DUE: {1: -2}})
+    def test_the_bytes_of_a_trailer(self, functions: ModuleType) -> None:
+        batch = small(functions, sections={Section.KEY: {0: b"k", 2: b"ey"}, Section.DUE: {1: -2}})
         due = section(3, struct.pack("<IIq", 1, 1, -2))
         key = section(64, struct.pack("<IIIII", 2, 0, 2, 1, 2) + b"key")
         trailer_at = 72 + 12 + 14
         assert batch[12:14] == b"\x01\x00"
         assert batch[trailer_at:] == due + key + bytes(-(trailer_at + len(due + key)) % 8)
 
-    def test_empty_tables_are_no_trailer(self, kernel: SimpleNamespace) -> None:
-        assert small(kernel, sections={Section.DUE: {}}) == small(kernel)
-        assert kernel.decode_sections(small(kernel), 0) == {}
+    def test_empty_tables_are_no_trailer(self, functions: ModuleType) -> None:
+        assert small(functions, sections={Section.DUE: {}}) == small(functions)
+        assert functions.decode_sections(small(functions), 0) == {}
 
 
 class TestEncodeRefuses:
@@ -153,9 +153,9 @@ class TestEncodeRefuses:
             {"sections": {0: {0: 1}}},
         ],
     )
-    def test_what_cannot_be_said(self, kernel: SimpleNamespace, changes: dict[str, Any]) -> None:
+    def test_what_cannot_be_said(self, functions: ModuleType, changes: dict[str, Any]) -> None:
         with pytest.raises(ValueError):  # noqa: PT011 - the class is the contract
-            small(kernel, **changes)
+            small(functions, **changes)
 
     @pytest.mark.parametrize(
         "changes",
@@ -172,39 +172,39 @@ class TestEncodeRefuses:
         ],
     )
     def test_numbers_too_large_for_their_field(
-        self, kernel: SimpleNamespace, changes: dict[str, Any]
+        self, functions: ModuleType, changes: dict[str, Any]
     ) -> None:
         with pytest.raises(OverflowError):
-            small(kernel, **changes)
+            small(functions, **changes)
 
 
 class TestCheck:
-    def test_every_flipped_bit_is_seen(self, kernel: SimpleNamespace) -> None:
-        batch = bytearray(small(kernel, sections={Section.KEY: {1: b"key"}, Section.ID: {0: 7}}))
+    def test_every_flipped_bit_is_seen(self, functions: ModuleType) -> None:
+        batch = bytearray(small(functions, sections={Section.KEY: {1: b"key"}, Section.ID: {0: 7}}))
         for place in range(8 * len(batch)):
             batch[place // 8] ^= 1 << place % 8
-            assert kernel.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
+            assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
             batch[place // 8] ^= 1 << place % 8
-        assert kernel.check_batch(batch, 0)[0] == BatchCheck.SOUND
+        assert functions.check_batch(batch, 0)[0] == BatchCheck.SOUND
 
-    def test_every_truncation_is_short(self, kernel: SimpleNamespace) -> None:
-        batch = small(kernel)
+    def test_every_truncation_is_short(self, functions: ModuleType) -> None:
+        batch = small(functions)
         for length in range(len(batch)):
             claim = len(batch) if length >= 12 else 0
-            assert kernel.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
+            assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
 
-    def test_nothing_at_the_end_is_short(self, kernel: SimpleNamespace) -> None:
-        batch = small(kernel)
-        assert kernel.check_batch(batch, len(batch)) == (BatchCheck.SHORT, 0)
-        assert kernel.check_batch(batch, len(batch) + 100) == (BatchCheck.SHORT, 0)
+    def test_nothing_at_the_end_is_short(self, functions: ModuleType) -> None:
+        batch = small(functions)
+        assert functions.check_batch(batch, len(batch)) == (BatchCheck.SHORT, 0)
+        assert functions.check_batch(batch, len(batch) + 100) == (BatchCheck.SHORT, 0)
 
-    def test_a_position_is_not_negative(self, kernel: SimpleNamespace) -> None:
+    def test_a_position_is_not_negative(self, functions: ModuleType) -> None:
         with pytest.raises(ValueError, match="negative"):
-            kernel.check_batch(small(kernel), -8)
+            functions.check_batch(small(functions), -8)
 
     @pytest.mark.parametrize("data", [bytes(100), b"PSB2" + bytes(100), b"PX", b"\0"])
-    def test_foreign_bytes(self, kernel: SimpleNamespace, data: bytes) -> None:
-        assert kernel.check_batch(data, 0) == (BatchCheck.NO_MAGIC, 0)
+    def test_foreign_bytes(self, functions: ModuleType, data: bytes) -> None:
+        assert functions.check_batch(data, 0) == (BatchCheck.NO_MAGIC, 0)
 
     @pytest.mark.parametrize(
         ("format", "at", "value"),
@@ -229,25 +229,25 @@ class TestCheck:
         ],
     )
     def test_impossible_numbers_under_a_right_crc(
-        self, kernel: SimpleNamespace, format: str, at: int, value: int
+        self, functions: ModuleType, format: str, at: int, value: int
     ) -> None:
-        batch = bytearray(small(kernel) + bytes(64))
+        batch = bytearray(small(functions) + bytes(64))
         struct.pack_into(format, batch, at, value)
         length = struct.unpack_from("<I", batch, 8)[0]
         forged = with_crc(bytes(batch[: max(length, 104)])) if length else bytes(batch)
-        assert kernel.check_batch(forged, 0) == (BatchCheck.BAD_FIELDS, length)
+        assert functions.check_batch(forged, 0) == (BatchCheck.BAD_FIELDS, length)
 
-    def test_lengths_that_wrap_to_the_right_sum(self, kernel: SimpleNamespace) -> None:
-        batch = bytearray(small(kernel))
+    def test_lengths_that_wrap_to_the_right_sum(self, functions: ModuleType) -> None:
+        batch = bytearray(small(functions))
         struct.pack_into("<3I", batch, 72, 0xFFFFFFFF, 6, 9)  # 14 in 32 bits
-        assert kernel.check_batch(with_crc(bytes(batch)), 0)[0] == BatchCheck.BAD_FIELDS
+        assert functions.check_batch(with_crc(bytes(batch)), 0)[0] == BatchCheck.BAD_FIELDS
         with pytest.raises(ValueError, match="no whole batch at 0"):
-            kernel.decode_bodies(batch, 0)
+            functions.decode_bodies(batch, 0)
 
-    def test_a_wrong_crc(self, kernel: SimpleNamespace) -> None:
-        batch = bytearray(small(kernel))
+    def test_a_wrong_crc(self, functions: ModuleType) -> None:
+        batch = bytearray(small(functions))
         batch[90] ^= 1
-        assert kernel.check_batch(batch, 0) == (BatchCheck.BAD_CRC, 104)
+        assert functions.check_batch(batch, 0) == (BatchCheck.BAD_CRC, 104)
 
 
 DUE = section(3, struct.pack("<IIq", 1, 1, -2))
@@ -267,11 +267,11 @@ class TestTrailer:
         ],
     )
     def test_sound(
-        self, kernel: SimpleNamespace, trailer: bytes, expected: dict[int, dict[int, int]]
+        self, functions: ModuleType, trailer: bytes, expected: dict[int, dict[int, int]]
     ) -> None:
         batch = with_trailer(trailer, BODIES)
-        assert kernel.check_batch(batch, 0) == (BatchCheck.SOUND, len(batch))
-        assert kernel.decode_sections(batch, 0) == expected
+        assert functions.check_batch(batch, 0) == (BatchCheck.SOUND, len(batch))
+        assert functions.decode_sections(batch, 0) == expected
 
     @pytest.mark.parametrize(
         "trailer",
@@ -295,34 +295,34 @@ class TestTrailer:
             DUE + bytes(9) + b"\1" + bytes(30),
         ],
     )
-    def test_malformed_under_a_right_crc(self, kernel: SimpleNamespace, trailer: bytes) -> None:
+    def test_malformed_under_a_right_crc(self, functions: ModuleType, trailer: bytes) -> None:
         batch = with_trailer(trailer, BODIES)
-        assert kernel.check_batch(batch, 0) == (BatchCheck.BAD_FIELDS, len(batch))
+        assert functions.check_batch(batch, 0) == (BatchCheck.BAD_FIELDS, len(batch))
         with pytest.raises(ValueError, match=r"malformed|section|padding"):
-            kernel.decode_sections(batch, 0)
+            functions.decode_sections(batch, 0)
 
     @given(trailer=st.binary(max_size=80), bodies=st.lists(st.binary(max_size=3), min_size=1))
     def test_both_forms_judge_any_trailer_alike(
-        self, compiled: SimpleNamespace, pure: SimpleNamespace, trailer: bytes, bodies: list[bytes]
+        self, kernel: ModuleType, codec: ModuleType, trailer: bytes, bodies: list[bytes]
     ) -> None:
         batch = with_trailer(trailer, bodies)
-        assert compiled.check_batch(batch, 0) == pure.check_batch(batch, 0)
+        assert kernel.check_batch(batch, 0) == codec.check_batch(batch, 0)
 
 
 class TestDecodeRefuses:
     @pytest.mark.parametrize("decode", ["decode_header", "decode_bodies", "decode_sections"])
-    def test_where_no_batch_begins(self, kernel: SimpleNamespace, decode: str) -> None:
-        for data, position in ((b"", 0), (bytes(100), 4), (small(kernel)[:71], 0)):
+    def test_where_no_batch_begins(self, functions: ModuleType, decode: str) -> None:
+        for data, position in ((b"", 0), (bytes(100), 4), (small(functions)[:71], 0)):
             with pytest.raises(ValueError, match=f"no batch header at {position}"):
-                getattr(kernel, decode)(data, position)
+                getattr(functions, decode)(data, position)
 
     @pytest.mark.parametrize("decode", ["decode_bodies", "decode_sections"])
-    def test_half_a_batch(self, kernel: SimpleNamespace, decode: str) -> None:
+    def test_half_a_batch(self, functions: ModuleType, decode: str) -> None:
         with pytest.raises(ValueError, match="no whole batch at 8"):
-            getattr(kernel, decode)(bytes(8) + small(kernel)[:-8], 8)
+            getattr(functions, decode)(bytes(8) + small(functions)[:-8], 8)
 
-    def test_the_header_alone_is_enough_for_the_header(self, kernel: SimpleNamespace) -> None:
-        header = kernel.decode_header(small(kernel)[:72], 0)
+    def test_the_header_alone_is_enough_for_the_header(self, functions: ModuleType) -> None:
+        header = functions.decode_header(small(functions)[:72], 0)
         assert isinstance(header, BatchHeader)
         assert (header.base_offset, header.count, header.bodies_length) == (41, 3, 14)
 
@@ -332,12 +332,12 @@ class TestDecodeRefuses:
     position=st.integers(0, 310),
 )
 def test_any_bytes_are_judged_alike_and_harm_nobody(
-    compiled: SimpleNamespace, pure: SimpleNamespace, data: bytes, position: int
+    kernel: ModuleType, codec: ModuleType, data: bytes, position: int
 ) -> None:
-    assert compiled.check_batch(data, position) == pure.check_batch(data, position)
+    assert kernel.check_batch(data, position) == codec.check_batch(data, position)
     for decode in ("decode_header", "decode_bodies", "decode_sections"):
-        assert outcome(getattr(compiled, decode), data, position) == outcome(
-            getattr(pure, decode), data, position
+        assert outcome(getattr(kernel, decode), data, position) == outcome(
+            getattr(codec, decode), data, position
         )
 
 

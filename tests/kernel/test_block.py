@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from types import SimpleNamespace
+from types import ModuleType
 
 from penstock.kernel import Source
 
 
-def test_a_window_in_a_cycle_gives_its_blocks_buffer_back(kernel: SimpleNamespace) -> None:
+def test_a_window_in_a_cycle_gives_its_blocks_buffer_back(kernel: ModuleType) -> None:
     data = bytearray(kernel.encode_batch([b"a", b"b"], 0, 1 << 22, 1))
     view = memoryview(data)  # older than the window, so the collector would clear it first
     engine = kernel.Engine(1 << 20, 5 << 20, 2500)

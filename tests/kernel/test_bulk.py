@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ DONE, HURT, FAILED = BulkStatus
 class Thread:
     """A Bulk at work."""
 
-    def __init__(self, kernel: SimpleNamespace, stall_ns: int = NEVER_NS, sends_max: int = 4):
+    def __init__(self, kernel: ModuleType, stall_ns: int = NEVER_NS, sends_max: int = 4):
         self.bulk = kernel.Bulk(sends_max, stall_ns, 0)
         self._thread = threading.Thread(target=self.bulk.run)
         self._thread.start()
@@ -43,7 +43,7 @@ class Thread:
 
 
 @pytest.fixture
-def start(kernel: SimpleNamespace) -> Iterator[Callable[..., Thread]]:
+def start(kernel: ModuleType) -> Iterator[Callable[..., Thread]]:
     threads: list[Thread] = []
 
     def make(**options: int) -> Thread:
@@ -83,7 +83,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 # --- check ---
 
 
-def batches(kernel: SimpleNamespace, first: int = 100, body_bytes: int = 50) -> list[bytes]:
+def batches(kernel: ModuleType, first: int = 100, body_bytes: int = 50) -> list[bytes]:
     """Five of two messages each."""
     bodies = [b"x" * body_bytes] * 2
     return [kernel.encode_batch(bodies, first + 2 * n, n << 22, 0) for n in range(5)]
@@ -125,7 +125,7 @@ def found(result: BulkResult) -> tuple[int, BulkStatus, int, int, int, int]:
     ],
 )
 def test_a_range_of_sound_batches(
-    kernel: SimpleNamespace,
+    kernel: ModuleType,
     start: Callable[..., Thread],
     opened: Callable[[bytes], int],
     asked: dict[str, int],
@@ -142,7 +142,7 @@ def test_a_range_of_sound_batches(
 
 
 def test_batches_larger_than_the_window(
-    kernel: SimpleNamespace, start: Callable[..., Thread], opened: Callable[[bytes], int]
+    kernel: ModuleType, start: Callable[..., Thread], opened: Callable[[bytes], int]
 ) -> None:
     written = batches(kernel, body_bytes=300_000)
     whole = b"".join(written)
@@ -153,7 +153,7 @@ def test_batches_larger_than_the_window(
 @pytest.mark.parametrize("number", [0, 2, 4])
 @pytest.mark.parametrize("how", ["a body", "a length", "the offset", "cut off", "not there"])
 def test_a_range_ends_before_what_is_hurt(
-    kernel: SimpleNamespace,
+    kernel: ModuleType,
     start: Callable[..., Thread],
     opened: Callable[[bytes], int],
     number: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,13 @@ def rows_of(columns: Columns) -> list[tuple[int, int, int, int, bytes]]:
     return list(zip(*named, bodies, strict=True))
 
 
-def expected_rows(pure: SimpleNamespace, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
+def expected_rows(codec: ModuleType, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
     own = arguments["sections"]
     return [
         (
             arguments["base_offset"] + index,
             own.get(Section.TIMESTAMP, {}).get(index, arguments["timestamp_ns"]),
-            own.get(Section.ID, {}).get(index, pure.id_at(arguments["base_id"], index)),
+            own.get(Section.ID, {}).get(index, codec.id_at(arguments["base_id"], index)),
             min(max(own.get(Section.ATTEMPTS, {}).get(index, 0), 0), 65535),
             body,
         )
@@ -51,21 +51,21 @@ def expected_rows(pure: SimpleNamespace, arguments: dict[str, Any]) -> list[tupl
 
 @given(batches=st.lists(batch_arguments(), max_size=4))
 def test_rows_are_those_of_the_batches(
-    kernel: SimpleNamespace, pure: SimpleNamespace, batches: list[dict[str, Any]]
+    functions: ModuleType, codec: ModuleType, batches: list[dict[str, Any]]
 ) -> None:
-    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
-    columns = kernel.decode_columns(data)
-    expected = [row for arguments in batches for row in expected_rows(pure, arguments)]
+    data = b"".join(functions.encode_batch(**arguments) for arguments in batches)
+    columns = functions.decode_columns(data)
+    expected = [row for arguments in batches for row in expected_rows(codec, arguments)]
     assert columns.count == len(expected)
     assert rows_of(columns) == expected
 
 
 @given(batches=st.lists(batch_arguments(), max_size=4))
 def test_both_forms_make_the_same_bytes(
-    compiled: SimpleNamespace, pure: SimpleNamespace, batches: list[dict[str, Any]]
+    kernel: ModuleType, codec: ModuleType, batches: list[dict[str, Any]]
 ) -> None:
-    data = b"".join(compiled.encode_batch(**arguments) for arguments in batches)
-    assert compiled.decode_columns(data, TEXTS) == pure.decode_columns(data, TEXTS)
+    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
+    assert kernel.decode_columns(data, TEXTS) == codec.decode_columns(data, TEXTS)
 
 
 TEXTS = (Section.HEADERS, Section.KEY)
@@ -83,10 +83,10 @@ def texts_of(values: Values | None, count: int) -> list[bytes | None]:
 
 @given(batches=st.lists(batch_arguments(), max_size=4))
 def test_sections_of_bytes_are_columns_too(
-    kernel: SimpleNamespace, batches: list[dict[str, Any]]
+    functions: ModuleType, batches: list[dict[str, Any]]
 ) -> None:
-    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
-    columns = kernel.decode_columns(data, TEXTS)
+    data = b"".join(functions.encode_batch(**arguments) for arguments in batches)
+    columns = functions.decode_columns(data, TEXTS)
     for section_, values in zip(TEXTS, columns.sections, strict=True):
         expected = [
             arguments["sections"].get(section_, {}).get(index)
@@ -97,7 +97,7 @@ def test_sections_of_bytes_are_columns_too(
         assert (values is None) == all(text is None for text in expected)
 
 
-def test_of_two_tables_the_last_one_counts(kernel: SimpleNamespace) -> None:
+def test_of_two_tables_the_last_one_counts(functions: ModuleType) -> None:
     def table(*entries: tuple[int, bytes]) -> bytes:
         indexes = struct.pack(f"<{len(entries)}I", *(index for index, _ in entries))
         lengths = struct.pack(f"<{len(entries)}I", *(len(text) for _, text in entries))
@@ -106,20 +106,20 @@ def test_of_two_tables_the_last_one_counts(kernel: SimpleNamespace) -> None:
         return section(Section.KEY, count + indexes + lengths + texts)
 
     trailer = table((0, b"a"), (1, b"before")) + table((1, b""), (2, b"c"))
-    columns = kernel.decode_columns(with_trailer(trailer, [b"x"] * 4), (Section.KEY,))
+    columns = functions.decode_columns(with_trailer(trailer, [b"x"] * 4), (Section.KEY,))
     assert texts_of(columns.sections[0], 4) == [b"a", b"", b"c", None]
 
 
-def test_a_section_of_numbers_is_no_column_of_bytes(kernel: SimpleNamespace) -> None:
+def test_a_section_of_numbers_is_no_column_of_bytes(functions: ModuleType) -> None:
     with pytest.raises(ValueError, match="section 5 holds no bytes"):
-        kernel.decode_columns(b"", (Section.TRACE,))
+        functions.decode_columns(b"", (Section.TRACE,))
 
 
-def test_numpy_takes_the_buffers_as_they_are(kernel: SimpleNamespace) -> None:
-    data = kernel.encode_batch([b"ab", b"", b"cde"], 10, 1 << 22, 500) + kernel.encode_batch(
+def test_numpy_takes_the_buffers_as_they_are(functions: ModuleType) -> None:
+    data = functions.encode_batch([b"ab", b"", b"cde"], 10, 1 << 22, 500) + functions.encode_batch(
         [b"f"], 13, 2 << 22, 600, sections={Section.ATTEMPTS: {0: 3}, Section.ID: {0: 0}}
     )
-    columns = kernel.decode_columns(data)
+    columns = functions.decode_columns(data)
     arrays = as_arrays(columns)
     assert columns.count == 4
     assert arrays["offsets"].tolist() == [10, 11, 12, 13]
@@ -130,15 +130,15 @@ def test_numpy_takes_the_buffers_as_they_are(kernel: SimpleNamespace) -> None:
     assert columns.bodies == b"abcdef"
 
 
-def test_no_batches_are_no_rows(kernel: SimpleNamespace) -> None:
-    columns = kernel.decode_columns(b"")
+def test_no_batches_are_no_rows(functions: ModuleType) -> None:
+    columns = functions.decode_columns(b"")
     assert columns == Columns(0, *(bytearray() for _ in range(4)), bytearray(8), bytearray())
 
 
-def test_an_odd_address_is_no_matter(kernel: SimpleNamespace) -> None:
-    data = kernel.encode_batch([bytes([n]) * n for n in range(50)], 0, 1 << 22, 1)
+def test_an_odd_address_is_no_matter(functions: ModuleType) -> None:
+    data = functions.encode_batch([bytes([n]) * n for n in range(50)], 0, 1 << 22, 1)
     at_odd_address = memoryview(b"x" + data)[1:]
-    assert kernel.decode_columns(at_odd_address) == kernel.decode_columns(data)
+    assert functions.decode_columns(at_odd_address) == functions.decode_columns(data)
 
 
 @pytest.mark.parametrize(
@@ -150,22 +150,20 @@ def test_an_odd_address_is_no_matter(kernel: SimpleNamespace) -> None:
         (lambda batch: batch[:64] + bytes(4) + batch[68:], "BAD_FIELDS"),
     ],
 )
-def test_a_batch_that_is_not_sound_is_named(
-    kernel: SimpleNamespace, damage: Any, name: str
-) -> None:
-    batch = kernel.encode_batch([b"body"] * 5, 0, 0, 0)
+def test_a_batch_that_is_not_sound_is_named(functions: ModuleType, damage: Any, name: str) -> None:
+    batch = functions.encode_batch([b"body"] * 5, 0, 0, 0)
     with pytest.raises(ValueError, match=rf"batch at {len(batch)}: {name}$"):
-        kernel.decode_columns(batch + damage(batch))
+        functions.decode_columns(batch + damage(batch))
 
 
 # --- the way back ---
 
 
-def parts_of(kernel: SimpleNamespace, arguments: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+def parts_of(functions: ModuleType, arguments: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
     """(lengths, bodies, trailer) of a batch as encode_batch makes it."""
     bodies = arguments["bodies"]
-    whole = kernel.encode_batch(**arguments)
-    header = kernel.decode_header(whole, 0)
+    whole = functions.encode_batch(**arguments)
+    header = functions.decode_header(whole, 0)
     end = 72 + 4 * len(bodies) + sum(map(len, bodies))
     trailer = whole[end:] if header.flags else b""
     return struct.pack(f"<{len(bodies)}I", *map(len, bodies)), b"".join(bodies), trailer
@@ -173,22 +171,25 @@ def parts_of(kernel: SimpleNamespace, arguments: dict[str, Any]) -> tuple[bytes,
 
 @given(arguments=batch_arguments())
 def test_a_batch_of_columns_is_the_batch_of_its_messages(
-    kernel: SimpleNamespace, arguments: dict[str, Any]
+    functions: ModuleType, arguments: dict[str, Any]
 ) -> None:
     place = {name: arguments[name] for name in ("base_offset", "base_id", "timestamp_ns")}
     plain = {**place, "bodies": arguments["bodies"], "sections": arguments["sections"]}
-    lengths, bodies, trailer = parts_of(kernel, plain)
-    made = kernel.encode_columns(lengths, bodies, **place, trailer=trailer)
-    assert made == kernel.encode_batch(**plain)
-    assert kernel.check_batch(made, 0) == (BatchCheck.SOUND, len(made))
+    lengths, bodies, trailer = parts_of(functions, plain)
+    made = functions.encode_columns(lengths, bodies, **place, trailer=trailer)
+    assert made == functions.encode_batch(**plain)
+    assert functions.check_batch(made, 0) == (BatchCheck.SOUND, len(made))
 
 
-def test_columns_may_be_any_buffers(kernel: SimpleNamespace) -> None:
+def test_columns_may_be_any_buffers(functions: ModuleType) -> None:
     lengths = np.array([2, 0, 3], np.uint32)
     bodies = memoryview(b"xab" + b"cde")[1:]
-    made = kernel.encode_columns(lengths, bodies, 0, 0, 0)
-    assert kernel.decode_bodies(made, 0) == [b"ab", b"", b"cde"]
-    assert kernel.decode_bodies(kernel.encode_columns(bytes(8), b"", 0, 0, 0), 0) == [b"", b""]
+    made = functions.encode_columns(lengths, bodies, 0, 0, 0)
+    assert functions.decode_bodies(made, 0) == [b"ab", b"", b"cde"]
+    assert functions.decode_bodies(functions.encode_columns(bytes(8), b"", 0, 0, 0), 0) == [
+        b"",
+        b"",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,13 +204,13 @@ def test_columns_may_be_any_buffers(kernel: SimpleNamespace) -> None:
     ],
 )
 def test_columns_that_do_not_fit_are_refused(
-    kernel: SimpleNamespace, lengths: bytes, bodies: bytes, trailer: bytes, reason: str
+    functions: ModuleType, lengths: bytes, bodies: bytes, trailer: bytes, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        kernel.encode_columns(lengths, bodies, 0, 0, 0, trailer)
+        functions.encode_columns(lengths, bodies, 0, 0, 0, trailer)
 
 
 @pytest.mark.parametrize("offset", [(1 << 63) - 1, -1])
-def test_a_batch_of_columns_has_a_possible_offset(kernel: SimpleNamespace, offset: int) -> None:
+def test_a_batch_of_columns_has_a_possible_offset(functions: ModuleType, offset: int) -> None:
     with pytest.raises(OverflowError):
-        kernel.encode_columns(bytes(4), b"", offset, 0, 0)
+        functions.encode_columns(bytes(4), b"", offset, 0, 0)

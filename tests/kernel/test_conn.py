@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ BODY_MAX = 1_000
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
+def side(kernel: ModuleType) -> Iterator[Side]:
     side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
     yield side
     side.validate()

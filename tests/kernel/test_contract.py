@@ -1,41 +1,42 @@
-"""Both forms are what the interfaces say.
-
-mypy compares the pure form and the stubs of the compiled one with them (`kernel/contract.py`). What
-it cannot see, the compiled objects themselves, is looked at here, and the pure ones beside them.
-"""
+"""The compiled modules are what their stubs say, and their numbers are those of types.py."""
 
 from __future__ import annotations
 
-import inspect
-import subprocess
-import sys
+import ast
+import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from penstock.kernel import Bulk, Conn, Engine, Tail, Window
-from penstock.kernel.contract import Kernel
+import penstock.kernel
+from penstock.kernel import BadPub, Cause, Cut, Event, Held, Locality, Order, TraceKind, Verb, codec
 
 from .turns import Side
 
-ROOT = Path(__file__).resolve().parents[2]
+KERNEL = Path(penstock.kernel.__file__).parent
+STUBS = ["_codec", "engine", "window", "bulk"]
 
 
-def members(protocol: type) -> Iterator[tuple[str, Any]]:
-    """What a protocol names: with a property, a function, or None for a variable."""
-    for base in protocol.__mro__:
-        if getattr(base, "_is_protocol", False):
-            yield from ((n, m) for n, m in vars(base).items() if not n.startswith("_"))
-            yield from ((n, None) for n in vars(base).get("__annotations__", {}))
+def stub(module: str) -> ast.Module:
+    return ast.parse((KERNEL / f"{module}.pyi").read_text())
 
 
-def parameters(function: Any) -> list[tuple[str, Any]]:
-    """Names and defaults, without `self`."""
-    found = inspect.signature(function).parameters.values()
-    return [(one.name, one.default) for one in found if one.name != "self"]
+def classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    for module in STUBS:
+        yield from ((module, one) for one in stub(module).body if isinstance(one, ast.ClassDef))
+
+
+def members(body: list[ast.stmt]) -> Iterator[tuple[str, bool]]:
+    """Names, and may each be set?"""
+    for one in body:
+        if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+            yield one.name, False
+        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            yield one.target.id, True
 
 
 def can_be_set(thing: Any, name: str) -> bool:
@@ -47,117 +48,91 @@ def can_be_set(thing: Any, name: str) -> bool:
     return True
 
 
-def breaches(protocol: type, thing: Any) -> list[str]:
-    """What of the protocol `thing` lacks, or has otherwise. More than it says is no breach."""
+def breaches(wanted: ast.ClassDef, thing: Any) -> list[str]:
+    """What of a stub `thing` lacks, or has otherwise. More than it says is no breach."""
     found = []
-    for name, member in members(protocol):
+    for name, is_variable in members(wanted.body):
         if not hasattr(thing, name):
             found.append(f"{name} is missing")
-        elif member is None and not can_be_set(thing, name):
+        elif is_variable and not can_be_set(thing, name):
             found.append(f"{name} cannot be set")
-        elif inspect.isfunction(member) and parameters(member) != parameters(getattr(thing, name)):
-            found.append(f"{name}{inspect.signature(getattr(thing, name))}")
     return found
 
 
-def test_engine_tail_window_and_connection(side: Side) -> None:
+def test_the_classes(side: Side) -> None:
     tail = side.tail()
-    things: list[tuple[type, Any]] = [
-        (Engine, side.engine),
-        (Tail, tail),
-        (Window, side.window(tail)),
-        (Conn, side.connect()),
-    ]
-    assert [breaches(protocol, thing) for protocol, thing in things] == [[], [], [], []]
-
-
-def test_bulk(kernel: SimpleNamespace) -> None:
-    bulk = kernel.Bulk(1, 1, 0)
-    assert breaches(Bulk, bulk) == []
+    bulk = penstock.kernel.Bulk(1, 1, 0)
+    things = {
+        "Engine": side.engine,
+        "Tail": tail,
+        "Window": side.window(tail),
+        "Conn": side.connect(),
+        "Bulk": bulk,
+    }
+    for module, wanted in classes():
+        thing = things.pop(wanted.name)
+        assert type(thing).__module__ == f"penstock.kernel.{module}"
+        assert breaches(wanted, thing) == []
+    assert things == {}
     bulk.end()
     bulk.run()
 
 
-def test_functions(kernel: SimpleNamespace) -> None:
-    assert breaches(Kernel, kernel) == []
-    assert len(dict(members(Kernel))) == len(vars(kernel))
+def test_the_functions() -> None:
+    """mypy compares the signatures of both forms where `penstock.kernel` imports the one or the
+    other."""
+    compiled = import_module("penstock.kernel._codec")
+    names = {name for name, _ in members(stub("_codec").body)}
+    assert [name for name in names if not hasattr(compiled, name)] == []
+    assert names >= set(codec.__all__)
 
 
 class Crooked:
     """Not at all a tail."""
 
-    def __init__(self) -> None:
-        self.topic = b"t"
+    topic = b"t"
 
     @property
     def owner(self) -> None:
         return None
 
-    def seal(self, base_id: int, timestamp_ns: int, synced_end: int) -> None: ...
-
 
 def test_breaches_are_seen() -> None:
-    found = breaches(Tail, Crooked())
+    (wanted,) = (one for _, one in classes() if one.name == "Tail")
+    found = breaches(wanted, Crooked())
     assert "commit_to is missing" in found
     assert "owner cannot be set" in found
-    assert "seal(base_id: 'int', timestamp_ns: 'int', synced_end: 'int') -> 'None'" in found
     assert not any(one.startswith("topic") for one in found)
 
 
-def test_a_form_refuses_what_is_not_its_own(
-    pure: SimpleNamespace, compiled: SimpleNamespace
-) -> None:
-    one, other = Side(pure), Side(compiled)
-    for mine, foreign in ((one, other), (other, one)):
-        tail, conn = foreign.tail(), foreign.connect()
-        window = foreign.window(tail)
-        wrong: list[tuple[Callable[..., Any], list[Any]]] = [
-            (mine.engine.window, [tail, 0]),
-            (mine.engine.forget_window, [window]),
-            (mine.engine.search, [window, [], 0, 0]),
-            (mine.engine.detach, [conn]),
-            (mine.connect().subscribe, [window]),
-            (mine.connect().appended, [tail, 1]),
-        ]
-        for call, arguments in wrong:
-            with pytest.raises(TypeError):
-                call(*arguments)
-    one.close()
-    other.close()
+def test_what_is_no_part_of_it_is_refused(side: Side, kernel: ModuleType) -> None:
+    wrong: list[tuple[Callable[..., Any], list[Any]]] = [
+        (side.engine.window, ["tail", 0]),
+        (side.engine.forget_window, ["window"]),
+        (side.engine.search, ["window", [], 0, 0]),
+        (side.engine.detach, ["conn"]),
+        (side.connect().subscribe, ["window"]),
+        (side.connect().appended, ["tail", 1]),
+    ]
+    for call, arguments in wrong:
+        with pytest.raises(TypeError):
+            call(*arguments)
 
 
-SNIPPET = """
-from penstock.kernel.interface import Engine as AnyEngine
-from penstock.kernel.pure.engine import Engine
-
-class More(Engine):
-    extra = 1
-
-class Less(Engine):
-    dirty_tails = None  # type: ignore[assignment]
-
-class Other(Engine):
-    def wake(self, hard: bool) -> None: ...  # type: ignore[override]
-
-ENGINES: tuple[type[AnyEngine], ...]
-ENGINES = (More,)
-ENGINES = (Less,)
-ENGINES = (Other,)
-"""
-
-
-def test_mypy_refuses_a_form_with_another_member(tmp_path: Path) -> None:
-    """What `contract.py` is there for: compare one that has more, less, and something else."""
-    snippet = tmp_path / "snippet.py"
-    snippet.write_text(SNIPPET)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(snippet)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wrong = [number for number, line in enumerate(SNIPPET.splitlines(), 1) if "= (" in line][1:]
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert [int(line.split(":")[1]) for line in errors] == wrong, done.stdout
-    assert all("[assignment]" in line for line in errors)
+def test_the_numbers_are_those_of_types() -> None:
+    """Wherever the compiled kernel has a number under the name of a member, it is the same."""
+    text = "".join(path.read_text() for path in sorted(KERNEL.glob("*.p[yx][xdi]")))
+    blocks = re.findall(r"^cdef enum:  # (\w+).*\n((?: +\w+ = .+\n)+)", text, re.MULTILINE)
+    kinds = {kind.__name__: kind for kind in (BadPub, Cause, Cut, Event, Held, Locality, Order,
+                                              TraceKind, Verb)}  # fmt: skip
+    seen = set()
+    for name, block in blocks:
+        if name not in kinds:
+            continue
+        values = {int(value) for value in re.findall(r" = (\d+)", block)}
+        assert values <= {int(member) for member in kinds[name]}, name
+        for member, value in re.findall(r"(\w+) = (\d+)", block):
+            if member in kinds[name].__members__:
+                assert kinds[name][member] == int(value), member
+                seen.add(name)
+    assert {"Event", "Verb", "BadPub", "Locality", "TraceKind", "Held"} <= seen

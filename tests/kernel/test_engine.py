@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ PATIENCE_S = 60.0  # a busy machine may take long; a right one does not
 class Sockets(Side):
     """An engine with socket pairs. Its clock only moves when a test moves it."""
 
-    def __init__(self, kernel: SimpleNamespace, **limits: int) -> None:
+    def __init__(self, kernel: ModuleType, **limits: int) -> None:
         super().__init__(kernel, **limits)
         self.peers: list[socket.socket] = []
         self.events: list[tuple[Any, ...]] = []
@@ -78,7 +78,7 @@ class Sockets(Side):
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Sockets]:
+def side(kernel: ModuleType) -> Iterator[Sockets]:
     side = Sockets(kernel)
     yield side
     side.validate()
@@ -454,7 +454,7 @@ def test_a_descriptor_used_again_belongs_to_the_new_connection(side: Sockets) ->
     assert len({event[1].serial for event in side.of_kind(Event.CLOSED)}) == 20
 
 
-def test_closing_the_engine_closes_every_descriptor(kernel: SimpleNamespace) -> None:
+def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
     gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))
     side = Sockets(kernel)

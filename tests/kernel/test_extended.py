@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ KEYS = [b"a", b"b", b"c", b"d", b"e"]
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
+def side(kernel: ModuleType) -> Iterator[Side]:
     side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
     yield side
     side.validate()
@@ -334,7 +334,7 @@ def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None
     assert conn.pending == 0
 
 
-def test_labels_count_for_the_bound_of_a_batch(kernel: SimpleNamespace) -> None:
+def test_labels_count_for_the_bound_of_a_batch(kernel: ModuleType) -> None:
     side = Side(kernel)
     tail = side.tail()
     side.engine.set_extended(b"t", True)
@@ -479,7 +479,7 @@ def test_an_unknown_topic_is_asked_for(side: Side, verb: Verb) -> None:
     ],
 )
 def test_an_end_within_a_command(
-    kernel: SimpleNamespace, command: bytes, cuts: dict[int, tuple[Cut, int]]
+    kernel: ModuleType, command: bytes, cuts: dict[int, tuple[Cut, int]]
 ) -> None:
     verb = Verb.PUB_EXT if command[:1] == b"P" else Verb.MPUB_EXT
     for length, (cut, index) in cuts.items():

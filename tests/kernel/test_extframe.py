@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -272,7 +272,7 @@ def test_headers_count_into_what_is_built_at_once(side: Side) -> None:
     assert [one.body for one in found] == [b"%d" % number for number in range(9)]
 
 
-def test_specials_among_headers_keep_what_they_are(kernel: SimpleNamespace) -> None:
+def test_specials_among_headers_keep_what_they_are(kernel: ModuleType) -> None:
     side = Side(kernel)
     try:
         tail = side.tail()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernel import Filter, Form, Rule, Section, TraceKind, load
+from penstock.kernel import Filter, Rule, Section, TraceKind
 
 from .turns import SECOND, WALL_NS, Side, bodies, cursor, fin, finished
 
@@ -194,12 +195,11 @@ def should_pass(wanted: Filter, sections: dict[int, Any] | None) -> bool:
     return (all(found) if wanted.every else any(found)) != wanted.inverse
 
 
-@pytest.mark.parametrize("form", ["compiled", "pure"])
 @given(wanted=filters(), said=MESSAGES, rdy=st.integers(1, 40), sizes=st.integers(1, 7))
 def test_an_oracle_says_the_same(
-    form: Form, wanted: Filter, said: list[Any], rdy: int, sizes: int
+    kernel: ModuleType, wanted: Filter, said: list[Any], rdy: int, sizes: int
 ) -> None:
-    side = Side(load(form))
+    side = Side(kernel)
     try:
         tail = side.tail()
         window = side.window(tail)

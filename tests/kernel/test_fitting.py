@@ -1,12 +1,12 @@
 """A topic with little traffic beside one with much: what it keeps in memory is what it holds, and
-not the large buffers that both take from one pool. The compiled form only; the other has none."""
+not the large buffers that both take from one pool."""
 
 from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -18,8 +18,8 @@ GROWTH_BYTES_MAX = 40 << 20  # a buffer each round would be 140 MB
 
 
 @pytest.fixture
-def side(compiled: SimpleNamespace) -> Iterator[Side]:
-    side = Side(compiled)
+def side(kernel: ModuleType) -> Iterator[Side]:
+    side = Side(kernel)
     yield side
     side.validate()
     side.close()

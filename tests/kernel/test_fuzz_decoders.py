@@ -13,7 +13,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -120,39 +120,37 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> object:
         return ValueError
 
 
-def fuzz_one(
-    rng: random.Random, compiled: SimpleNamespace, pure: SimpleNamespace, page: GuardedPage
-) -> int:
-    sound = make(rng, compiled.encode_batch)
+def fuzz_one(rng: random.Random, kernel: ModuleType, codec: ModuleType, page: GuardedPage) -> int:
+    sound = make(rng, kernel.encode_batch)
     batch = damaged(rng, sound)
     data = sound + batch if rng.random() < 0.3 else batch
     position = len(data) - len(batch)
     with page.at_the_end(data) as view:
-        check, length = compiled.check_batch(view, position)
-        assert (check, length) == pure.check_batch(data, position)
+        check, length = kernel.check_batch(view, position)
+        assert (check, length) == codec.check_batch(data, position)
         for name in ("decode_header", "decode_bodies", "decode_sections"):
-            theirs = outcome(getattr(pure, name), data, position)
-            assert outcome(getattr(compiled, name), view, position) == theirs, name
+            theirs = outcome(getattr(codec, name), data, position)
+            assert outcome(getattr(kernel, name), view, position) == theirs, name
             assert check != BatchCheck.SOUND or theirs is not ValueError, name
-        assert outcome(compiled.decode_columns, view) == outcome(pure.decode_columns, data)
+        assert outcome(kernel.decode_columns, view) == outcome(codec.decode_columns, data)
     return int(check)
 
 
 def test_a_fixed_seed_reaches_every_verdict(
-    compiled: SimpleNamespace, pure: SimpleNamespace, page: GuardedPage
+    kernel: ModuleType, codec: ModuleType, page: GuardedPage
 ) -> None:
     rng = random.Random(20)
-    seen = {fuzz_one(rng, compiled, pure, page) for _ in range(FIXED_ROUNDS)}
+    seen = {fuzz_one(rng, kernel, codec, page) for _ in range(FIXED_ROUNDS)}
     assert seen == set(BatchCheck)
 
 
-def test_a_fresh_seed(compiled: SimpleNamespace, pure: SimpleNamespace, page: GuardedPage) -> None:
+def test_a_fresh_seed(kernel: ModuleType, codec: ModuleType, page: GuardedPage) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}", flush=True)  # pytest shows it when the test fails
     rng = random.Random(seed)
     end = time.monotonic() + FRESH_SECONDS
     while time.monotonic() < end:
-        fuzz_one(rng, compiled, pure, page)
+        fuzz_one(rng, kernel, codec, page)
 
 
 def test_the_guard_holds(page: GuardedPage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +17,7 @@ REASON = "the unfinished commands of all clients take too much memory"
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+def side(kernel: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     monkeypatch.setattr(limits, "INPUT_BYTES_MAX", BOUND)
     monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", SMALL)
     side = Side(kernel, message_bytes_max=MESSAGE, body_bytes_max=1_200, rdy_count_max=2500)
@@ -73,7 +73,7 @@ def test_small_remainders_do_not_count(side: Side) -> None:
 
 
 def test_the_bound_has_room_for_two_bodies(
-    kernel: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "INPUT_BYTES_MAX", 10)
     monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", 10)

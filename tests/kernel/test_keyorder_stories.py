@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -82,7 +82,7 @@ class Model:
 
 
 class Story:
-    def __init__(self, kernel: SimpleNamespace, order: int, seed: int) -> None:
+    def __init__(self, kernel: ModuleType, order: int, seed: int) -> None:
         self.dice = random.Random(seed)
         self.side = Side(kernel, rdy_count_max=200)
         self.model = Model(order)
@@ -290,13 +290,13 @@ class Story:
 
 @pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_order_holds_in_every_history(kernel: SimpleNamespace, order: Order, seed: int) -> None:
+def test_the_order_holds_in_every_history(kernel: ModuleType, order: Order, seed: int) -> None:
     story = Story(kernel, order, seed)
     story.play()
     story.side.close()
 
 
-def test_the_model_finds_a_window_without_order(kernel: SimpleNamespace) -> None:
+def test_the_model_finds_a_window_without_order(kernel: ModuleType) -> None:
     """The check itself: where the window keeps none, it is missed."""
     story = Story(kernel, Order.KEY, seed=1)
     story.window.order = Order.NONE

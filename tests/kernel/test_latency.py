@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from penstock.kernel import Section
-from penstock.kernel.pure.latency import BUCKETS, bucket_of
 
+from .figures import BUCKETS, bucket_of
 from .turns import MS, SECOND, WALL_NS, Side, fin
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
+def side(kernel: ModuleType) -> Iterator[Side]:
     side = Side(kernel)
     side.settle()  # a first turn tells the kernel both clocks
     yield side

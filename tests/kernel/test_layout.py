@@ -1,18 +1,18 @@
-"""The layouts of Python are those of the compiled form and of docs/formats.md."""
+"""The layouts of Python are those of the compiled kernel and of docs/formats.md."""
 
 from __future__ import annotations
 
 import re
 import struct
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
 from penstock.kernel import layout
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = ROOT / "src" / "penstock" / "kernel" / "fast"
+KERNEL = ROOT / "src" / "penstock" / "kernel"
 CODES = {  # of C's types, in the words of the compiled kernel
     "unsigned int": "I",
     "unsigned short": "H",
@@ -36,13 +36,13 @@ def compiled_format(text: str, name: str) -> str:
 @pytest.mark.parametrize(
     ("file", "name", "written"),
     [
-        ("batch.pxd", "batch_header_t", layout.HEADER),
-        ("trace.pxd", "event_t", layout.TRACE_RECORD),
-        ("entries.pyx", "entry_t", layout.JOURNAL_ENTRY),
+        ("_codec.pxd", "batch_header_t", layout.HEADER),
+        ("_codec.pxd", "event_t", layout.TRACE_RECORD),
+        ("strays.pxi", "entry_t", layout.JOURNAL_ENTRY),
     ],
 )
 def test_the_compiled_structs_are_these(file: str, name: str, written: struct.Struct) -> None:
-    text = (FAST / file).read_text()
+    text = (KERNEL / file).read_text()
     assert compiled_format(text, name) == written.format.replace("4s", "I")
 
 
@@ -51,7 +51,7 @@ def test_a_field_that_differs_is_seen() -> None:
 
 
 def test_the_compiled_constants_are_these() -> None:
-    text = (FAST / "batch.pxd").read_text() + (FAST / "sections.pxd").read_text()
+    text = (KERNEL / "_codec.pxd").read_text()
     found = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (0x\w+|\d+)", text)}
     assert found["HEADER_BYTES"] == layout.HEADER_BYTES
     assert found["BATCH_MAGIC"].to_bytes(4, "little") == layout.BATCH_MAGIC
@@ -89,7 +89,7 @@ def test_the_docstring_has_the_same_fields() -> None:
     assert [(int(offset), int(size)) for offset, size in rows] == fields_of(layout.HEADER)
 
 
-def test_a_place_is_read_and_written(kernel: SimpleNamespace) -> None:
+def test_a_place_is_read_and_written(kernel: ModuleType) -> None:
     claims = {"producer_id": 9, "producer_epoch": 8, "first_sequence": 7, "leader_epoch": 6}
     batch = bytearray(8) + kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, **claims)
     assert layout.place_at(batch, 8) == (len(batch) - 8, 0, 41, 2)
@@ -103,7 +103,7 @@ def test_a_place_is_read_and_written(kernel: SimpleNamespace) -> None:
     assert moved[layout.CRC_FROM :] == wanted[layout.CRC_FROM :]
 
 
-def test_a_batch_is_named_by_epoch_offset_and_crc(kernel: SimpleNamespace) -> None:
+def test_a_batch_is_named_by_epoch_offset_and_crc(kernel: ModuleType) -> None:
     batch = bytearray(8) + kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, 6)
     crc = int.from_bytes(batch[12:16], "little")
     assert layout.name_at(batch, 8) == (6, 41, crc)

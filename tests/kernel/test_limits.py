@@ -10,24 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock import limits
-from penstock.kernel import fast
+from penstock import kernel, limits
 
-FAST = Path(fast.__file__).parent
+KERNEL = Path(kernel.__file__).parent
 CONSTANT = re.compile(r"^ {4}([A-Z][A-Z0-9_]+) = ([0-9x<A-F ]+)", re.MULTILINE)
 MIRRORS = [
-    ("publisher.pyx", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
-    ("owing.pxd", "OWED_MAX", limits.OWED_MAX),
+    ("publisher.pxi", "NAME_BYTES_MAX", limits.NAME_BYTES_MAX),
+    ("publisher.pxi", "OWED_MAX", limits.OWED_MAX),
     ("ring.pxd", "RING_SPAN_MAX", limits.RING_SPAN_MAX),
-    ("sending.pxd", "CHUNK_BYTES", limits.CHUNK_BYTES),
-    ("ring.pyx", "PARKED_MAX", limits.PARKED_MAX),
-    ("tags.pxd", "TAG_BYTES_MAX", limits.TAG_BYTES_MAX),
-    ("sifting.pyx", "TAG_ASIDE_MAX", limits.TAG_ASIDE_MAX),
-    ("delivery.pyx", "REFILL_NS", limits.REFILL_NS),
-    ("keyorder.pyx", "ASIDE_MAX", limits.ASIDE_MAX),
-    ("shares.pxd", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
-    ("shares.pxd", "WHOLE_ROOM_MIN", limits.WHOLE_ROOM_MIN),
-    ("hub.pyx", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),
+    ("framing.pxi", "CHUNK_BYTES", limits.CHUNK_BYTES),
+    ("ring.pxi", "PARKED_MAX", limits.PARKED_MAX),
+    ("filters.pxd", "TAG_BYTES_MAX", limits.TAG_BYTES_MAX),
+    ("turns.pxi", "TAG_ASIDE_MAX", limits.TAG_ASIDE_MAX),
+    ("delivery.pxi", "REFILL_NS", limits.REFILL_NS),
+    ("keyorder.pxi", "ASIDE_MAX", limits.ASIDE_MAX),
+    ("turns.pxi", "HYSTERESIS_RDY_MIN", limits.HYSTERESIS_RDY_MIN),
+    ("turns.pxi", "WHOLE_ROOM_MIN", limits.WHOLE_ROOM_MIN),
+    ("memory.pxi", "KEPT_BATCH_BYTES", limits.KEPT_BATCH_BYTES),
     ("engine.pyx", "DRAIN_BYTES_MAX", limits.DRAIN_BYTES_MAX),
     ("engine.pyx", "RECV_BYTES", limits.RECEIVE_BYTES),
 ]
@@ -36,7 +35,7 @@ MIRRORS = [
 def constants(file: str) -> dict[str, int]:
     """What the enums of a module say, shifts worked out."""
     found = {}
-    for name, text in CONSTANT.findall((FAST / file).read_text()):
+    for name, text in CONSTANT.findall((KERNEL / file).read_text()):
         value, _, shift = text.partition("<<")
         found[name] = int(value, 0) << int(shift or 0)
     return found
@@ -49,4 +48,4 @@ def test_a_constant_is_its_limit(file: str, name: str, limit: int) -> None:
 
 def test_shifts_and_hexadecimals_are_read() -> None:
     assert constants("engine.pyx")["DRAIN_BYTES_MAX"] == 16 * 1024 * 1024
-    assert constants("batch.pyx")["SEQUENCE_MASK"] == 0xFFF
+    assert constants("batch.pxi")["SEQUENCE_MASK"] == 0xFFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ def kept_bytes(side: Side, tail: Any) -> int:
     return len(side.written[tail.topic][-1]) - HEADER_BYTES + limits.KEPT_BATCH_BYTES
 
 
-def batch_bytes(kernel: SimpleNamespace) -> int:
+def batch_bytes(kernel: ModuleType) -> int:
     """What a batch of one `BODY` takes."""
     side = Side(kernel)
     tail = side.tail()
@@ -30,7 +30,7 @@ def batch_bytes(kernel: SimpleNamespace) -> int:
     return kept_bytes(side, tail)
 
 
-def small(monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace, **batches: int) -> Side:
+def small(monkeypatch: pytest.MonkeyPatch, kernel: ModuleType, **batches: int) -> Side:
     """An engine with bounds of so many batches."""
     for name, count in batches.items():
         monkeypatch.setattr(limits, f"{name}_MEMORY_BYTES_MAX", count * batch_bytes(kernel))
@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace, **batches: i
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_a_tail_keeps_what_fits_to_the_byte(kernel: SimpleNamespace, spare: int) -> None:
+def test_a_tail_keeps_what_fits_to_the_byte(kernel: ModuleType, spare: int) -> None:
     side = Side(kernel)
     tail = side.tail(memory=3 * batch_bytes(kernel) + spare)
     for _ in range(5):
@@ -48,7 +48,7 @@ def test_a_tail_keeps_what_fits_to_the_byte(kernel: SimpleNamespace, spare: int)
     side.close()
 
 
-def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace) -> None:
+def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: ModuleType) -> None:
     side = small(monkeypatch, kernel, SHARED=3)
     one, two = side.tail(b"1"), side.tail(b"2")
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_all_tails_share_a_bound(monkeypatch: pytest.MonkeyPatch, kernel: Simple
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_a_tail_that_is_gone_shares_no_longer(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace, owned: bool
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType, owned: bool
 ) -> None:
     """Whether it goes by itself, or in a cycle with its owner, which the collector finds."""
     side = small(monkeypatch, kernel, SHARED=3)
@@ -88,7 +88,7 @@ def test_a_tail_that_is_gone_shares_no_longer(
 
 
 def test_what_was_adopted_gives_back_its_share(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
     side = small(monkeypatch, kernel, SHARED=3)
     one, two = side.tail(b"1"), side.tail(b"2")
@@ -102,7 +102,7 @@ def test_what_was_adopted_gives_back_its_share(
 
 
 def test_where_nobody_reads_little_is_kept(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
     side = small(monkeypatch, kernel, RECENT=2)
     tail = side.tail(handing=False)
@@ -117,7 +117,7 @@ def test_where_nobody_reads_little_is_kept(
 
 
 def test_what_all_have_read_is_dropped_but_the_most_recent(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
     side = small(monkeypatch, kernel, RECENT=2)
     tail = side.tail()
@@ -138,7 +138,7 @@ def test_what_all_have_read_is_dropped_but_the_most_recent(
 
 
 def test_a_window_behind_the_memory_holds_nothing_back(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
     """It reads from the log in any case."""
     side = small(monkeypatch, kernel, RECENT=2)
@@ -152,7 +152,7 @@ def test_a_window_behind_the_memory_holds_nothing_back(
 
 
 def test_a_tail_without_windows_is_trimmed_too(
-    monkeypatch: pytest.MonkeyPatch, kernel: SimpleNamespace
+    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
     side = small(monkeypatch, kernel, RECENT=2)
     tail = side.tail()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.kernel import BAD_COUNT, BAD_MESSAGE, Pack
 
@@ -73,24 +69,6 @@ def test_a_broken_pack_is_named_and_nothing_of_it_is_taken(
 def test_an_unknown_kind_of_pack_is_a_mistake_of_the_program(side: Side) -> None:
     with pytest.raises(ValueError, match="3"):
         side.tail().count_pack(3, b"x", 8, 10)
-
-
-@given(st.sampled_from(Pack), st.binary(max_size=60))
-def test_both_forms_see_the_same_in_any_pack(
-    compiled: SimpleNamespace, pure: SimpleNamespace, pack: Pack, body: bytes
-) -> None:
-    answers: list[bytes | int] = []
-    for form in (compiled, pure):
-        side = Side(form)
-        tail = side.tail()
-        count = tail.count_pack(pack, body, 8, 10)
-        if count > 0:
-            tail.append_pack(pack, body)
-            answers.append(b"".join(bytes(part) for part in tail.seal(8, 5, 0)))
-        else:
-            answers.append(count)
-        side.close()
-    assert answers[0] == answers[1]
 
 
 def test_a_body_in_pieces_is_one_message(side: Side) -> None:

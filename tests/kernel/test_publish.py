@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ BODY_MAX = 1_000
 
 
 @pytest.fixture
-def side(kernel: SimpleNamespace) -> Iterator[Side]:
+def side(kernel: ModuleType) -> Iterator[Side]:
     side = Side(kernel, message_bytes_max=MESSAGE_MAX, body_bytes_max=BODY_MAX, rdy_count_max=2500)
     yield side
     side.validate()
@@ -487,7 +487,7 @@ def test_many_publishes_over_changing_topics_are_all_answered(side: Side) -> Non
     assert [tail.committed_end for tail in tails] == [50, 50]
 
 
-def test_a_full_batch_makes_publishers_wait(kernel: SimpleNamespace) -> None:
+def test_a_full_batch_makes_publishers_wait(kernel: ModuleType) -> None:
     side = Side(kernel)
     tail = side.tail(memory=0)
     conns = [side.connect() for _ in range(3)]

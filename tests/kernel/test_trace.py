@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
-from penstock.kernel.pure.trace import in_sample
 from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
 from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
+from .figures import in_sample
 from .turns import SECOND, Side, TraceEvent, fin, mpub, pub
 
 TIMEOUT_NS = 60 * SECOND

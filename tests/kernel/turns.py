@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Sequence
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock.kernel import Event, Section, Source, TraceKind
@@ -174,7 +174,7 @@ class Store:
 class Side:
     """One form of the kernel with all that a shell does for it."""
 
-    def __init__(self, kernel: SimpleNamespace, **limits: int) -> None:
+    def __init__(self, kernel: ModuleType, **limits: int) -> None:
         self.kernel = kernel
         self.engine = kernel.Engine(
             limits.get("message_bytes_max", 1 << 20),

@@ -19,6 +19,7 @@ import uvloop
 
 from broker.world import Consumer, Outcome, World, bodies
 from net.etcd.server import Etcd
+from penstock import kernel
 from penstock.broker.ports import Lane, NewTopic
 from penstock.clock import SystemClock
 from penstock.cluster import keys
@@ -38,7 +39,6 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.participant import Message
 from penstock.cluster.placement import Place
-from penstock.kernel import load
 from penstock.log.disk import OsDisk
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
@@ -64,7 +64,7 @@ class RealNode(World):
             Ledger.create(disk, str(path), LedgerNode()).close()
         super().__init__(
             path,
-            load("compiled"),
+            kernel,
             [],
             disk=disk,
             clock=SystemClock(),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from e2e.in_process import World
+from penstock import kernel
 from penstock.errors import FetchFailed
-from penstock.kernel import load, new_engine
 from penstock.limits import SECOND
 from penstock.net.fetch import Fetcher
 from penstock.nsqd.assembly import Ports, assemble
@@ -24,13 +24,13 @@ from penstock.sim.threads import Threads
 Make = Callable[[str], World]
 
 
-@pytest.fixture(params=["compiled", "pure"])
-def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Make]:
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
     made: list[World] = []
 
     def begin(name: str) -> World:
         options = read_options(["-data-path=."], {})
-        made.append(World(tmp_path / name, load(request.param), options))
+        made.append(World(tmp_path / name, kernel, options))
         return made[-1]
 
     yield begin
@@ -62,7 +62,7 @@ def test_it_starts_nothing_and_touches_no_file() -> None:
         loop=loop,
         clock=clock,
         disk=disk,
-        new_engine=new_engine,
+        new_engine=kernel.Engine,
         seed=7,
         new_pool=new_pool,
         fetcher=Fetcher(),
@@ -127,7 +127,7 @@ def servers_asked(path: Path, seed: int) -> list[str]:
     flags = [f"-auth-http-address={name}:1" for name in "abc"]
     servers = AuthServers()
     options = read_options(["-data-path=.", *flags], {})
-    world = World(path / f"{seed}", load("pure"), options, seed=seed, fetcher=servers)
+    world = World(path / f"{seed}", kernel, options, seed=seed, fetcher=servers)
     client = world.connect()
     world.say(client, b"AUTH\n\0\0\0\1s")
     world.say(client, pub(b"t", b"x"))

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from penstock import kernel
 from penstock.broker.channel import Channel
 from penstock.errors import Refused
-from penstock.kernel import load
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
 from penstock.nsqd.waits import Waits
@@ -23,9 +23,8 @@ from penstock.wire.states import State
 from .asked import BILLING, OPTIONS, ask
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load(request.param)
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel)
     made.make("orders", partitions=2)
     yield made

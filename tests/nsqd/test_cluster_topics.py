@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
+from penstock import kernel
 from penstock.errors import Refused
-from penstock.kernel import load
 from penstock.net.exchange import Response
 from penstock.nsqd.topics import Found
 from penstock.sim.brokers.cluster import JoinedCluster
@@ -19,7 +18,6 @@ from .asked import ask, topic_maker
 
 @pytest.fixture
 def cluster() -> Iterator[JoinedCluster]:
-    kernel: SimpleNamespace = load("compiled")
     made = JoinedCluster(kernel, nodes=4)
     yield made
     made.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from broker.hostedworld import Cluster
 from broker.world import bodies
-from penstock.kernel import load
+from penstock import kernel
 from penstock.limits import SECOND
 
 from .test_routes_held import Asked
@@ -17,7 +15,6 @@ from .test_routes_held import Asked
 @pytest.fixture
 def cluster() -> Cluster:
     """Two messages, the first one corrupt on every disk, and node 1 leads."""
-    kernel: SimpleNamespace = load("pure")
     cluster = Cluster(kernel)
     cluster.place([0])
     for word in (b"one", b"two"):

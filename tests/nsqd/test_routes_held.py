@@ -13,7 +13,7 @@ import pytest
 
 from broker.hostedworld import ORDERS, Cluster, Node
 from broker.world import bodies
-from penstock.kernel import load
+from penstock import kernel
 from penstock.limits import SECOND
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.ground import Ground
@@ -24,9 +24,8 @@ OPTIONS = read_options(["--data-path=/data"], {})
 CHANNEL = "topic=orders&channel=billing"
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    kernel: SimpleNamespace = load(request.param)
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
     made = Cluster(kernel)
     made.place([0])
     yield made
@@ -147,7 +146,7 @@ def test_a_dry_run_waits_for_nothing(cluster: Cluster) -> None:
 
 
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
-    cluster = Cluster(load("pure"), ORDERS._replace(partitions=2, hash_partitions=2))
+    cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])
     leaders = cluster.nodes[0].topic.leaders
     asked = Asked(cluster.nodes[0], f"/channel/empty?{CHANNEL}")

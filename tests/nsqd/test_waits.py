@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.hostedworld import Cluster
-from penstock.kernel import load
+from penstock import kernel
 from penstock.nsqd.waits import Waits
 from penstock.wire.errors import Fault, WireFault
 
@@ -43,7 +43,7 @@ class Client:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    made = Cluster(load("pure"))
+    made = Cluster(kernel)
     made.place([0])
     yield made
     for node in made.up():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from broker.world import World
@@ -17,7 +17,7 @@ PATH = "/p"
 Queues = Mapping[str, Sequence[Record]]
 
 
-def open_world(disk: Any, kernel: SimpleNamespace, path: str = PATH, **options: Any) -> World:
+def open_world(disk: Any, kernel: ModuleType, path: str = PATH, **options: Any) -> World:
     world = World(Path(path), kernel, [], disk=disk, clock=FakeClock(), **options)
     world.broker.open(lambda: take_over_at_start(disk, path, world.options, world.clock))
     world.broker.validate()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
-from penstock.kernel import load
 from penstock.log.disk import OsDisk
 from penstock.log.inspect import find
 from penstock.log.settings import LogSettings
@@ -57,7 +57,7 @@ def disk() -> SimDisk:
 # --- what comes over ---
 
 
-def test_every_channel_gets_its_own(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_every_channel_gets_its_own(disk: SimDisk, kernel: ModuleType) -> None:
     world = open_world(disk, kernel)
     topic = world.broker.find_topic("orders")
     assert set(topic.channels) == {"mail", "stock"}
@@ -71,7 +71,7 @@ def test_every_channel_gets_its_own(disk: SimDisk, kernel: SimpleNamespace) -> N
     world.close()
 
 
-def test_what_was_finished_does_not_come_again(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_what_was_finished_does_not_come_again(disk: SimDisk, kernel: ModuleType) -> None:
     world = open_world(disk, kernel)
     everything(world)
     world.close()
@@ -80,7 +80,7 @@ def test_what_was_finished_does_not_come_again(disk: SimDisk, kernel: SimpleName
     world.close()
 
 
-def test_the_order_of_a_channel_is_kept(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_the_order_of_a_channel_is_kept(disk: SimDisk, kernel: ModuleType) -> None:
     from .oldworld import received
 
     world = open_world(disk, kernel)
@@ -90,7 +90,7 @@ def test_the_order_of_a_channel_is_kept(disk: SimDisk, kernel: SimpleNamespace) 
 
 @pytest.mark.parametrize("names", [("fast", "slow"), ("slow", "fast")])
 def test_a_channel_that_is_behind_keeps_its_order(
-    kernel: SimpleNamespace, names: tuple[str, str]
+    kernel: ModuleType, names: tuple[str, str]
 ) -> None:
     """Official nsqd has read half of `fast`'s file, and leaves that half in it."""
     from .oldworld import received
@@ -109,7 +109,7 @@ def test_a_channel_that_is_behind_keeps_its_order(
     world.close()
 
 
-def test_channels_whose_orders_differ_keep_them(kernel: SimpleNamespace) -> None:
+def test_channels_whose_orders_differ_keep_them(kernel: ModuleType) -> None:
     from .oldworld import received
 
     disk = SimDisk()
@@ -142,7 +142,7 @@ def test_a_missing_file_stands_in_the_report(disk: SimDisk) -> None:
     ]
 
 
-def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None:
     before = tree(disk, PATH)
     open_world(disk, kernel).close()
     moved = {path.replace("/nsqd-old/", "/"): data for path, data in tree(disk, PATH).items()}
@@ -152,12 +152,12 @@ def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: SimpleNamespace) ->
     assert not {"takeover.tmp", "takeover.json"} & set(disk.listdir(PATH))
 
 
-def test_the_log_is_sound(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_the_log_is_sound(disk: SimDisk, kernel: ModuleType) -> None:
     open_world(disk, kernel).close()
     assert verify(disk, find(disk, PATH)).findings == []
 
 
-def test_a_paused_topic_keeps_its_own_queue(kernel: SimpleNamespace) -> None:
+def test_a_paused_topic_keeps_its_own_queue(kernel: ModuleType) -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t": records([3, 4]), "t:a": records([1, 3])}, paused=["t"])
     world = open_world(disk, kernel)
@@ -167,7 +167,7 @@ def test_a_paused_topic_keeps_its_own_queue(kernel: SimpleNamespace) -> None:
     world.close()
 
 
-def test_equal_ids_with_different_bodies_both_survive(kernel: SimpleNamespace) -> None:
+def test_equal_ids_with_different_bodies_both_survive(kernel: ModuleType) -> None:
     disk = SimDisk()
     one, other = record(1, b"one"), record(1, b"other")
     write_old_path(disk, PATH, {"t:a": [one, other], "t:b": [other]})
@@ -178,7 +178,7 @@ def test_equal_ids_with_different_bodies_both_survive(kernel: SimpleNamespace) -
     world.close()
 
 
-def test_new_ids_are_above_those_that_came_in(kernel: SimpleNamespace) -> None:
+def test_new_ids_are_above_those_that_came_in(kernel: ModuleType) -> None:
     disk = SimDisk()
     ahead = record(1)._replace(id=((START_WALL_NS + 10**9 >> 20) - 1288834974288) << 22)
     broken = record(2)._replace(id=0x7FFF_FFFF_FFFF_FFFF)
@@ -190,7 +190,7 @@ def test_new_ids_are_above_those_that_came_in(kernel: SimpleNamespace) -> None:
     world.close()
 
 
-def test_a_message_whose_id_is_lost_gets_another(kernel: SimpleNamespace) -> None:
+def test_a_message_whose_id_is_lost_gets_another(kernel: ModuleType) -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t:a": []})
     data = bytearray(joined([record(1, b"body")]))
@@ -202,7 +202,7 @@ def test_a_message_whose_id_is_lost_gets_another(kernel: SimpleNamespace) -> Non
     world.close()
 
 
-def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk, kernel: ModuleType) -> None:
     write_queue(disk, PATH, "orders:lost", records([1]))
     write_queue(disk, PATH, "orders:gone", [])
     write_queue(disk, PATH, "unknown", records([2]))
@@ -216,14 +216,14 @@ def test_queues_that_nsqd_dat_does_not_name(disk: SimDisk, kernel: SimpleNamespa
     world.close()
 
 
-def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk, kernel: ModuleType) -> None:
     disk.unlink(f"{PATH}/nsqd.dat")
     world = open_world(disk, kernel)
     assert everything(world) == expected(SEVERAL)
     world.close()
 
 
-def test_names_from_windows(kernel: SimpleNamespace) -> None:
+def test_names_from_windows(kernel: ModuleType) -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t:a": records([1, 2])})
     write_queue(disk, PATH, "t;a", records([2, 3]))
@@ -244,7 +244,7 @@ def test_bad_bytes_are_reported(disk: SimDisk) -> None:
 
 
 def test_sorting_with_files_and_small_segments(
-    disk: SimDisk, kernel: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    disk: SimDisk, kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sorter, "PART_BYTES", 100)
     monkeypatch.setattr(sorter, "BUFFER_BYTES", 50)
@@ -256,7 +256,7 @@ def test_sorting_with_files_and_small_segments(
     world.close()
 
 
-def test_a_second_data_path_is_left_as_it_is(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_a_second_data_path_is_left_as_it_is(disk: SimDisk, kernel: ModuleType) -> None:
     before = tree(disk, PATH)
     disk.mkdir("/q")
     Takeover(disk, PATH, "/q", settings_of()).run()
@@ -269,14 +269,14 @@ def test_a_second_data_path_is_left_as_it_is(disk: SimDisk, kernel: SimpleNamesp
 # --- what is refused ---
 
 
-def test_nothing_to_take_over(kernel: SimpleNamespace) -> None:
+def test_nothing_to_take_over(kernel: ModuleType) -> None:
     disk = SimDisk()
     disk.mkdir(PATH)
     assert Takeover(disk, PATH, PATH, settings_of()).run() is None
     assert disk.listdir(PATH) == []
 
 
-def test_while_nsqd_runs(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_while_nsqd_runs(disk: SimDisk, kernel: ModuleType) -> None:
     disk.lock(PATH)
     before = tree(disk, PATH)
     with pytest.raises(DirectoryLocked, match="official nsqd is running"):
@@ -284,14 +284,14 @@ def test_while_nsqd_runs(disk: SimDisk, kernel: SimpleNamespace) -> None:
     assert tree(disk, PATH) == before
 
 
-def test_two_sets_of_data(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_two_sets_of_data(disk: SimDisk, kernel: ModuleType) -> None:
     open_world(disk, kernel).close()
     write_queue(disk, PATH, "orders:mail", records([77]))
     with pytest.raises(StorageError, match="nobody can say which are newer"):
         open_world(disk, kernel)
 
 
-def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk, kernel: ModuleType) -> None:
     """It has left an nsqd.dat without topics."""
     open_world(disk, kernel).close()
     write_file(disk, PATH, "nsqd.dat", b'{"topics":[],"version":"1.3.0"}')
@@ -301,7 +301,7 @@ def test_an_nsqd_that_was_started_by_mistake(disk: SimDisk, kernel: SimpleNamesp
     assert "nsqd.dat" in disk.listdir(PATH)
 
 
-def test_nsqd_has_run_between_commit_and_end(disk: SimDisk, kernel: SimpleNamespace) -> None:
+def test_nsqd_has_run_between_commit_and_end(disk: SimDisk, kernel: ModuleType) -> None:
     fault = disk.inject(Fault("rename", path_part="takeover.tmp", skip=4))
     with pytest.raises(StorageError):
         take_over(disk)
@@ -337,7 +337,7 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
         if not fault.failed:
             break
         disk.faults.clear()
-        world = open_world(disk, load("compiled"))
+        world = open_world(disk, kernel)
         assert everything(world) == expected(SEVERAL)
         world.close()
     assert refused >= 3
@@ -389,7 +389,7 @@ def interrupted_at(step: int) -> tuple[Tripwire, bool]:
 
 
 def check_after(disk: Tripwire) -> None:
-    world = open_world(disk, load("compiled"))
+    world = open_world(disk, kernel)
     assert world.broker.find_topic("orders").find_channel("mail").paused
     assert everything(world) == expected(SEVERAL)
     world.close()
@@ -459,7 +459,7 @@ def test_the_link_that_nsqd_1_0_leaves(tmp_path: Path) -> None:
             ended = False
         else:
             ended = True
-        world = open_world(OsDisk(), load("compiled"), str(path), disk_free_bytes_min=0)
+        world = open_world(OsDisk(), kernel, str(path), disk_free_bytes_min=0)
         assert everything(world) == {"t:a": records([1, 2])}
         world.close()
         assert (path / "nsqd-old" / "nsqd.617.dat").is_symlink()
@@ -491,7 +491,7 @@ def test_any_data(
         if data.draw(st.booleans()):
             tail = data.draw(st.sampled_from([b"\0\0", joined([record(99)])[:39], bytes(70)]))
             write_file(disk, PATH, f"{name}.diskqueue.000099.dat", tail)
-    world = open_world(disk, load("compiled"))
+    world = open_world(disk, kernel)
     found = everything(world)
     world.close()
     for name, wanted in expected(queues).items():

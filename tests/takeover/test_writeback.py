@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from broker.staging import block, commit, put
 from broker.world import World
-from penstock import limits
+from penstock import kernel, limits
 from penstock.errors import DirectoryLocked, StorageError
-from penstock.kernel import load
 from penstock.sim.clock import START_WALL_NS, FakeClock
 from penstock.sim.disk import Fault, SimDisk
 from penstock.takeover.diskqueue import OldChannel, OldTopic, Record, list_old_files, read_metadata
@@ -32,7 +31,7 @@ BACK = "/back"
 
 
 @pytest.fixture
-def world(kernel: SimpleNamespace) -> Iterator[World]:
+def world(kernel: ModuleType) -> Iterator[World]:
     disk = SimDisk()
     disk.mkdir(PATH)
     world = open_world(disk, kernel)
@@ -146,7 +145,7 @@ def test_a_target_that_holds_something_is_refused(world: World) -> None:
         WriteBack(world.disk, BACK, "/y", 0).run()
 
 
-def test_an_unfinished_take_over_is_refused(kernel: SimpleNamespace) -> None:
+def test_an_unfinished_take_over_is_refused(kernel: ModuleType) -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t:a": records([1])})
     disk.inject(Fault("mkdir", path_part="nsqd-old"))
@@ -215,10 +214,10 @@ def test_there_and_back(queues: dict[str, list[Record]], file_bytes_max: int) ->
         return
     write_back(disk, file_bytes_max)
     there = queues_of(disk)
-    first = open_world(disk, load("compiled"))
+    first = open_world(disk, kernel)
     wanted = everything(first)
     first.close()
-    second = open_world(disk, load("compiled"), BACK)
+    second = open_world(disk, kernel, BACK)
     assert everything(second) == wanted
     second.close()
     by_channel = {name: sorted(there[name]) for name in expected(queues)}
@@ -232,7 +231,7 @@ def test_any_history_comes_back(seed: int) -> None:
     rng = random.Random(seed)
     disk = SimDisk()
     disk.mkdir(PATH)
-    world = open_world(disk, load("compiled"), durability=rng.choice(["os", "disk"]))
+    world = open_world(disk, kernel, durability=rng.choice(["os", "disk"]))
     names = ["a", "b"][: rng.randint(1, 2)]
     for name in names:
         world.broker.topic("t").channel(name)
@@ -247,11 +246,11 @@ def test_any_history_comes_back(seed: int) -> None:
         consumer.leave()
         if rng.random() < 0.3:
             world.close()
-            world = open_world(disk, load("compiled"))
+            world = open_world(disk, kernel)
     world.close()
     write_back(disk, 200)
-    ours = open_world(disk, load("compiled"))
-    theirs = open_world(disk, load("compiled"), BACK)
+    ours = open_world(disk, kernel)
+    theirs = open_world(disk, kernel, BACK)
     assert everything(ours) == everything(theirs)
     ours.close()
     theirs.close()

@@ -124,7 +124,7 @@ def test_planted_faults(
     path = tmp_path / "b.zip"
     told = f"--lookupd-tcp-address={cluster.lookupds[0].address}"
     third = Daemon(tmp_path / "third", *cluster.flags, told, "--node-id=1", "--msg-timeout=5s",
-                   "--durability=os", kernel="pure")  # fmt: skip
+                   "--durability=os")  # fmt: skip
     with third:
         third.post("/topic/create?topic=odd")
         third.post("/channel/create?topic=odd&channel=forgotten")
@@ -139,7 +139,6 @@ def test_planted_faults(
             "nsqds differ in msg_timeout": "WARNING",
             "nsqds differ in durability": "WARNING",
             "nsqds share the node id 1": "WARNING",
-            f"node {address} runs on the pure kernel": "WARNING",
             f"nsqlookupd {other} misses nodes": "WARNING",
             f"nsqlookupd {other} misses topics": "WARNING",
             "nobody reads channel odd/forgotten": "WARNING",

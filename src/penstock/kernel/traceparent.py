@@ -6,7 +6,7 @@ A version that is not known yet may say more behind another dash. The flag 01 sa
 records this trace. Then the message is traced too, and its trace id is the last 64 bits of the
 trace's 128: those are the random ones, and systems with shorter ids put theirs there.
 
-The compiled kernel has the same rule in `fast/headers.pyx`.
+The compiled kernel has the same rule in `headers.pxi`.
 """
 
 from __future__ import annotations

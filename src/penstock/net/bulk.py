@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock import limits
-from penstock.kernel import Bulk, BulkResult, BulkStatus, new_bulk
+from penstock.kernel import Bulk, BulkResult, BulkStatus
 
 Done = Callable[[BulkResult], None]
 
@@ -72,7 +72,7 @@ class BulkThread:
 
     def _started(self) -> Bulk:
         if self._bulk is None:
-            self._bulk = new_bulk(limits.BULK_JOBS_MAX, limits.BULK_STALL_NS, limits.BULK_NICE)
+            self._bulk = Bulk(limits.BULK_JOBS_MAX, limits.BULK_STALL_NS, limits.BULK_NICE)
             self._loop.add_reader(self._bulk.fileno(), self._on_finished)
             self._thread = threading.Thread(target=self._bulk.run, name="bulk", daemon=True)
             self._thread.start()

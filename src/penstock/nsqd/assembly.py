@@ -54,7 +54,7 @@ class Ports(NamedTuple):
     loop: asyncio.AbstractEventLoop  # timers, calls, tasks, and the engine's descriptor
     clock: Clock
     disk: Disk
-    new_engine: type[Engine]  # of one form of the kernel
+    new_engine: type[Engine]
     # of 64 bits, for the node throws no dice of its own: what sampled consumers get, which auth
     # server is asked first, and when a lost nsqlookupd is tried again
     seed: int

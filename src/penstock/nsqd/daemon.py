@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.clock import SteadyClock
 from penstock.command import logs
 from penstock.command.program import version_line
-from penstock.kernel import IMPLEMENTATION, new_engine
+from penstock.kernel import Engine
 from penstock.log.disk import OsDisk
 from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
@@ -81,7 +81,7 @@ class Daemon:
             loop=self._loop,
             clock=self._clock,
             disk=OsDisk(),
-            new_engine=new_engine,
+            new_engine=Engine,
             seed=secrets.randbits(64),
             new_pool=self._new_pool,
             fetcher=self._fetcher,
@@ -101,7 +101,7 @@ class Daemon:
             undo.callback(self._close_node)
             log.info("%s", version_line("nsqd"))
             log.info("ID: %d", self.options.node_id)
-            log.info("kernel: %s, durability: %s", IMPLEMENTATION, self.options.durability)
+            log.info("durability: %s", self.options.durability)
             if self.options.without_effect:
                 flags = ", ".join(f"-{name}" for name in self.options.without_effect)
                 log.warning("no effect here: %s", flags)

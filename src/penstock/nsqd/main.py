@@ -43,7 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(options: Options, read_again: Callable[[], Options]) -> int:
-    from penstock.nsqd.daemon import Daemon
+    try:
+        from penstock.nsqd.daemon import Daemon
+    except ImportError as error:  # the compiled kernel is not installed; it says what to do
+        log.critical("failed to start nsqd - %s", error)
+        return command_run.EXIT_FATAL
 
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # not the end while the log is still being opened
     daemon = Daemon(options)

@@ -15,7 +15,6 @@ from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
-from penstock.kernel import IMPLEMENTATION
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.exposition import Value, escape, head, sample
 from penstock.nsqd.metrics_partitions import partition_parts
@@ -150,7 +149,7 @@ def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
 
 def _process(figures: Figures) -> Iterator[str]:
     broker = figures.broker
-    label = f'version="{escape(__version__)}",kernel="{IMPLEMENTATION}"'
+    label = f'version="{escape(__version__)}"'
     yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
     singles = (
         ("nsqd_healthy", "gauge", "1 while /ping answers OK.", int(broker.healthy)),

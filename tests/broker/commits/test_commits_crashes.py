@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import limits
-from penstock.kernel import load
+from penstock import kernel, limits
 from penstock.sim.clock import FakeClock
 from penstock.sim.threads import SlowThreads
 
@@ -56,7 +55,7 @@ class Writer:
     def open(self) -> World:
         world = World(
             Path("/data"),
-            load("compiled"),
+            kernel,
             [],
             disk=self.disk,
             clock=self.clock,

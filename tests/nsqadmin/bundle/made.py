@@ -13,7 +13,7 @@ from penstock.nsqadmin.bundle.form import Failure, Kind, Member
 from penstock.nsqadmin.bundle.reading import Bundle, read
 from penstock.nsqadmin.bundle.writing import Spool
 
-METRICS = 'nsqd_info{version="0.1.0",kernel="compiled"} 1\nprocess_open_fds 30\n'
+METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
 _CONFIG = {
     "durability": "disk", "msg_timeout": 60_000_000_000, "max_msg_size": 1 << 20,
     "min_disk_free": 1 << 28, "nsqlookupd_tcp_addresses": [], "log_level": 3,

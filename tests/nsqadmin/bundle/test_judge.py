@@ -106,8 +106,6 @@ _CASES: list[tuple[Hurt, Level, str]] = [
      BAD, "node 10.0.0.1:4151 is below its disk watermark"),
     (put("nsqd/1/stats-2.json", disk={"free_bytes": 4 * 10**8, "size_bytes": 10**9}),
      WARN, "node 10.0.0.1:4151 is near its disk watermark"),
-    (lambda made: made.files.update({"nsqd/1/metrics.txt": 'nsqd_info{kernel="pure"} 1\n'}),
-     WARN, "node 10.0.0.1:4151 runs on the pure kernel"),
     (lambda made: made.files["data/1/facts.json"]["lock"]["process"].update(
         ulimits={"open_files": [1024, 4096]}),
      WARN, "the nsqd of /var/lib/nsqd may open few files"),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from penstock.kernel.pure.trace import in_sample
+from kernel.figures import in_sample
 from penstock.trace.events import RATE_ALL, Event, Kind
 
 GIVEN_BACK = {Kind.REQUEUED, Kind.TIMED_OUT, Kind.DISCONNECTED}

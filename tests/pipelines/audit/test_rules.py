@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.kernel.pure.trace import in_sample
+from kernel.figures import in_sample
 from penstock.pipelines import trace_table
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernel.pure.trace import in_sample
+from kernel.figures import in_sample
 from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.trace.events import RATE_ALL
 

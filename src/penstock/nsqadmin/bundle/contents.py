@@ -4,7 +4,6 @@ Whatever is missing or has another form is as if it had not been said."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
@@ -14,8 +13,6 @@ from penstock.nsqadmin.bundle.form import LOOKUPD, NSQD, Failure
 from penstock.nsqadmin.bundle.reading import Bundle
 
 Document = Mapping[str, Any]
-
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass
@@ -33,7 +30,6 @@ class Node:
     times_s: tuple[float, float] = (0.0, 0.0)
     clock_s: tuple[float, float] | None = None  # its clock less ours is between
     metrics: dict[str, float] = field(default_factory=dict)  # those without topic and channel
-    kernel: str = ""
     nodes: list[Document] = field(default_factory=list)  # that an nsqlookupd knows
     topics: list[str] = field(default_factory=list)
 
@@ -86,7 +82,7 @@ def _node(bundle: Bundle, row: Document, failures: Iterable[Failure]) -> Node:
     offset = facts.get("clock_offset_s")
     if isinstance(offset, list) and len(offset) == 2 and all(map(is_number, offset)):
         node.clock_s = (offset[0], offset[1])
-    node.kernel, node.metrics = _metrics(bundle.text(f"{place}/metrics.txt"))
+    node.metrics = _metrics(bundle.text(f"{place}/metrics.txt"))
     node.nodes = list(rows(bundle.document(f"{place}/nodes.json"), "producers"))
     node.topics = texts(bundle.document(f"{place}/topics.json"), "topics")
     return node
@@ -115,19 +111,17 @@ def _stats(document: Document) -> Document:
     return {**document, "topics": topics, "disk": disk if isinstance(disk, dict) else {}}
 
 
-def _metrics(content: str) -> tuple[str, dict[str, float]]:
-    """The kernel's form, and the figures of the daemon itself."""
-    kernel, found = "", {}
+def _metrics(content: str) -> dict[str, float]:
+    """The figures of the daemon itself."""
+    found = {}
     for line in content.splitlines():
         name, _, value = line.rpartition(" ")
-        if line.startswith("nsqd_info{"):
-            kernel = dict(_LABEL.findall(name)).get("kernel", "")
-        elif name and "{" not in name and not line.startswith("#"):
+        if name and "{" not in name and not line.startswith("#"):
             try:
                 found[name] = float(value)
             except ValueError:
                 continue
-    return kernel, found
+    return found
 
 
 # --- values of others ---

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.kernel import IMPLEMENTATION
 
 _PACKAGES = (
     "aiohttp", "cramjam", "cython", "duckdb", "deltalake", "fastapi", "msgspec", "nicegui",
@@ -29,7 +28,6 @@ _CGROUP_FILES = (
 def versions() -> dict[str, Any]:
     return {
         "penstock": __version__,
-        "kernel": IMPLEMENTATION,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "system": platform.system(),

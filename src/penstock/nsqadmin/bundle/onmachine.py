@@ -4,7 +4,6 @@
 |---------------|-------------------------------------------------------------------------|-------|
 | watermark     | an nsqd's free space is below min-disk-free                             | bad   |
 | near it       | it is below twice as much                                               | warn  |
-| pure kernel   | an nsqd runs on the plain Python kernel                                 | warn  |
 | descriptors   | an nsqd may open few files, or has opened most of those                 | warn  |
 | memory        | of this machine, or of the container, little is left                    | warn  |
 | inodes        | a data path's disk has few left                                         | warn  |
@@ -58,10 +57,6 @@ def _of_node(node: Node) -> Iterator[Finding]:
             yield Finding(Level.BAD, f"{what} is below its disk watermark", why, step, path)
         elif free < floor * limits.BUNDLE_WATERMARK_SHARE:
             yield Finding(Level.WARN, f"{what} is near its disk watermark", why, step, path)
-    if node.kernel == "pure":
-        why = "It runs many times slower than on the compiled one."
-        step = "Install gcc and Python's headers, and install penstock again: docs/operations.md."
-        yield Finding(Level.WARN, f"{what} runs on the pure kernel", why, step, path)
 
 
 def _memory(document: Document) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.kernel.interface import Engine
+from penstock.kernel import Engine
 
 MESSAGE_TIMEOUT_NS = 60 * limits.SECOND
 

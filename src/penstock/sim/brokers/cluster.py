@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
@@ -66,7 +66,7 @@ class JoinedCluster:
 
     def __init__(
         self,
-        kernel: SimpleNamespace,
+        kernel: ModuleType,
         nodes: int = 3,
         guards: JoinedGuards = ALL_GUARDS,
         passage: Callable[[], Passage] = lambda: AT_ONCE,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 
 from penstock.cluster import keys
 from penstock.cluster.documents import RECORD
-from penstock.kernel import Form
 from penstock.limits import SECOND
 from penstock.replica.record import Record
 from penstock.sim.brokers.calm import calm
@@ -22,19 +21,17 @@ from penstock.sim.brokers.world import BrokersWorld
 from penstock.sim.quiet import quiet
 from penstock.sim.whole.histories import Kind, Played, WholeTally
 
-FORMS: tuple[Form, ...] = ("pure", "compiled")
 BEGINNING_S = 8.0  # until the nodes may act upon absence
 
 
 def play(
     seed: int,
-    kernel: Form | None = None,
     canary: bool = False,
-    make: Callable[[int, Form, bool], BrokersWorld] = BrokersWorld,
+    make: Callable[[int, bool], BrokersWorld] = BrokersWorld,
 ) -> Played:
-    """One history. Raises `Breach`. Without a kernel, odd seeds have the compiled one."""
+    """One history. Raises `Breach`."""
     with quiet():
-        world = make(seed, kernel or FORMS[seed % 2], canary)
+        world = make(seed, canary)
         try:
             world.run(BEGINNING_S)
             begun_ns = world.cluster.clock.since_ns

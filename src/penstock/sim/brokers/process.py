@@ -4,12 +4,12 @@ the history says so."""
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
-from penstock.kernel.interface import Event
+from penstock.kernel import Event
 from penstock.net.order import NEVER_NS, TurnOrder
 from penstock.sim.clock import FakeClock
 from penstock.sim.threads import Threads
@@ -21,7 +21,7 @@ class Process:
     def __init__(
         self,
         path: Path,
-        kernel: SimpleNamespace,
+        kernel: ModuleType,
         disk: Any,
         clock: FakeClock | None = None,
         threads: Threads | None = None,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from penstock import kernel
 from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.store import Backup
 from penstock.errors import Refused, StorageError
-from penstock.kernel import Form, load
 from penstock.limits import MS, SECOND
 from penstock.replica.record import Record
 from penstock.sim.brokers.clients import Consumer, Message
@@ -41,15 +41,13 @@ CALLS_LOST = 0.02
 class BrokersWorld:
     """`canary`: a message that was acknowledged is lost behind the observer's back."""
 
-    def __init__(self, seed: int, kernel: Form, canary: bool = False) -> None:
+    def __init__(self, seed: int, canary: bool = False) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
         self.canary = canary
         self.observer = Observer()
         self.loses_calls = False
-        self.cluster = JoinedCluster(
-            load(kernel), passage=self._passage, validated_every=VALIDATED_EVERY
-        )
+        self.cluster = JoinedCluster(kernel, passage=self._passage, validated_every=VALIDATED_EVERY)
         self.cluster.dice = self.dice
         self.publishes_a_second = self.dice.choice((2, 6, 15))
         self.publishes = True

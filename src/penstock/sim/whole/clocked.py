@@ -23,12 +23,12 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from penstock import kernel
 from penstock.broker.ports import Lane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
 from penstock.cluster.store import Store
-from penstock.kernel import load
 from penstock.limits import MS, SECOND
 from penstock.replica.frames import FrameBroken, Frames
 from penstock.replica.record import Member, Record
@@ -69,10 +69,10 @@ class Weather:
 
 
 class ClockedWorld:
-    def __init__(self, seed: int, kernel: str = "", canary: bool = False) -> None:
+    def __init__(self, seed: int, canary: bool = False) -> None:
         self.dice = dice = random.Random(seed)
         self.schedule = Schedule(dice, dice.randrange(SECOND))
-        self.kernel: SimpleNamespace = load("pure" if kernel == "pure" else "compiled")
+        self.kernel = kernel
         self.waits = dice.random() < 0.6
         self.canary = canary
         self.weather = Weather(dice)

@@ -24,7 +24,7 @@ from penstock.sim.whole.clocked import ClockedWorld
 from penstock.sim.whole.machine import Machine
 from penstock.sim.whole.observer import WholeObserver
 from penstock.sim.whole.trouble import TROUBLE_S, become_whole, draw
-from penstock.sim.whole.world import KERNELS, WholeWorld, calm
+from penstock.sim.whole.world import WholeWorld, calm
 
 BEGINNING_S = 8.0  # until the nodes may act upon absence
 TROUBLE_NS = int((TROUBLE_S + 2) * SECOND)
@@ -52,13 +52,12 @@ class Played(NamedTuple):
 
 def play(
     seed: int,
-    kernel: str = "",
     canary: bool = False,
-    make: Callable[[int, str, bool], WholeWorld] = WholeWorld,
+    make: Callable[[int, bool], WholeWorld] = WholeWorld,
 ) -> Played:
-    """One history. Raises `Breach`. Without a kernel, odd seeds have the plain one."""
+    """One history. Raises `Breach`."""
     with quiet():
-        world = make(seed, kernel or KERNELS[(seed + 1) % 2], canary)
+        world = make(seed, canary)
         try:
             world.happened(0, "the beginning")
             for number, event in enumerate(world.draw(), 1):
@@ -74,13 +73,12 @@ def play(
 
 def play_clocked(
     seed: int,
-    kernel: str = "",
     canary: bool = False,
-    make: Callable[[int, str, bool], ClockedWorld] = ClockedWorld,
+    make: Callable[[int, bool], ClockedWorld] = ClockedWorld,
 ) -> Played:
     """The same, on a clock."""
     with quiet():
-        world = make(seed, kernel or KERNELS[(seed + 1) % 2], canary)
+        world = make(seed, canary)
         try:
             world.run(BEGINNING_S)
             begun_ns = world.schedule.now_ns

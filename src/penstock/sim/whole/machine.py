@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.assigned import Assigned
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
     """The world as a machine and the observer meet it."""
 
     dice: random.Random
-    kernel: SimpleNamespace
+    kernel: ModuleType
     waits: bool  # for the disk
     observer: WholeObserver
 

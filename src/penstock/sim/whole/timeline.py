@@ -16,9 +16,9 @@ from penstock.sim.whole.world import WholeWorld
 
 
 class _Recorded(WholeWorld):
-    def __init__(self, moments: Moments, seed: int, kernel: str, canary: bool) -> None:
+    def __init__(self, moments: Moments, seed: int, canary: bool) -> None:
         self._moments = moments
-        super().__init__(seed, kernel, canary)
+        super().__init__(seed, canary)
 
     def send(self, source: int, target: int, lane: Lane, frames: list[bytes]) -> None:
         reader = Frames(source)
@@ -35,10 +35,10 @@ class _Recorded(WholeWorld):
 class _RecordedOnClock(ClockedWorld):
     """A moment for each trouble, and for each change of the record."""
 
-    def __init__(self, moments: Moments, seed: int, kernel: str, canary: bool) -> None:
+    def __init__(self, moments: Moments, seed: int, canary: bool) -> None:
         self._moments = moments
         self._number = 0
-        super().__init__(seed, kernel, canary)
+        super().__init__(seed, canary)
         self.happened("the beginning")
 
     def send(self, source: int, target: int, lane: Lane, frames: list[bytes]) -> None:

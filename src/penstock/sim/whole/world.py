@@ -14,13 +14,12 @@ import errno
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import NamedTuple
 
+from penstock import kernel
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Lane
 from penstock.broker.roles import Elected, Leading, Stopped
-from penstock.kernel import load
 from penstock.replica.choice import Candidate, Report, election, hindrance, last_resort
 from penstock.replica.frames import FrameBroken, Frames
 from penstock.replica.record import Member, Record
@@ -35,7 +34,6 @@ IDENTITY = 1
 ELECTION = 0  # the number of a transaction that is no leader's
 STEPS = 500
 NODES = 3
-KERNELS = ("pure", "compiled")
 CANARY = 1000  # of so many messages one is lost, where the harness is tested
 Event = Callable[["WholeWorld"], None]
 
@@ -48,9 +46,9 @@ class Way(NamedTuple):
 
 
 class WholeWorld:
-    def __init__(self, seed: int, kernel: str = "", canary: bool = False) -> None:
+    def __init__(self, seed: int, canary: bool = False) -> None:
         self.dice = dice = random.Random(seed)
-        self.kernel: SimpleNamespace = load("pure" if kernel == "pure" else "compiled")
+        self.kernel = kernel
         self.clock = FakeClock()
         self.waits = dice.random() < 0.6
         self.canary = canary

@@ -1,0 +1,326 @@
+# Short names for the numbers of fixed width that formats and offsets are made of.
+
+ctypedef unsigned char u8
+ctypedef unsigned short u16
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+ctypedef long long i64
+
+
+# Numbers at any address. A batch may stand anywhere in a buffer, and a plain pointer cast would
+# promise the compiler an alignment that is not there; a copy of known size costs nothing.
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    static inline uint32_t ps_load_u32(const unsigned char *p) {
+        uint32_t v; memcpy(&v, p, 4); return v;
+    }
+    static inline uint64_t ps_load_u64(const unsigned char *p) {
+        uint64_t v; memcpy(&v, p, 8); return v;
+    }
+    static inline void ps_store_u32(unsigned char *p, uint32_t v) { memcpy(p, &v, 4); }
+    static inline void ps_store_u64(unsigned char *p, uint64_t v) { memcpy(p, &v, 8); }
+    """
+    unsigned int load_u32 "ps_load_u32"(const unsigned char* at) noexcept nogil
+    unsigned long long load_u64 "ps_load_u64"(const unsigned char* at) noexcept nogil
+    void store_u32 "ps_store_u32"(unsigned char* at, unsigned int value) noexcept nogil
+    void store_u64 "ps_store_u64"(unsigned char* at, unsigned long long value) noexcept nogil
+
+
+# Growable byte buffers, Python's bytes for C, and a piece of C memory for Python.
+#
+# `buf_t` is the only container of bytes in the kernel. Live bytes are `data[start:length]`; `start`
+# moves forward as bytes are taken from the front, and `buf_compact` brings the rest to the front
+# again.
+
+cdef struct buf_t:
+    u8* data
+    size_t start
+    size_t length
+    size_t capacity
+
+cdef void buf_init(buf_t* buf) noexcept
+cdef void buf_free(buf_t* buf) noexcept
+cdef int buf_reserve(buf_t* buf, size_t extra) except -1
+cdef int buf_append(buf_t* buf, const void* data, size_t size) except -1
+cdef void buf_compact(buf_t* buf) noexcept
+cdef void buf_take(buf_t* buf, size_t size) noexcept
+
+# Bytes that Python lent: they stay where they are while this lives.
+cdef class Lent:
+    cdef Py_buffer buffer
+    cdef const u8* data  # an address even where there are no bytes
+    cdef size_t size
+
+cdef Lent lent_by(object owner)
+
+cdef class Span:
+    cdef u8* data
+    cdef Py_ssize_t size
+    cdef object keeper
+
+cdef Span span_of(u8* data, Py_ssize_t size, object keeper)
+
+
+# crc32c (Castagnoli, reflected); hashes.pxi has it.
+#
+# `value` and the result are finished checksums: crc32c_update(crc(a), b) == crc(a + b), and the
+# checksum of nothing is 0.
+
+cdef unsigned int crc32c_update(
+    unsigned int value, const unsigned char* data, size_t length
+) noexcept nogil
+
+
+# MurmurHash3, the x86 variant with 32 bits.
+
+cdef u32 murmur3_32_c(const u8* data, size_t size, u32 seed) noexcept nogil
+
+
+# Message ids as 16 hex digits.
+
+# Writes 16 lower-case digits.
+cdef void id_encode(unsigned long long id, unsigned char* out16) noexcept nogil
+
+# Reads 16 digits of either case. False, and `id` untouched, when one of them is no hex digit.
+cdef bint id_decode(const unsigned char* in16, unsigned long long* id) noexcept nogil
+
+
+# The trailer of a batch: typed sections, each a small table by message index.
+#
+#     type u16 | flags u16 | length u32 | payload           one after another
+#     integers (types below 64)   n u32 | n indexes u32, rising | n values of 8 bytes
+#     bytes (types from 64)       n u32 | n indexes u32, rising | n lengths u32 | the bytes
+
+cdef enum:
+    SECTION_TIMESTAMP = 1
+    SECTION_ID = 2
+    SECTION_DUE = 3
+    SECTION_ATTEMPTS = 4
+    SECTION_TRACE = 5
+    SECTION_KEY = 64
+    SECTION_HEADERS = 65
+
+cdef enum:
+    SECTION_HEADER_BYTES = 8
+    SECTION_BYTES_TYPE_MIN = 64
+
+# One section of a known type, checked. Pointers go into the batch; no alignment is promised.
+cdef struct section_t:
+    unsigned int type
+    unsigned int entries
+    const unsigned char* indexes  # u32 each, rising, below the batch's count
+    const unsigned char* values  # integers: 8 bytes each; bytes: lengths, u32 each
+    const unsigned char* blob  # bytes: the values end to end
+
+# Walks a trailer from `position[0]` (0 at first). 1: `section` is the next one of a known type;
+# 0: the end; -1: malformed.
+cdef int section_next(
+    const unsigned char* trailer,
+    size_t trailer_bytes,
+    unsigned int count,
+    size_t* position,
+    section_t* section,
+) noexcept nogil
+
+# The integer that a section has for message `index`, if it has one.
+cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept
+
+
+# The batch: what one group commit wrote. See docs/formats.md.
+#
+#     header 72 | lengths u32 x count | bodies | trailer | zeros up to a multiple of 8
+#
+# The layout is columnar, so a whole batch is built and read with a few copies: lengths and bodies
+# are Arrow's own binary column. The crc covers bytes 8 to the end. All numbers are little-endian,
+# and so is every machine this module is built for; it refuses to load on another. A batch may stand
+# at any address: read lengths with `unaligned.load_u32`, and the header through the packed struct.
+
+cdef packed struct batch_header_t:
+    unsigned int magic
+    unsigned int crc
+    unsigned int length  # the whole batch, header and padding included
+    unsigned short flags
+    unsigned short producer_epoch
+    unsigned long long base_offset
+    unsigned long long base_id
+    long long timestamp_ns
+    unsigned long long synced_end
+    unsigned long long producer_id
+    unsigned int first_sequence
+    unsigned int leader_epoch
+    unsigned int count
+    unsigned int bodies_length
+
+cdef enum:
+    HEADER_BYTES = 72
+
+cdef enum:
+    BATCH_MAGIC = 0x31425350  # "PSB1"
+    BATCH_CRC_FROM = 8
+    BATCH_ALIGNMENT_BYTES = 8
+    BATCH_FLAG_TRAILER = 1
+
+# The values of types.BatchCheck.
+cdef enum:
+    CHECK_SOUND = 0
+    CHECK_SHORT = 1
+    CHECK_NO_MAGIC = 2
+    CHECK_BAD_FIELDS = 3
+    CHECK_BAD_CRC = 4
+
+# The id of message `index`; and back, -1 when `id` is not one of the batch's.
+cdef unsigned long long id_at_c(
+    unsigned long long base_id, unsigned long long index
+) noexcept nogil
+cdef long long id_index_c(
+    unsigned long long base_id, unsigned int count, unsigned long long id
+) noexcept nogil
+
+# What stands at `data`: a CHECK_ value. Reads nothing outside `available` bytes, whatever they are.
+# `length` is the batch's own claim, 0 when unknown.
+cdef int check_batch_c(
+    const unsigned char* data, size_t available, unsigned int* length
+) noexcept nogil
+
+# The same without the crc and the trailer: enough to decode a batch that is known to be sound.
+cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil
+
+# Where the trailer of a checked batch begins, and its bytes (0 without one).
+cdef const unsigned char* batch_trailer_c(
+    const unsigned char* data, size_t* trailer_bytes
+) noexcept nogil
+
+
+# The JSON headers of PUB_EXT: an object of strings, whose few known members are taken out.
+#
+#     {"key": "order-7", "##trace_id": "42", "zan_test": true, "any": "other"}
+#
+# Only what every reader understands alike is let in: no depth, no numbers, UTF-8 throughout, no
+# half of a surrogate pair. The one member that may be a boolean is `zan_test`. A name may come
+# twice: the last one counts, as in the JSON of Go and of Python. `codec/headers.py` has the rules in
+# words of regular expressions.
+
+cdef struct headers_t:
+    size_t key_at, key_size  # in the buffer of keys, escapes resolved
+    u64 trace_id
+    u64 context_id  # of a `traceparent` whose caller records it (../traceparent.py); 0: none
+    bint has_key
+    bint has_trace
+    bint has_others  # members that only an extended topic keeps
+
+# -1: they are right; else the position of the first byte that cannot be.
+cdef i64 headers_parse(const u8* data, size_t size, headers_t* out, buf_t* keys) except -2
+
+
+# What is drawn for a message of a sampled consumer: 0 to 99.
+#
+# A draw is a function of the engine's seed, the connection, the message and its attempts: so a
+# history can be played again, and it does not matter in which order consumers are served. The
+# engine's seed is passed in, as the time is; a daemon draws one when it starts.
+#
+# `mix` is the end of splitmix64, which spreads numbers that differ in few bits over all numbers.
+# Serials and attempts go through it by themselves first: else the next message's first attempt
+# would draw what this one's second drew.
+
+cdef enum:
+    SAMPLE_DRAWS = 100
+
+
+cdef inline u64 mix(u64 number) noexcept:
+    number = (number ^ (number >> 30)) * <u64>0xBF58476D1CE4E5B9
+    number = (number ^ (number >> 27)) * <u64>0x94D049BB133111EB
+    return number ^ (number >> 31)
+
+
+cdef inline u32 sample_draw(u64 seed, u32 serial, u64 id, u32 attempts) noexcept:
+    cdef u64 stream = mix(seed + <u64>0x9E3779B97F4A7C15 * (((<u64>attempts) << 32) + serial))
+    return <u32>(mix(stream ^ id) % SAMPLE_DRAWS)
+
+
+# What happens to messages that are traced, as events of fixed size in one buffer.
+#
+# An event is laid out here as it will lie in a message of the topic `_trace` (docs/formats.md).
+# Topics, channels and clients stand in it as numbers: an object gets its number with its first
+# event in a chunk, and the chunk is handed out with the list of its objects, to whom Python gives
+# names.
+#
+# A message is traced when its id is in the sample, the same one for all that happens to it; or when
+# it has a trace id. `hash(id) < below` is the sample; `below` 0 is none, and the highest is all.
+#
+# What happens to one message after the other, at one time, is one record: a run. At full load
+# nearly all is, so a traced message costs a few comparisons and no bytes.
+
+cdef enum:  # TraceKind of types.py
+    PUBLISHED = 1
+    SENT = 2
+    FINISHED = 3
+    REQUEUED = 4
+    TIMED_OUT = 5
+    TOUCHED = 6
+    DELAYED_ = 7
+    RELEASED = 8
+    DEAD_LETTERED = 9
+    SKIPPED = 10
+    FILTERED = 11
+    DISCONNECTED = 12
+    EMPTIED = 13
+    CORRUPT = 16
+
+cdef packed struct event_t:
+    i64 time_ns
+    u64 message_id
+    i64 offset
+    u64 trace_id
+    u32 count
+    u16 topic
+    u16 channel
+    u16 client
+    u16 attempts
+    u16 partition
+    u8 kind
+    u8 zero
+
+cdef struct batch_t:  # what was published
+    i64 base_offset
+    u64 base_id
+    i64 timestamp_ns
+    u32 count
+    const u8* trailer
+    size_t trailer_length
+
+cdef class Named:
+    cdef u32 trace_chunk
+    cdef u16 trace_number
+    cdef u16 trace_partition  # of a tail; 0 for all others
+
+cdef class Trace:
+    cdef event_t* events
+    cdef u32 count  # of records
+    cdef u32 told  # events that they stand for
+    cdef u32 chunk  # number of the open one; 0 is none
+    cdef u64 next_id  # that goes on with the last record; 0: nothing does
+    cdef i64 next_offset
+    cdef u32 grower  # the consumer whose next FIN may be one more of the last record; 0: nobody's
+    cdef list names
+    cdef list chunks
+
+    # of `count` messages in a row, each with the id after the one before
+    cdef int note(self, int kind, i64 time_ns, u64 id, i64 offset, u32 count, int attempts,
+                  u64 trace_id, Named topic, Named channel, Named client) except -1
+    # one more of the last record, if it goes on with it; all but the message is known to be alike
+    cdef bint grow(self, i64 time_ns, u64 id, i64 offset, int attempts) noexcept
+    cdef event_t* place(self, int kind, Named topic, Named channel, Named client) except NULL
+    cdef int note_range(self, int kind, i64 time_ns, i64 start, i64 end, Named topic,
+                        Named channel) except -1
+    cdef int note_published(self, batch_t* batch, u64 below, Named topic,
+                            list publishers) except -1
+    cdef int note_special(self, batch_t* batch, u64 below, Named topic, list publishers,
+                          section_t* ids, section_t* traces, section_t* tries) except -1
+    cdef int number(self, Named named) except -1
+    cdef int cut(self) except -1
+    cdef list take(self)
+
+cdef bint in_sample(u64 id, u64 below) noexcept

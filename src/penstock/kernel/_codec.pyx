@@ -1,0 +1,7 @@
+include "buffers.pxi"
+include "hashes.pxi"
+include "hexid.pxi"
+include "batch.pxi"
+include "headers.pxi"
+include "columns.pxi"
+include "trace.pxi"

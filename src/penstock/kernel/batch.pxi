@@ -1,0 +1,452 @@
+# Walking the trailer of a batch: typed sections, each a small table by message index.
+#
+# The rules are those of `codec/sections.py`. Every length is compared with what is left before
+# anything behind it is read, in 64 bits, so no announced number can lead outside the trailer. A
+# section of an unknown type is skipped whatever it holds; one of a known type must fit to the byte.
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_AsStringAndSize, PyBytes_FromStringAndSize, PyBytes_Size,
+)
+from libc.string cimport memcmp, memcpy, memset
+
+import sys
+
+from penstock.kernel.types import BatchCheck, BatchHeader
+from penstock.kernel.codec.sections import encode_sections
+
+cdef bint _known(unsigned int type) noexcept nogil:
+    return SECTION_TIMESTAMP <= type <= SECTION_TRACE or SECTION_KEY <= type <= SECTION_HEADERS
+
+
+cdef bint _zeros(const unsigned char* at, size_t size) noexcept nogil:
+    cdef size_t i
+    for i in range(size):
+        if at[i]:
+            return False
+    return True
+
+
+cdef bint _indexes_rise(const section_t* section, unsigned int count) noexcept nogil:
+    cdef unsigned int i, index, least = 0
+    for i in range(section.entries):
+        index = load_u32(section.indexes + 4 * <size_t>i)
+        if index < least or index >= count:
+            return False
+        least = index + 1
+    return True
+
+
+cdef bint _table_fits(
+    const unsigned char* payload, size_t size, unsigned int count, section_t* section
+) noexcept nogil:
+    cdef bint integers = section.type < SECTION_BYTES_TYPE_MIN
+    cdef unsigned long long fixed_bytes, blob_bytes = 0
+    cdef unsigned int i
+    if size < 4:
+        return False
+    section.entries = load_u32(payload)
+    fixed_bytes = 4 + <unsigned long long>section.entries * (12 if integers else 8)
+    if fixed_bytes > size:
+        return False
+    section.indexes = payload + 4
+    section.values = section.indexes + 4 * <size_t>section.entries
+    section.blob = payload + fixed_bytes
+    if not _indexes_rise(section, count):
+        return False
+    if not integers:
+        for i in range(section.entries):
+            blob_bytes += load_u32(section.values + 4 * <size_t>i)
+    return fixed_bytes + blob_bytes == size
+
+
+cdef int section_next(
+    const unsigned char* trailer,
+    size_t trailer_bytes,
+    unsigned int count,
+    size_t* position,
+    section_t* section,
+) noexcept nogil:
+    cdef const unsigned char* at
+    cdef size_t left, length
+    cdef unsigned int flags
+    while trailer_bytes - position[0] >= SECTION_HEADER_BYTES:
+        at = trailer + position[0]
+        section.type = at[0] | at[1] << 8
+        if section.type == 0:
+            break
+        flags = at[2] | at[3] << 8
+        length = load_u32(at + 4)
+        left = trailer_bytes - position[0] - SECTION_HEADER_BYTES
+        if length > left:
+            return -1
+        position[0] += SECTION_HEADER_BYTES + length
+        if not _known(section.type):
+            continue
+        if flags or not _table_fits(at + SECTION_HEADER_BYTES, length, count, section):
+            return -1
+        return 1
+    return 0 if _zeros(trailer + position[0], trailer_bytes - position[0]) else -1
+
+
+cdef bint section_value(section_t* section, unsigned int index, long long* value) noexcept:
+    """Binary search of a section's rising indexes."""
+    cdef unsigned int low = 0, high = section.entries, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if load_u32(section.indexes + 4 * middle) < index:
+            low = middle + 1
+        else:
+            high = middle
+    if low == section.entries or load_u32(section.indexes + 4 * <size_t>low) != index:
+        return False
+    value[0] = <long long>load_u64(section.values + 8 * <size_t>low)
+    return True
+
+
+# The batch of `docs/formats.md`: made, checked and taken apart.
+#
+# `codec/batch.py` says the same at leisure. `check_batch_c` is total: it takes
+# any bytes and reads none outside them. Numbers of the header are compared in 64 bits before they
+# are used, the crc comes before anything of variable size is believed, and the sums last.
+
+if sys.byteorder != "little":
+    raise ImportError("the compiled kernel is built for little-endian machines only")
+
+cdef enum:
+    SEQUENCE_BITS = 12
+    SEQUENCE_MASK = 0xFFF
+    NODE_MASK = 0x3FF000
+    TICK_SHIFT = 22
+    U32_MAX = 0xFFFFFFFF
+
+cdef unsigned long long TICK_MASK = (1ULL << 42) - 1
+cdef unsigned long long OFFSET_MAX = 0x7FFFFFFFFFFFFFFFULL
+cdef tuple CHECKS = tuple(BatchCheck)
+
+
+# --- ids ---
+
+
+cdef unsigned long long id_at_c(
+    unsigned long long base_id, unsigned long long index
+) noexcept nogil:
+    cdef unsigned long long sequence = base_id & SEQUENCE_MASK
+    # carried apart, so that an index near 2^64 does not wrap the sum
+    cdef unsigned long long steps = sequence + (index & SEQUENCE_MASK)
+    cdef unsigned long long tick = (
+        (base_id >> TICK_SHIFT) + (index >> SEQUENCE_BITS) + (steps >> SEQUENCE_BITS)
+    ) & TICK_MASK
+    return tick << TICK_SHIFT | (base_id & NODE_MASK) | (steps & SEQUENCE_MASK)
+
+
+cdef long long id_index_c(
+    unsigned long long base_id, unsigned int count, unsigned long long id
+) noexcept nogil:
+    cdef unsigned long long ticks
+    cdef long long index
+    if (base_id ^ id) & NODE_MASK:
+        return -1
+    ticks = ((id >> TICK_SHIFT) - (base_id >> TICK_SHIFT)) & TICK_MASK
+    index = (
+        <long long>(ticks << SEQUENCE_BITS)
+        + <long long>(id & SEQUENCE_MASK)
+        - <long long>(base_id & SEQUENCE_MASK)
+    )
+    return index if 0 <= index < <long long>count else -1
+
+
+def id_at(unsigned long long base_id, unsigned long long index):
+    """The id of message `index` of a batch from `base_id`."""
+    return id_at_c(base_id, index)
+
+
+def id_index(unsigned long long base_id, unsigned int count, unsigned long long id):
+    """The index of `id` in a batch of `count` from `base_id`, or -1."""
+    return id_index_c(base_id, count, id)
+
+
+# --- check ---
+
+
+cdef unsigned long long _trailer_at(const batch_header_t* header) noexcept nogil:
+    return HEADER_BYTES + 4 * <unsigned long long>header.count + header.bodies_length
+
+
+cdef bint _fields_fit(const batch_header_t* header) noexcept nogil:
+    """What the header alone can tell."""
+    cdef unsigned long long trailer_at = _trailer_at(header)
+    if header.count == 0 or header.length % BATCH_ALIGNMENT_BYTES:
+        return False
+    if header.flags & ~BATCH_FLAG_TRAILER or header.base_offset > OFFSET_MAX - header.count:
+        return False
+    if trailer_at > header.length:
+        return False
+    return header.flags & BATCH_FLAG_TRAILER or header.length - trailer_at < BATCH_ALIGNMENT_BYTES
+
+
+cdef bint _lengths_add_up(const unsigned char* data) noexcept nogil:
+    cdef const batch_header_t* header = <const batch_header_t*>data
+    cdef const unsigned char* lengths = data + HEADER_BYTES
+    cdef unsigned long long total = 0
+    cdef size_t i, count = header.count
+    for i in range(count):
+        total += load_u32(lengths + 4 * i)
+    return total == header.bodies_length
+
+
+cdef bint _trailer_fits(const unsigned char* data) noexcept nogil:
+    cdef const batch_header_t* header = <const batch_header_t*>data
+    cdef const unsigned char* trailer = data + _trailer_at(header)
+    cdef size_t size = header.length - _trailer_at(header)
+    cdef size_t position = 0
+    cdef section_t section
+    cdef int found = 1
+    if not header.flags & BATCH_FLAG_TRAILER:
+        while position < size and trailer[position] == 0:
+            position += 1
+        return position == size
+    while found == 1:
+        found = section_next(trailer, size, header.count, &position, &section)
+    return found == 0
+
+
+cdef int check_batch_c(
+    const unsigned char* data, size_t available, unsigned int* length
+) noexcept nogil:
+    cdef const batch_header_t* header = <const batch_header_t*>data
+    cdef unsigned int magic = BATCH_MAGIC
+    length[0] = 0
+    if memcmp(data, &magic, 4 if available > 4 else available) != 0:
+        return CHECK_NO_MAGIC
+    if available >= 12:
+        length[0] = header.length
+    if available < HEADER_BYTES:
+        return CHECK_SHORT
+    if not _fields_fit(header):
+        return CHECK_BAD_FIELDS
+    if available < header.length:
+        return CHECK_SHORT
+    if crc32c_update(0, data + BATCH_CRC_FROM, header.length - BATCH_CRC_FROM) != header.crc:
+        return CHECK_BAD_CRC
+    if not _lengths_add_up(data) or not _trailer_fits(data):
+        return CHECK_BAD_FIELDS
+    return CHECK_SOUND
+
+
+cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil:
+    cdef const batch_header_t* header = <const batch_header_t*>data
+    return (
+        available >= HEADER_BYTES
+        and header.magic == BATCH_MAGIC
+        and _fields_fit(header)
+        and header.length <= available
+        and _lengths_add_up(data)
+    )
+
+
+cdef const unsigned char* batch_trailer_c(
+    const unsigned char* data, size_t* trailer_bytes
+) noexcept nogil:
+    cdef const batch_header_t* header = <const batch_header_t*>data
+    trailer_bytes[0] = 0
+    if header.flags & BATCH_FLAG_TRAILER:
+        trailer_bytes[0] = header.length - _trailer_at(header)
+    return data + _trailer_at(header)
+
+
+# --- the Python face ---
+
+
+cdef class _Bytes:
+    """The bytes of any object from a position on, held while this lives."""
+
+    cdef Py_buffer view
+    cdef const unsigned char* data
+    cdef size_t size
+
+    def __cinit__(self, source, Py_ssize_t position):
+        if position < 0:
+            raise ValueError(f"position {position} is negative")
+        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+        position = min(position, self.view.len)
+        self.data = <const unsigned char*>self.view.buf + position
+        self.size = self.view.len - position
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef _Bytes _whole_batch(data, Py_ssize_t position):
+    cdef _Bytes batch = _Bytes(data, position)
+    _expect_header(batch, position)
+    if not batch_fits_c(batch.data, batch.size):
+        raise ValueError(f"no whole batch at {position}")
+    return batch
+
+
+cdef int _expect_header(_Bytes batch, Py_ssize_t position) except -1:
+    if batch.size < HEADER_BYTES or (<const batch_header_t*>batch.data).magic != BATCH_MAGIC:
+        raise ValueError(f"no batch header at {position}")
+    return 0
+
+
+def blank(Py_ssize_t length):
+    """A buffer to read batches into; what it holds until then is anything."""
+    if length < 0:
+        raise ValueError(f"a buffer of {length} bytes")
+    return PyByteArray_FromStringAndSize(NULL, length)
+
+
+def check_batch(data, Py_ssize_t position):
+    """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
+    cdef _Bytes batch = _Bytes(data, position)
+    cdef unsigned int length = 0
+    cdef int check
+    with nogil:
+        check = check_batch_c(batch.data, batch.size, &length)
+    return CHECKS[check], length
+
+
+def decode_header(data, Py_ssize_t position):
+    """The header at `position`, its numbers not checked. ValueError where no batch begins."""
+    cdef _Bytes batch = _Bytes(data, position)
+    _expect_header(batch, position)
+    cdef const batch_header_t* header = <const batch_header_t*>batch.data
+    return BatchHeader(
+        header.length,
+        header.flags,
+        header.producer_epoch,
+        header.base_offset,
+        header.base_id,
+        header.timestamp_ns,
+        header.synced_end,
+        header.producer_id,
+        header.first_sequence,
+        header.leader_epoch,
+        header.count,
+        header.bodies_length,
+    )
+
+
+def decode_bodies(data, Py_ssize_t position):
+    cdef _Bytes batch = _whole_batch(data, position)
+    cdef size_t i, count = (<const batch_header_t*>batch.data).count
+    cdef const unsigned char* lengths = batch.data + HEADER_BYTES
+    cdef const char* body = <const char*>lengths + 4 * count
+    cdef unsigned int length
+    cdef list bodies = []
+    for i in range(count):
+        length = load_u32(lengths + 4 * i)
+        bodies.append(PyBytes_FromStringAndSize(body, length))
+        body += length
+    return bodies
+
+
+def decode_sections(data, Py_ssize_t position):
+    cdef _Bytes batch = _whole_batch(data, position)
+    cdef unsigned int count = (<const batch_header_t*>batch.data).count
+    cdef size_t trailer_bytes, at = 0
+    cdef const unsigned char* trailer = batch_trailer_c(batch.data, &trailer_bytes)
+    cdef section_t section
+    cdef int found
+    cdef dict sections = {}
+    while True:
+        found = section_next(trailer, trailer_bytes, count, &at, &section)
+        if found <= 0:
+            break
+        sections.setdefault(section.type, {}).update(_table(&section))
+    if found < 0:
+        raise ValueError(f"malformed trailer in the batch at {position}")
+    return sections
+
+
+cdef dict _table(const section_t* section):
+    cdef dict table = {}
+    cdef const char* blob = <const char*>section.blob
+    cdef unsigned int i, length
+    cdef bint signed = section.type in (1, 3, 4)  # timestamp, due, attempts
+    cdef object value
+    for i in range(section.entries):
+        if section.type >= SECTION_BYTES_TYPE_MIN:
+            length = load_u32(section.values + 4 * <size_t>i)
+            value = PyBytes_FromStringAndSize(blob, length)
+            blob += length
+        elif signed:
+            value = <long long>load_u64(section.values + 8 * <size_t>i)
+        else:
+            value = load_u64(section.values + 8 * <size_t>i)
+        table[load_u32(section.indexes + 4 * <size_t>i)] = value
+    return table
+
+
+# --- encode ---
+
+
+def encode_batch(
+    bodies,
+    unsigned long long base_offset,
+    unsigned long long base_id,
+    long long timestamp_ns,
+    unsigned long long synced_end=0,
+    unsigned int leader_epoch=0,
+    unsigned long long producer_id=0,
+    unsigned short producer_epoch=0,
+    unsigned int first_sequence=0,
+    sections=None,
+):
+    """One whole batch. ValueError for what cannot be said, OverflowError for too large a number."""
+    cdef list items = list(bodies)
+    cdef size_t count = len(items)
+    cdef bytes trailer = encode_sections(sections, count) if sections else b""
+    cdef unsigned long long bodies_length, length
+    cdef batch_header_t header
+    if count == 0:
+        raise ValueError("a batch holds at least one message")
+    bodies_length = 0
+    for item in items:
+        bodies_length += PyBytes_Size(item)
+    length = HEADER_BYTES + 4 * count + bodies_length + len(trailer)
+    length = (length + BATCH_ALIGNMENT_BYTES - 1) // BATCH_ALIGNMENT_BYTES * BATCH_ALIGNMENT_BYTES
+    if length > <unsigned long long>U32_MAX:
+        raise OverflowError("batch header: a batch is at most 4 GiB long")
+    if base_offset > OFFSET_MAX - count:
+        raise OverflowError("batch header: offsets have 63 bits")
+    header.magic = BATCH_MAGIC
+    header.crc = 0
+    header.length = length
+    header.flags = BATCH_FLAG_TRAILER if trailer else 0
+    header.producer_epoch = producer_epoch
+    header.base_offset = base_offset
+    header.base_id = base_id
+    header.timestamp_ns = timestamp_ns
+    header.synced_end = synced_end
+    header.producer_id = producer_id
+    header.first_sequence = first_sequence
+    header.leader_epoch = leader_epoch
+    header.count = count
+    header.bodies_length = bodies_length
+    return _assemble(&header, items, trailer)
+
+
+cdef bytes _assemble(const batch_header_t* header, list items, bytes trailer):
+    cdef bytes batch = PyBytes_FromStringAndSize(NULL, header.length)
+    cdef unsigned char* start = <unsigned char*>PyBytes_AS_STRING(batch)
+    cdef unsigned char* lengths = start + HEADER_BYTES
+    cdef unsigned char* at = lengths + 4 * <size_t>header.count
+    cdef unsigned char* end = start + header.length
+    cdef char* body
+    cdef Py_ssize_t body_bytes
+    memcpy(start, header, HEADER_BYTES)
+    for item in items:
+        PyBytes_AsStringAndSize(item, &body, &body_bytes)
+        store_u32(lengths, <unsigned int>body_bytes)
+        lengths += 4
+        memcpy(at, body, body_bytes)
+        at += body_bytes
+    memcpy(at, PyBytes_AS_STRING(trailer), len(trailer))
+    at += len(trailer)
+    memset(at, 0, end - at)
+    store_u32(start + 4, crc32c_update(0, start + BATCH_CRC_FROM, header.length - BATCH_CRC_FROM))
+    return batch

@@ -1,0 +1,262 @@
+"""The batch of `docs/formats.md`: what one group commit wrote, columnar.
+
+    header 72 | lengths u32 x count | bodies | trailer | zeros up to a multiple of 8
+
+A batch is believed only after `check_batch` called it sound: the crc covers all but the magic and
+itself, and the numbers fit each other to the byte. The decoders check the numbers again, but not
+the crc, so that they never read outside the batch whatever they are given.
+
+Ids take no space: an id is `tick << 22 | node << 12 | sequence`, and message i of a batch stands
+i steps after the base id, where a step past sequence 4095 goes to sequence 0 of the next tick.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from penstock.kernel.codec.hashes import crc32c
+from penstock.kernel.codec.sections import (
+    MalformedTrailer,
+    Table,
+    decode_table,
+    decode_trailer,
+    encode_sections,
+    split_trailer,
+)
+from penstock.kernel.layout import (
+    ALIGNMENT_BYTES,
+    BATCH_MAGIC,
+    CRC_AT,
+    CRC_FROM,
+    FLAG_TRAILER,
+    HEADER,
+    HEADER_BYTES,
+)
+from penstock.kernel.types import BatchCheck, BatchHeader
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+OFFSET_MAX = (1 << 63) - 1  # offsets are i64 in Arrow, in Spark and in the journal
+
+_U32_MAX = 0xFFFFFFFF
+_U64_MAX = 0xFFFFFFFFFFFFFFFF
+_SEQUENCE_BITS = 12
+_SEQUENCE_MASK = 0xFFF
+_NODE_MASK = 0x3FF << _SEQUENCE_BITS
+_TICK_SHIFT = 22
+_TICK_MASK = (1 << 42) - 1
+
+
+# --- ids ---
+
+
+def id_at(base_id: int, index: int) -> int:
+    """The id of message `index` of a batch from `base_id`."""
+    if not 0 <= base_id <= _U64_MAX or not 0 <= index <= _U64_MAX:
+        raise OverflowError(f"id_at({base_id}, {index})")
+    steps = (base_id & _SEQUENCE_MASK) + index
+    tick = (base_id >> _TICK_SHIFT) + (steps >> _SEQUENCE_BITS) & _TICK_MASK
+    return tick << _TICK_SHIFT | base_id & _NODE_MASK | steps & _SEQUENCE_MASK
+
+
+def id_index(base_id: int, count: int, id: int) -> int:
+    """The index of `id` in a batch of `count` from `base_id`, or -1."""
+    if not (0 <= base_id <= _U64_MAX and 0 <= count <= _U32_MAX and 0 <= id <= _U64_MAX):
+        raise OverflowError(f"id_index({base_id}, {count}, {id})")
+    if (base_id ^ id) & _NODE_MASK:
+        return -1
+    ticks = (id >> _TICK_SHIFT) - (base_id >> _TICK_SHIFT) & _TICK_MASK
+    index = (ticks << _SEQUENCE_BITS) + (id & _SEQUENCE_MASK) - (base_id & _SEQUENCE_MASK)
+    return index if 0 <= index < count else -1
+
+
+# --- encode ---
+
+
+def encode_batch(
+    bodies: Sequence[bytes],
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    synced_end: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    first_sequence: int = 0,
+    sections: Mapping[int, Mapping[int, int | bytes]] | None = None,
+) -> bytes:
+    """One whole batch. ValueError for what cannot be said, OverflowError for too large a number."""
+    count = len(bodies)
+    if count == 0:
+        raise ValueError("a batch holds at least one message")
+    trailer = encode_sections(sections, count) if sections else b""
+    lengths = struct.pack(f"<{count}I", *map(len, bodies))
+    return assemble(
+        count,
+        b"".join((lengths, *bodies)),
+        trailer,
+        base_offset,
+        base_id,
+        timestamp_ns,
+        synced_end,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        first_sequence,
+    )
+
+
+def assemble(
+    count: int,
+    messages: bytes,
+    trailer: bytes,
+    base_offset: int,
+    base_id: int,
+    timestamp_ns: int,
+    synced_end: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    first_sequence: int = 0,
+) -> bytes:
+    """A batch of `messages` (lengths, then bodies) and a trailer that is right."""
+    if base_offset > OFFSET_MAX - count:
+        raise OverflowError("batch header: offsets have 63 bits")
+    content = messages + trailer
+    padding = -len(content) % ALIGNMENT_BYTES  # the header is a multiple of 8 itself
+    try:
+        header = HEADER.pack(
+            BATCH_MAGIC,
+            0,
+            HEADER_BYTES + len(content) + padding,
+            FLAG_TRAILER if trailer else 0,
+            producer_epoch,
+            base_offset,
+            base_id,
+            timestamp_ns,
+            synced_end,
+            producer_id,
+            first_sequence,
+            leader_epoch,
+            count,
+            len(messages) - 4 * count,
+        )
+    except struct.error as error:
+        raise OverflowError(f"batch header: {error}") from error
+    covered = b"".join((header[CRC_FROM:], content, bytes(padding)))
+    return BATCH_MAGIC + crc32c(covered).to_bytes(4, "little") + covered
+
+
+def blank(length: int) -> bytearray:
+    """A buffer to read batches into. Python has none without zeros in it."""
+    return bytearray(length)
+
+
+# --- check ---
+
+
+def check_batch(data: Buffer, position: int) -> tuple[int, int]:
+    """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
+    view = _view_from(data, position)
+    if view[:4] != BATCH_MAGIC[: len(view)]:
+        return BatchCheck.NO_MAGIC, 0
+    if len(view) < HEADER_BYTES:
+        return BatchCheck.SHORT, int.from_bytes(view[8:12], "little") if len(view) >= 12 else 0
+    header = _unpack(view)
+    length = header.length
+    if not _fields_fit(header):
+        return BatchCheck.BAD_FIELDS, length
+    if len(view) < length:
+        return BatchCheck.SHORT, length
+    batch = view[:length]
+    if crc32c(batch[CRC_FROM:]) != int.from_bytes(batch[CRC_AT:CRC_FROM], "little"):
+        return BatchCheck.BAD_CRC, length
+    if sum(body_lengths(batch, header)) != header.bodies_length or not _trailer_fits(batch, header):
+        return BatchCheck.BAD_FIELDS, length
+    return BatchCheck.SOUND, length
+
+
+def _fields_fit(header: BatchHeader) -> bool:
+    """What the header alone can tell."""
+    trailer_at = _trailer_at(header)
+    slack = header.length - trailer_at
+    has_trailer = header.flags & FLAG_TRAILER
+    return (
+        header.count > 0
+        and header.length % ALIGNMENT_BYTES == 0
+        and header.flags & ~FLAG_TRAILER == 0
+        and header.base_offset <= OFFSET_MAX - header.count
+        and (slack >= 0 if has_trailer else 0 <= slack < ALIGNMENT_BYTES)
+    )
+
+
+def _trailer_fits(batch: memoryview, header: BatchHeader) -> bool:
+    trailer = batch[_trailer_at(header) :]
+    if not header.flags & FLAG_TRAILER:
+        return not any(trailer)
+    try:
+        for type_, payload in split_trailer(trailer):
+            decode_table(type_, payload, header.count)
+    except MalformedTrailer:
+        return False
+    return True
+
+
+# --- decode ---
+
+
+def decode_header(data: Buffer, position: int) -> BatchHeader:
+    """The header at `position`, its numbers not checked. ValueError where no batch begins."""
+    view = _view_from(data, position)
+    if len(view) < HEADER_BYTES or view[:4] != BATCH_MAGIC:
+        raise ValueError(f"no batch header at {position}")
+    return _unpack(view)
+
+
+def decode_bodies(data: Buffer, position: int) -> list[bytes]:
+    batch, header = open_batch(data, position)
+    lengths = body_lengths(batch, header)
+    ends = accumulate(lengths, initial=HEADER_BYTES + 4 * header.count)
+    return [bytes(batch[start:end]) for start, end in pairwise(ends)]
+
+
+def decode_sections(data: Buffer, position: int) -> dict[int, Table]:
+    batch, header = open_batch(data, position)
+    if not header.flags & FLAG_TRAILER:
+        return {}
+    return decode_trailer(batch[_trailer_at(header) :], header.count)
+
+
+def open_batch(data: Buffer, position: int) -> tuple[memoryview, BatchHeader]:
+    """The batch at `position` with all numbers checked but the crc and the trailer."""
+    header = decode_header(data, position)
+    batch = _view_from(data, position)[: header.length]
+    if (
+        not _fields_fit(header)
+        or len(batch) < header.length
+        or sum(body_lengths(batch, header)) != header.bodies_length
+    ):
+        raise ValueError(f"no whole batch at {position}")
+    return batch, header
+
+
+def body_lengths(batch: memoryview, header: BatchHeader) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{header.count}I", batch, HEADER_BYTES)
+
+
+def _trailer_at(header: BatchHeader) -> int:
+    return HEADER_BYTES + 4 * header.count + header.bodies_length
+
+
+def _unpack(view: memoryview) -> BatchHeader:
+    return BatchHeader._make(HEADER.unpack_from(view)[2:])
+
+
+def _view_from(data: Buffer, position: int) -> memoryview:
+    if position < 0:
+        raise ValueError(f"position {position} is negative")
+    return memoryview(data).cast("B")[position:]

@@ -1,0 +1,595 @@
+# The topics of an engine: their tails and routes.
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memcpy
+
+import os
+import socket
+import sys
+
+from penstock.kernel._codec cimport buf_append, buf_free, buf_reserve, i64, u32, u64, u8
+from penstock.kernel.window cimport Hub, Tail, Window
+
+from penstock import limits
+
+include "route.pxi"
+include "peer.pxi"
+include "publisher.pxi"
+include "extended.pxi"
+include "conn.pxi"
+include "framing.pxi"
+include "parking.pxi"
+include "turns.pxi"
+include "delivery.pxi"
+include "poller.pxi"
+
+cdef class Routes(Poller):
+    def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max,
+             int partition=0):
+        cdef Route route = self.hub.routes.get(topic)
+        cdef Tail tail
+        if not 0 <= partition < PARTITIONS_MAX:
+            raise ValueError(f"{partition} is no number of a partition")
+        if route is not None and route.find(partition) is not None:
+            raise ValueError(f"there is a tail for {topic!r} {partition} already")
+        tail = Tail(self.hub, topic, start_offset, memory_bytes_max, partition)
+        if route is None:
+            route = self.hub.routes[topic] = Route()
+        route.add(tail)
+        return tail
+
+    def route(self, bytes topic not None, u32 count=1):
+        return (<Route?>self.hub.routes[topic]).pick(count)
+
+    def route_key(self, bytes topic not None, bytes key not None):
+        cdef Route route = self.hub.routes[topic]
+        cdef i64 partition = route.place_of_key(<const u8*>key, len(key))
+        cdef Tail tail = route.find(partition)
+        if tail is None:
+            raise KeyError(f"{topic!r} has no tail {partition}")
+        return tail
+
+    def set_hash_partitions(self, bytes topic not None, int count):
+        cdef Route route = self.hub.routes[topic]
+        if not 0 < count <= PARTITIONS_MAX:
+            raise ValueError(f"keys cannot be spread over {count} partitions")
+        route.hash_partitions = count
+
+    def set_extended(self, bytes topic not None, bint extended):
+        cdef Route route = self.hub.routes[topic]
+        route.extended = extended
+
+    def set_placed(self, bytes topic not None, bint placed):
+        cdef Route route = self.hub.routes[topic]
+        route.placed = placed
+
+    def forget_tail(self, bytes topic not None, int partition=0):
+        cdef Route route = self.hub.routes.get(topic)
+        cdef Tail tail = route.find(partition) if route is not None else None
+        if tail is None:
+            return
+        route.remove(tail)
+        if route.forgotten:
+            del self.hub.routes[topic]
+        tail.forgotten = True
+        tail.fail_from(tail.committed_end)
+        tail.drop_open()
+
+
+# All connections of one daemon on an epoll of its own (engine.pyi tells of the turn).
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)
+    enum: MSG_DONTWAIT
+
+cdef extern from "sys/epoll.h" nogil:
+    int epoll_wait(int epfd, epoll_event* events, int count, int timeout)
+    int epoll_ctl(int epfd, int op, int fd, epoll_event* event)
+    int epoll_create1(int flags)
+    enum: EPOLL_CLOEXEC
+    enum: EPOLLIN
+    enum: EPOLLOUT
+    enum: EPOLLERR
+    enum: EPOLLHUP
+    enum: EPOLL_CTL_DEL
+
+cdef enum:
+    EVENTS_MAX = 256  # sockets looked at in one turn; the rest come in the next
+    LAZY_READ_BYTES = 2048  # reads below it are not worth a wake-up of their own
+    LAZY_NS_PER_MESSAGE = 600  # a consumer with this much in flight cannot run dry meanwhile
+    LAZY_NS_MAX = 1500000
+    LAZY_NS_MIN = 200000  # measured: 200 us takes FIN-per-packet from 2.4 to 0.5 us a message
+    DRAIN_BYTES_MAX = 16 << 20
+    RECV_BYTES = 256 << 10  # measured: 64 KiB costs MPUB 30 %, 1 MiB gains nothing
+    READS_MAX = 4  # of one socket in a turn: what lies there goes out with one write and one sync
+    FRONT_BYTES_MAX = 256 << 10  # a remainder up to here is copied in front of the next recv
+
+# Tags of descriptors that are not connections; serial 0 is never one.
+cdef u64 WAKE_TAG = 0
+cdef u64 LAZY_TAG = (<u64>1) << 32
+cdef u64 TIMER_TAG = (<u64>2) << 32
+
+if sys.byteorder != "little":
+    raise ImportError("the kernel needs a little-endian machine")
+
+cdef i64 DRAIN_NS = limits.CLOSE_DRAIN_NS
+
+
+cdef class Engine(Routes):
+    cdef u32 last_serial
+    cdef list holds  # connections whose output is held back
+    cdef list drains  # connections whose last bytes are read and dropped
+    cdef readonly i64 deadline_ns
+
+    def __cinit__(self, i64 message_bytes_max, i64 body_bytes_max, i64 rdy_count_max, *,
+                  u64 seed=0):
+        self.hub = Hub()
+        self.hub.seed = seed
+        self.hub.message_bytes_max = message_bytes_max
+        self.hub.body_bytes_max = body_bytes_max
+        self.hub.held_bytes_max = max(self.hub.held_bytes_max, 2 * body_bytes_max)
+        self.hub.rdy_count_max = rdy_count_max
+        self.slots, self.free_slots = [], []
+        self.holds, self.drains = [], []
+        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        self.lazy_fd = epoll_create1(EPOLL_CLOEXEC)
+        self.timer_fd = timer_open()
+        if self.epoll_fd < 0 or self.lazy_fd < 0 or self.timer_fd < 0:
+            raise OSError(errno, "no descriptors for the engine")
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.watch(self.wake_fd, WAKE_TAG)
+        self.watch(self.timer_fd, TIMER_TAG)
+        self.watch(self.lazy_fd, LAZY_TAG)
+        self.lazy_watched = True
+
+    def close(self):
+        cdef Conn conn
+        for conn in self.slots:
+            if conn is not None:
+                conn.gone("engine closed")
+                self.release_socket(conn)
+        if self.epoll_fd >= 0:
+            for fd in (self.epoll_fd, self.lazy_fd, self.timer_fd, self.wake_fd):
+                os.close(fd)
+            self.epoll_fd = -1
+
+    # --- making connections, tails and windows ---
+
+    cdef Conn new_conn(self, int fd):
+        self.last_serial += 1
+        if self.last_serial == 0:
+            self.last_serial = 1
+        return Conn(self.hub, self.last_serial, fd)
+
+    def open(self, int fd):
+        cdef Conn conn = self.new_conn(fd)
+        if self.free_slots:
+            conn.slot = self.free_slots.pop()
+            self.slots[conn.slot] = conn
+        else:
+            conn.slot = len(self.slots)
+            self.slots.append(conn)
+        self.set_interest(conn)
+        return conn
+
+    def open_detached(self):
+        cdef Conn conn = self.new_conn(-1)
+        conn.detached = True
+        return conn
+
+    def detach(self, Conn conn not None):
+        cdef int fd = conn.fd
+        cdef bytes unread
+        if fd < 0 or conn.state == STATE_GONE:
+            raise ValueError("this connection has no socket")
+        self.forget_socket(conn)
+        unread = (conn.input.data + conn.input.start)[:conn.input.length - conn.input.start]
+        buf_free(&conn.input)
+        conn.note_input()
+        conn.detached = True
+        conn.want_write = conn.lazy = False
+        conn.mark_detached()
+        return fd, unread
+
+    def window(self, Tail tail not None, i64 start_offset):
+        window = Window(self.hub, tail, start_offset)
+        tail.windows.append(window)
+        return window
+
+    def forget_window(self, Window window not None):
+        cdef Conn conn
+        for conn in list(window.conns):
+            conn.leave(window)
+        window.forgotten = True
+        window.tail.windows.remove(window)
+
+    # --- reading ---
+
+    def poll(self, i64 mono_ns):
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int count, i
+        cdef u64 tag
+        cdef bint consumers = False
+        self.hub.mono_ns = self.hub.polled_ns = mono_ns
+        if self.hub.ready:
+            self.work_ready()
+        count = epoll_wait(self.epoll_fd, events, EVENTS_MAX, 0)
+        for i in range(count):
+            tag = events[i].data.u64
+            if tag & 0xFFFFFFFF:
+                self.read_event(tag, events[i].events)
+            elif tag == WAKE_TAG:
+                try:
+                    os.eventfd_read(self.wake_fd)
+                except BlockingIOError:
+                    continue  # another reader was first: nothing is lost, we are awake
+            else:
+                consumers = True
+        if consumers:
+            self.read_consumers()
+        if self.holds or self.drains or self.hub.shorts:
+            self.check_deadlines()
+        return self.take_events()
+
+    cdef Py_ssize_t read_event(self, u64 tag, u32 ready) except -2:
+        """One socket that epoll named; returns the bytes read from it."""
+        cdef Conn conn = <Conn>self.slots[tag >> 32]
+        cdef Py_ssize_t size, total = 0
+        cdef int rounds
+        if conn is None or conn.serial != <u32>(tag & 0xFFFFFFFF):
+            return 0
+        if ready & EPOLLOUT:
+            conn.mark_output()
+        if not ready & (EPOLLIN | EPOLLERR | EPOLLHUP):
+            return 0
+        for rounds in range(READS_MAX):
+            size = self.read_socket(conn)
+            total += size
+            if size < RECV_BYTES or not conn.wants_input():
+                break
+        return total
+
+    cdef int read_consumers(self) except -1:
+        """Consumers with a large RDY. Many clients write each FIN by itself, and nobody waits for
+        its answer: while all who spoke said little and have plenty in flight, they are not watched
+        but looked at every 200 us, or less often when the one with the least in flight has much,
+        so that one read takes many FINs."""
+        cdef epoll_event events[EVENTS_MAX]
+        cdef int count, i
+        cdef Py_ssize_t size
+        cdef bint eager = False
+        cdef i64 wait_ns = LAZY_NS_MAX
+        cdef Conn conn
+        cdef u64 tag
+        count = epoll_wait(self.lazy_fd, events, EVENTS_MAX, 0)
+        for i in range(count):
+            tag = events[i].data.u64
+            conn = <Conn>self.slots[tag >> 32]
+            size = self.read_event(tag, events[i].events)
+            if conn is not None and (size >= LAZY_READ_BYTES or conn.halted
+                                     or 2 * conn.me.in_flight <= conn.me.rdy):
+                eager = True
+            elif conn is not None:
+                wait_ns = min(wait_ns, LAZY_NS_PER_MESSAGE * conn.me.in_flight)
+        if count and not eager:
+            if self.lazy_watched:
+                self.lazy_watched = False
+                epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.lazy_fd, NULL)
+            timer_arm(self.timer_fd, max(wait_ns, <i64>LAZY_NS_MIN))
+        elif not self.lazy_watched:
+            self.lazy_watched = True
+            self.watch(self.lazy_fd, LAZY_TAG)
+            timer_disarm(self.timer_fd)
+        return 0
+
+    cdef list take_events(self):
+        cdef list events = self.hub.events
+        self.hub.events = []
+        return events
+
+    cdef Py_ssize_t read_socket(self, Conn conn) except -2:
+        """One recv. A short remainder goes in front of it in the shared buffer; into a long one the
+        bytes are received straight."""
+        cdef Hub hub = self.hub
+        cdef size_t kept = conn.input.length - conn.input.start
+        cdef ssize_t n
+        if conn.state == STATE_GONE:
+            return 0
+        if kept <= FRONT_BYTES_MAX:
+            n = c_recv(conn.fd, hub.receive.data + kept, RECV_BYTES, MSG_DONTWAIT)
+            if n > 0:
+                if kept:
+                    memcpy(hub.receive.data, conn.input.data + conn.input.start, kept)
+                    conn.input.start = conn.input.length = 0
+                conn.receive(hub.receive.data, kept + n)
+                conn.note_input()
+                return n
+        else:
+            buf_reserve(&conn.input, RECV_BYTES)
+            n = c_recv(conn.fd, conn.input.data + conn.input.length, RECV_BYTES, MSG_DONTWAIT)
+            if n > 0:
+                conn.input.length += n
+                conn.reparse()
+                conn.note_input()
+                return n
+        if n == 0:
+            if conn.state == STATE_DRAINING:
+                conn.gone("closed")
+            else:
+                conn.note_eof()
+        elif errno != EAGAIN and errno != EINTR:
+            conn.gone("connection lost")
+        return 0
+
+    cdef int work_ready(self) except -1:
+        cdef list ready = self.hub.ready
+        cdef Conn conn
+        self.hub.ready = []
+        for conn in ready:
+            conn.ready_listed = False
+            if conn.state == STATE_GONE:
+                continue
+            conn.reparse()
+            conn.note_input()
+            if conn.eof:
+                conn.mark_output()
+        return 0
+
+    cdef int check_deadlines(self) except -1:
+        cdef Conn conn
+        cdef list drains = self.drains, holds = self.holds
+        self.drains, self.holds = [], []
+        for conn in drains:
+            if conn.state == STATE_GONE:
+                continue
+            if self.hub.mono_ns >= conn.drain_until_ns or conn.drained_bytes > DRAIN_BYTES_MAX:
+                conn.gone("closed")
+            else:
+                self.drains.append(conn)
+        for conn in holds:
+            conn.hold_listed = False
+            conn.mark_output()
+        if self.hub.shorts:
+            self.refill()
+        return 0
+
+    cdef int refill(self) except -1:
+        """Small refills that have been put off for long enough."""
+        cdef list shorts = self.hub.shorts
+        cdef Window window
+        self.hub.shorts = []
+        for window in shorts:
+            if self.hub.mono_ns < window.refill_ns and not window.forgotten:
+                self.hub.shorts.append(window)
+            else:
+                window.short_listed = False
+                window.mark_pump()
+        return 0
+
+    # --- the second half of a turn ---
+
+    def dirty_tails(self):
+        """A tail stays listed until its open batch is sealed, or waits for those before it."""
+        cdef list dirty = self.hub.dirty_tails
+        cdef list kept = []
+        cdef Tail tail
+        if not dirty:
+            return kept
+        for tail in dirty:
+            if tail.open_batch != NULL and tail.can_seal():
+                kept.append(tail)
+            else:
+                tail.listed = False
+        self.hub.dirty_tails = kept
+        return list(kept)
+
+    def flush(self, i64 mono_ns, i64 wall_ns):
+        self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
+        self.hub.wall_ahead_ns = wall_ns - mono_ns
+        if self.hub.settled:
+            self.work_settled()
+        self.work_pumps()
+        if self.hub.outputs:
+            self.work_outputs()
+            if self.hub.pumps:
+                self.work_pumps()
+        if self.hub.interests:
+            self.work_interests()
+        self.find_deadline()
+        return self.take_events()
+
+    @property
+    def trace_pending(self):
+        return self.hub.trace.count > 0 or len(self.hub.trace.chunks) > 0
+
+    @property
+    def trace_full(self):
+        return len(self.hub.trace.chunks) > 0
+
+    def take_trace(self):
+        return self.hub.trace.take()
+
+    def tell_time(self, i64 wall_ns):
+        self.hub.wall_ns = max(self.hub.wall_ns, wall_ns)
+
+    @property
+    def busy(self):
+        return bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
+
+    cdef int work_settled(self) except -1:
+        cdef list settled = self.hub.settled
+        cdef Conn conn
+        cdef Tail tail
+        self.hub.settled = []
+        for tail, serial, stored, waiters in settled:
+            for conn in waiters:
+                conn.settle(tail, serial, stored)
+        return 0
+
+    cdef int work_pumps(self) except -1:
+        cdef Hub hub = self.hub
+        cdef Tail tail
+        cdef Window window
+        cdef Conn conn
+        cdef list some
+        if hub.unstalled:
+            some, hub.unstalled = hub.unstalled, []
+            for conn in some:
+                conn.stalled = False
+                conn.mark_ready()
+                conn.mark_interest()
+        cdef list handed = hub.handed
+        if handed:
+            hub.handed = []
+            for tail in handed:
+                tail.handed_listed = False
+                for window in tail.windows:
+                    window.mark_pump()
+        if hub.pumps:
+            pump_all(hub)
+        for tail in handed:
+            self.trim(tail)
+        return 0
+
+    cdef int trim(self, Tail tail) except -1:
+        """Keep in memory what the channels that read at this end have still to read."""
+        cdef Window window
+        cdef i64 wanted = tail.committed_end
+        cdef i64 start = tail.memory_start
+        for window in tail.windows:
+            if start <= window.next < wanted:
+                wanted = window.next
+        return tail.trim(wanted)
+
+    cdef int work_outputs(self) except -1:
+        cdef list outputs = self.hub.outputs
+        cdef Conn conn
+        self.hub.outputs = []
+        for conn in outputs:
+            conn.output_listed = False
+            self.work_output(conn)
+        return 0
+
+    cdef int work_output(self, Conn conn) except -1:
+        if conn.state == STATE_GONE:
+            return self.release_socket(conn)
+        if conn.closing_after_flush and conn.drain_until_ns == 0:
+            conn.drain_until_ns = self.hub.mono_ns + DRAIN_NS
+            self.drains.append(conn)
+        if conn.holding(self.hub.mono_ns):
+            if not conn.hold_listed:
+                conn.hold_listed = True
+                self.holds.append(conn)
+            return 0
+        if conn.fd >= 0:
+            send_waiting(conn, self.hub)
+            if conn.state == STATE_GONE:
+                return self.release_socket(conn)
+        else:
+            conn.mark_detached()
+        if conn.unsent_c() == 0:
+            self.finish_closing(conn)
+        elif conn.unsent_c() > <size_t>self.hub.output_bytes_max:
+            conn.mark_interest()
+        return 0
+
+    cdef int finish_closing(self, Conn conn) except -1:
+        """Everything is sent: is this connection at its end?"""
+        if conn.closing_after_flush and not conn.shut:
+            conn.shut = True
+            conn.state = STATE_DRAINING
+            if conn.fd < 0 or conn.eof:
+                conn.gone("closed")
+                return self.release_socket(conn)
+            sock = socket.socket(fileno=conn.fd)
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                conn.gone("connection lost")
+            finally:
+                sock.detach()
+            if conn.state == STATE_GONE:
+                return self.release_socket(conn)
+            conn.leave()
+            return conn.mark_interest()
+        if conn.eof and not (conn.owed_count or conn.halted or conn.held or conn.stalled
+                             or conn.ready_listed or conn.cut()):
+            conn.gone("eof")
+            return self.release_socket(conn)
+        return 0
+
+    cdef int find_deadline(self) except -1:
+        cdef i64 earliest = 0
+        cdef Conn conn
+        cdef Window window
+        for conn in self.drains:
+            if earliest == 0 or conn.drain_until_ns < earliest:
+                earliest = conn.drain_until_ns
+        for conn in self.holds:
+            if earliest == 0 or conn.hold_since_ns + conn.hold_ns < earliest:
+                earliest = conn.hold_since_ns + conn.hold_ns
+        for window in self.hub.shorts:
+            if window.refill_ns and (earliest == 0 or window.refill_ns < earliest):
+                earliest = window.refill_ns
+        self.deadline_ns = earliest
+        return 0
+
+    def dirty_windows(self):
+        cdef list dirty = self.hub.journals
+        cdef Window window
+        if dirty:
+            self.hub.journals = []
+            for window in dirty:
+                window.journal_listed = False
+            return [window for window in dirty if not (<Window>window).forgotten]
+        return dirty
+
+    def dirty_detached(self):
+        cdef list dirty = self.hub.detached
+        cdef Conn conn
+        if dirty:
+            self.hub.detached = []
+            for conn in dirty:
+                conn.detached_listed = False
+        return dirty
+
+    def take_searches(self):
+        cdef list taken = self.hub.searches
+        cdef Window window
+        self.hub.searches = []
+        for window in taken:
+            window.search_listed = False
+        return [window for window in taken if not (<Window>window).forgotten]
+
+    def search(self, Window window not None, blocks, i64 end, u64 ids_from):
+        end = min(end, window.tail.handed_end)
+        for block in blocks:
+            search_block(window, block, end, ids_from)
+        window.searched_to(end)
+
+    def tick(self, i64 mono_ns, i64 wall_ns):
+        cdef list active = self.hub.active
+        cdef Window window
+        cdef i64 wait = 0, left
+        self.hub.mono_ns, self.hub.wall_ns = mono_ns, wall_ns
+        self.hub.active = []
+        for window in active:
+            window.active_listed = False
+            if window.forgotten:
+                continue
+            window.expire(mono_ns)
+            if window.strays.delay_count:
+                window.release(wall_ns)
+            if not window.has_timers():
+                continue
+            window.mark_active()
+            left = window.deadline_ns
+            if left:
+                left = max(left - mono_ns, 1)
+                wait = left if wait == 0 else min(wait, left)
+            if window.strays.delay_count:
+                left = window.due_ns
+                if left:
+                    left = max(left - wall_ns, 1)
+                    wait = left if wait == 0 else min(wait, left)
+        return wait

@@ -1,6 +1,0 @@
-from typing_extensions import Buffer
-
-ACCELERATED: bool
-
-def crc32c(data: Buffer, value: int = 0) -> int: ...
-def crc32c_portable(data: Buffer, value: int = 0) -> int: ...

@@ -1,3 +1,0 @@
-from typing_extensions import Buffer
-
-def murmur3_32(data: Buffer, seed: int = 0) -> int: ...

@@ -1,0 +1,428 @@
+# One member of a message's headers.
+
+from libc.stdlib cimport calloc, free, qsort, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from penstock.kernel._codec cimport (
+    SECTION_HEADERS, buf_append, buf_compact, buf_free, buf_take, i64, u32, u8,
+)
+
+from json import loads
+
+
+cdef enum:
+    QUOTE = 34
+    BACKSLASH = 92
+    UNIT_BYTES = 6  # \uXXXX
+    NOWHERE = -1
+
+
+cdef inline bint is_blank(u8 c) noexcept nogil:
+    return c == 32 or c == 9 or c == 10 or c == 13
+
+
+cdef inline size_t after_blanks(const u8* p, size_t size, size_t at) noexcept nogil:
+    while at < size and is_blank(p[at]):
+        at += 1
+    return at
+
+
+cdef i64 expect(const u8* p, size_t size, size_t at, u8 wanted) noexcept nogil:
+    """Behind `wanted`, which has to stand there."""
+    at = after_blanks(p, size, at)
+    return <i64>at + 1 if at < size and p[at] == wanted else NOWHERE
+
+
+cdef i64 string_end(const u8* p, size_t size, size_t at) noexcept nogil:
+    """Behind the closing quote of the string at `at`."""
+    if at >= size or p[at] != QUOTE:
+        return NOWHERE
+    at += 1
+    while at < size:
+        if p[at] == QUOTE:
+            return at + 1
+        at += 2 if p[at] == BACKSLASH else 1
+    return NOWHERE
+
+
+cdef inline bint is_bracket(u8 c) noexcept nogil:
+    return c == c'{' or c == c'}' or c == c'[' or c == c']'
+
+
+cdef inline bint ends_scalar(u8 c) noexcept nogil:
+    return is_blank(c) or is_bracket(c) or c == c',' or c == c':' or c == QUOTE
+
+
+cdef i64 value_end(const u8* p, size_t size, i64 start) noexcept nogil:
+    """Behind a value that is no string."""
+    cdef size_t depth = 0
+    cdef i64 at = start
+    while at >= 0 and <size_t>at < size:
+        if p[at] == c'{' or p[at] == c'[':
+            depth += 1
+            at += 1
+        elif depth and (p[at] == c'}' or p[at] == c']'):
+            depth -= 1
+            at += 1
+        elif p[at] == QUOTE:
+            at = string_end(p, size, at)
+        elif depth:
+            at += 1
+        else:
+            while <size_t>at < size and not ends_scalar(p[at]):
+                at += 1
+            return at if at > start else NOWHERE
+        if depth == 0:
+            return at
+    return NOWHERE
+
+
+cdef bint find_member(const u8* headers, size_t size, const u8* name, size_t name_bytes,
+                      text_t* out) noexcept nogil:
+    """The last member of that name, if it is a string."""
+    cdef bint is_string
+    return find_last(headers, size, name, name_bytes, out, &is_string) and is_string
+
+
+cdef bint is_true(const u8* headers, size_t size, const u8* name, size_t name_bytes) noexcept nogil:
+    """Is this member the boolean `true`, or the text "true"?"""
+    cdef text_t found
+    cdef bint is_string
+    if not find_last(headers, size, name, name_bytes, &found, &is_string):
+        return False
+    if is_string:
+        return text_is(&found, b"true", 4)
+    return found.size == 4 and memcmp(found.data, b"true", 4) == 0
+
+
+cdef bint find_last(const u8* headers, size_t size, const u8* name, size_t name_bytes, text_t* out,
+                    bint* is_string) noexcept nogil:
+    """The last member of that name: what its value says, and whether that is a string."""
+    cdef i64 at = expect(headers, size, 0, c'{'), end
+    cdef text_t found
+    cdef bint is_it, has_it = False
+    if at < 0:
+        return False
+    if expect(headers, size, at, c'}') >= 0:
+        return False
+    while True:
+        at = after_blanks(headers, size, at)
+        end = string_end(headers, size, at)
+        if end < 0:
+            return False
+        found.data, found.size = headers + at + 1, end - at - 2
+        is_it = text_is(&found, name, name_bytes)
+        at = expect(headers, size, end, c':')
+        if at < 0:
+            return False
+        at = after_blanks(headers, size, at)
+        if <size_t>at < size and headers[at] == QUOTE:
+            end = string_end(headers, size, at)
+            if is_it and end >= 0:
+                has_it, is_string[0] = True, True
+                out.data, out.size = headers + at + 1, end - at - 2
+        else:
+            end = value_end(headers, size, at)
+            if is_it and end >= 0:
+                has_it, is_string[0] = True, False
+                out.data, out.size = headers + at, end - at
+        if end < 0:
+            return False
+        if expect(headers, size, end, c'}') >= 0:
+            return has_it
+        at = expect(headers, size, end, c',')
+        if at < 0:
+            return False
+
+
+# --- comparing ---
+
+cdef i64 unit_at(const u8* p, size_t left) noexcept nogil:
+    r"""The number of the \uXXXX at `p`, or NOWHERE."""
+    cdef i64 value = 0
+    cdef size_t i
+    cdef u8 c
+    if left < UNIT_BYTES or p[0] != BACKSLASH or p[1] != c'u':
+        return NOWHERE
+    for i in range(2, UNIT_BYTES):
+        c = p[i]
+        if c'0' <= c <= c'9':
+            value = value * 16 + (c - c'0')
+        elif c'a' <= (c | 32) <= c'f':
+            value = value * 16 + ((c | 32) - c'a' + 10)
+        else:
+            return NOWHERE
+    return value
+
+
+cdef inline i64 short_of(u8 c) noexcept nogil:
+    if c == QUOTE or c == BACKSLASH or c == c'/':
+        return c
+    if c == c'b':
+        return 8
+    if c == c'f':
+        return 12
+    if c == c'n':
+        return 10
+    if c == c'r':
+        return 13
+    return 9 if c == c't' else NOWHERE
+
+
+cdef i64 character_at(const u8* p, size_t left, size_t* used) noexcept nogil:
+    """What the escape at `p` stands for, or NOWHERE."""
+    cdef i64 unit, low
+    if left < 2:
+        return NOWHERE
+    used[0] = 2
+    if p[1] != c'u':
+        return short_of(p[1])
+    used[0] = UNIT_BYTES
+    unit = unit_at(p, left)
+    if unit < 0xD800 or unit > 0xDFFF:
+        return unit
+    low = unit_at(p + UNIT_BYTES, left - UNIT_BYTES)
+    if unit > 0xDBFF or low < 0xDC00 or low > 0xDFFF:
+        return NOWHERE
+    used[0] = 2 * UNIT_BYTES
+    return 0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00
+
+
+cdef size_t encode_utf8(u32 point, u8* out) noexcept nogil:
+    if point < 0x80:
+        out[0] = <u8>point
+        return 1
+    if point < 0x800:
+        out[0], out[1] = <u8>(0xC0 | point >> 6), <u8>(0x80 | point & 0x3F)
+        return 2
+    if point < 0x10000:
+        out[0], out[1] = <u8>(0xE0 | point >> 12), <u8>(0x80 | point >> 6 & 0x3F)
+        out[2] = <u8>(0x80 | point & 0x3F)
+        return 3
+    out[0], out[1] = <u8>(0xF0 | point >> 18), <u8>(0x80 | point >> 12 & 0x3F)
+    out[2], out[3] = <u8>(0x80 | point >> 6 & 0x3F), <u8>(0x80 | point & 0x3F)
+    return 4
+
+
+cdef bint text_is(const text_t* text, const u8* wanted, size_t size) noexcept nogil:
+    """Does it say `wanted`?"""
+    cdef size_t at = 0, place = 0, used = 0, encoded_bytes
+    cdef i64 point
+    cdef u8 encoded[4]
+    if memchr(text.data, BACKSLASH, text.size) == NULL:
+        return text.size == size and memcmp(text.data, wanted, size) == 0
+    while at < text.size:
+        if text.data[at] == BACKSLASH:
+            point = character_at(text.data + at, text.size - at, &used)
+            if point < 0:
+                return False
+            encoded_bytes = encode_utf8(<u32>point, encoded)
+        else:
+            encoded[0], encoded_bytes, used = text.data[at], 1, 1
+        if size - place < encoded_bytes or memcmp(encoded, wanted + place, encoded_bytes) != 0:
+            return False
+        at += used
+        place += encoded_bytes
+    return place == size
+
+
+def member_of(bytes headers not None, bytes name not None):
+    """The value as it stands between its quotes; None: there is none."""
+    cdef text_t found
+    cdef const u8* data = <const u8*>headers
+    cdef const u8* wanted = <const u8*>name
+    if find_member(data, len(headers), wanted, len(name), &found):
+        return found.data[:found.size]
+    return None
+
+
+def is_true_in(bytes headers not None, bytes name not None):
+    return is_true(<const u8*>headers, len(headers), <const u8*>name, len(name))
+
+
+def says(bytes raw not None, bytes wanted not None):
+    cdef text_t text
+    text.data, text.size = <const u8*>raw, len(raw)
+    return text_is(&text, <const u8*>wanted, len(wanted))
+
+
+# Which consumers a message is for, where some have a tag.
+
+cdef enum:
+    CLASSES_MIN = 4
+    NAME_BYTES = 21
+
+cdef const u8* NAME = b"##client_dispatch_tag"
+
+
+cdef int by_turn(const void* one, const void* other) noexcept nogil:
+    cdef const turn_t* a = <const turn_t*>one
+    cdef const turn_t* b = <const turn_t*>other
+    return (a.turn > b.turn) - (a.turn < b.turn)
+
+
+cdef class Tags:
+    def __cinit__(self):
+        self.add(NULL, 0)
+
+    def __dealloc__(self):
+        self.clear()
+        free(self.classes)
+
+    cdef int add(self, const u8* tag, u32 size) except -1:
+        cdef u32 capacity
+        cdef class_t* grown
+        cdef class_t* place
+        if self.count == self.capacity:
+            capacity = self.capacity * 2 if self.capacity else CLASSES_MIN
+            grown = <class_t*>realloc(self.classes, capacity * sizeof(class_t))
+            if grown == NULL:
+                raise MemoryError("no memory for the tags of consumers")
+            self.classes, self.capacity = grown, capacity
+        place = &self.classes[self.count]
+        memset(place, 0, sizeof(class_t))
+        if size:
+            memcpy(place.tag, tag, size)
+        place.tag_bytes = size
+        self.count += 1
+        return 0
+
+    cdef u32 find(self, const u8* tag, u32 size) noexcept:
+        cdef u32 i
+        for i in range(1, self.count):
+            if (self.classes[i].tag_bytes == size
+                    and memcmp(self.classes[i].tag, tag, size) == 0):
+                return i
+        return NO_TAG
+
+    cdef u32 class_of(self, Trailer trailer, u32 index) noexcept:
+        """Of a message."""
+        cdef u32 i, size = 0
+        cdef const u8* headers
+        cdef text_t named
+        if trailer is None:
+            return NO_TAG
+        headers = trailer.bytes_of(SECTION_HEADERS, index, &size)
+        if headers == NULL or not find_member(headers, size, NAME, NAME_BYTES, &named):
+            return NO_TAG
+        for i in range(1, self.count):
+            if text_is(&named, self.classes[i].tag, self.classes[i].tag_bytes):
+                return i
+        return NO_TAG
+
+    # --- consumers come and go ---
+
+    cdef int join(self, Strays strays, const u8* tag, u32 size) except -1:
+        cdef u32 place = self.find(tag, size)
+        if place == NO_TAG:
+            self.gather(strays)
+            place = self.count
+            self.add(tag, size)
+        self.classes[place].consumers += 1
+        return 0
+
+    cdef bint leave(self, Strays strays, const u8* tag, u32 size) except -1:
+        cdef u32 place = self.find(tag, size)
+        self.classes[place].consumers -= 1
+        if self.classes[place].consumers == 0:
+            self.gather(strays)
+            self.count -= 1
+            self.classes[place] = self.classes[self.count]  # its queue is empty, too
+        return self.count > 1
+
+    # --- queues ---
+
+    cdef int gather(self, Strays strays) except -1:
+        cdef u32 i
+        cdef size_t size
+        cdef class_t* place
+        for i in range(self.count):
+            place = &self.classes[i]
+            size = place.waiting.length - place.waiting.start
+            if size:
+                buf_append(&strays.waiting, place.waiting.data + place.waiting.start, size)
+            buf_free(&place.waiting)
+        size = strays.waiting.length - strays.waiting.start
+        if size:
+            qsort(strays.waiting.data + strays.waiting.start, size // sizeof(turn_t),
+                  sizeof(turn_t), by_turn)
+        return 0
+
+    cdef int sort_out(self, Strays strays, u32 place) except -1:
+        """The first in the queue of all belongs to this class."""
+        cdef turn_t moved = (<turn_t*>(strays.waiting.data + strays.waiting.start))[0]
+        if self.classes[place].waiting.start > 4096:
+            buf_compact(&self.classes[place].waiting)
+        buf_append(&self.classes[place].waiting, &moved, sizeof(turn_t))
+        buf_take(&strays.waiting, sizeof(turn_t))
+        return 0
+
+    cdef void clear(self) noexcept:
+        cdef u32 i
+        for i in range(self.count):
+            buf_free(&self.classes[i].waiting)
+
+
+# What a consumer wants to see of a topic with headers.
+
+cdef const u8* TEST = b"zan_test"
+cdef enum:
+    TEST_BYTES = 8
+
+
+cdef bint is_test(Trailer trailer, u32 index) except -1:
+    cdef u32 size = 0
+    cdef const u8* headers = NULL
+    if trailer is not None:
+        headers = trailer.bytes_of(SECTION_HEADERS, index, &size)
+    return headers != NULL and is_true(headers, size, TEST, TEST_BYTES)
+
+
+cdef str text_of(bytes raw):
+    """What a string of the headers says, for a pattern; what cannot be read says nothing."""
+    try:
+        text = loads('"' + raw.decode("utf-8", "replace") + '"', strict=False)
+        text.encode()  # half of a surrogate pair is no text
+    except ValueError:
+        return ""
+    return text
+
+
+cdef class Sieve:
+    def __cinit__(self, object filter not None):
+        cdef bytes name, value
+        self.keeper = filter
+        self.every, self.inverse = filter.every, filter.inverse
+        self.rules = <rule_t*>calloc(max(len(filter.rules), 1), sizeof(rule_t))
+        if self.rules == NULL:
+            raise MemoryError("no memory for a filter")
+        for name, value, matches in filter.rules:
+            self.rules[self.count].name, self.rules[self.count].name_bytes = name, len(name)
+            self.rules[self.count].value, self.rules[self.count].value_bytes = value, len(value)
+            self.rules[self.count].is_pattern = matches is not None
+            self.rules[self.count].matches_empty = matches is not None and matches("")
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.rules)
+
+    cdef bint passes(self, Trailer trailer, u32 index) except -1:
+        cdef u32 i, size = 0
+        cdef const u8* headers = NULL
+        if trailer is not None:
+            headers = trailer.bytes_of(SECTION_HEADERS, index, &size)
+        if headers == NULL or size == 0:
+            return self.inverse
+        for i in range(self.count):
+            if self.matches(i, headers, size) != self.every:
+                return self.every == self.inverse
+        return self.every != self.inverse
+
+    cdef bint matches(self, u32 place, const u8* headers, u32 size) except -1:
+        cdef rule_t* rule = &self.rules[place]
+        cdef text_t value
+        if not find_member(headers, size, rule.name, rule.name_bytes, &value):
+            return rule.matches_empty
+        if not rule.is_pattern:
+            return text_is(&value, rule.value, rule.value_bytes)
+        return self.keeper.rules[place].matches(text_of(value.data[:value.size]))

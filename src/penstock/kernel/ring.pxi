@@ -1,0 +1,448 @@
+# How long messages took.
+
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memmove, memset
+
+from penstock.kernel._codec cimport (
+    DISCONNECTED, EMPTIED, FINISHED, Named, Trace, i64, id_at_c, in_sample, u32, u64,
+)
+
+cdef extern from *:
+    """
+    static inline int ps_top_bit(unsigned long long value) { return 63 - __builtin_clzll(value); }
+    """
+    int top_bit "ps_top_bit"(unsigned long long value) noexcept nogil
+
+cdef enum:
+    LOWEST_BITS = 10  # below 2 ** 10 ns all is one bucket
+    STEP_BITS = 5
+
+
+cdef u32 bucket_of(i64 latency_ns) noexcept:
+    cdef int bits
+    if latency_ns < 1 << LOWEST_BITS:
+        return 0
+    bits = top_bit(<u64>latency_ns)
+    return min(
+        <u32>(((bits - LOWEST_BITS) << STEP_BITS) + 1
+              + ((latency_ns >> (bits - STEP_BITS)) & ((1 << STEP_BITS) - 1))),
+        <u32>BUCKETS - 1,
+    )
+
+
+cdef class Latencies:
+    def __dealloc__(self):
+        free(self.runs)
+
+    cdef int delivered(self, i64 offset, i64 count, i64 timestamp_ns) except -1:
+        cdef delivered_t* last
+        cdef delivered_t* grown
+        cdef u32 capacity
+        if self.count > self.head:
+            last = &self.runs[self.count - 1]
+            if last.end == offset and last.timestamp_ns == timestamp_ns:
+                last.end += count
+                return 0
+        if self.count == self.capacity:
+            capacity = self.capacity * 2 if self.capacity else 16
+            grown = <delivered_t*>realloc(self.runs, capacity * sizeof(delivered_t))
+            if grown == NULL:
+                raise MemoryError("no memory for what was delivered")
+            self.runs, self.capacity = grown, capacity
+        last = &self.runs[self.count]
+        last.start, last.end, last.timestamp_ns = offset, offset + count, timestamp_ns
+        self.count += 1
+        return 0
+
+    cdef u32 find(self, i64 offset) noexcept:
+        """The first run that ends above `offset`."""
+        cdef u32 low = self.head, high = self.count, middle
+        while low < high:
+            middle = (low + high) >> 1
+            if self.runs[middle].end <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef i64 timestamp_of(self, i64 offset) noexcept:
+        """0 when it was not noted."""
+        cdef u32 at = self.find(offset)
+        if at < self.count and self.runs[at].start <= offset:
+            return self.runs[at].timestamp_ns
+        return 0
+
+    cdef void finished(self, i64 start, i64 end, i64 wall_ns) noexcept:
+        cdef u32 at = self.find(start)
+        cdef i64 first, last
+        while at < self.count and self.runs[at].start < end:
+            first, last = max(start, self.runs[at].start), min(end, self.runs[at].end)
+            self.note(wall_ns - self.runs[at].timestamp_ns, <u64>(last - first))
+            at += 1
+
+    cdef void note(self, i64 latency_ns, u64 count) noexcept:
+        self.counts[bucket_of(latency_ns)] += count
+
+    cdef void trim(self, i64 low) noexcept:
+        """What is wholly below `low` is done with."""
+        while self.head < self.count and self.runs[self.head].end <= low:
+            self.head += 1
+        if self.head == self.count:
+            self.head = self.count = 0
+        elif self.head > 64 and self.head * 2 > self.count:
+            self.count -= self.head
+            memmove(self.runs, self.runs + self.head, self.count * sizeof(delivered_t))
+            self.head = 0
+
+    cdef void clear(self) noexcept:
+        self.head = self.count = 0
+
+    cdef dict take(self):
+        cdef dict taken = {}
+        cdef u32 i
+        for i in range(BUCKETS):
+            if self.counts[i]:
+                taken[i] = self.counts[i]
+        memset(self.counts, 0, sizeof(self.counts))
+        return taken
+
+
+# What is in flight for the first time, and with whom.
+
+cdef enum:
+    RING_SPAN_MIN = 64
+    PARKED_MAX = 1 << 20  # delayed messages that are strays before the cursor meets them
+
+cdef enum:  # Locality
+    UNKNOWN = 0
+    GLOBAL = 1
+    REGION = 2
+    ZONE = 3
+
+cdef u64 TRACE_ALL = 0xFFFFFFFFFFFFFFFF
+
+
+cdef class Ring(Named):
+    def __cinit__(self, Hub hub not None, Tail tail not None, i64 start):
+        self.hub, self.tail = hub, tail
+        hub.window_number += 1
+        self.number = hub.window_number
+        self.low = self.next = start
+        self.redo_end = 0
+        self.count_base = tail.handed_end
+        self.allowance_left = <i64>1 << 62
+        self.touch_max_ns = 900 * <i64>1000000000
+        self.conns = []
+        self.runs, self.strays, self.skips, self.beyond = Runs(), Strays(), Skips(), Beyond()
+        self.parked_max = PARKED_MAX
+        self.forward_place.base_offset = self.stray_place.base_offset = -1
+        self.cursor_changed = True
+
+    def __dealloc__(self):
+        free(self.owners)
+        free(self.deadlines)
+        free(self.ring_keys)
+        free(self.fins)
+        free(self.consumer_table)
+
+    # --- lists of the hub ---
+
+    cdef int mark_pump(self) except -1:
+        if not self.pump_listed and not self.forgotten:
+            self.pump_listed = True
+            self.hub.pumps.append(self)
+        return 0
+
+    cdef int mark_journal(self) except -1:
+        if not self.journal_listed and not self.forgotten:
+            self.journal_listed = True
+            self.hub.journals.append(self)
+        return 0
+
+    cdef int mark_active(self) except -1:
+        if not self.active_listed and not self.forgotten:
+            self.active_listed = True
+            self.hub.active.append(self)
+        return 0
+
+    cdef bint has_timers(self) noexcept:
+        return self.ring_in_flight or self.strays.flying_count or self.strays.delayed_count
+
+    # --- consumers ---
+
+    cdef consumer_t* consumer(self, u32 serial) noexcept:
+        cdef u32 i
+        for i in range(self.consumer_count):
+            if self.consumer_table[i].serial == serial:
+                return self.consumer_table[i]
+        return NULL
+
+    cdef int add_consumer(self, object conn, consumer_t* consumer) except -1:
+        if self.consumer_count == self.consumer_capacity:
+            self.consumer_capacity = self.consumer_capacity * 2 if self.consumer_capacity else 4
+            self.consumer_table = <consumer_t**>realloc(
+                self.consumer_table, self.consumer_capacity * sizeof(consumer_t*)
+            )
+            if self.consumer_table == NULL:
+                raise MemoryError("no memory for consumers")
+        self.consumer_table[self.consumer_count] = consumer
+        self.consumer_count += 1
+        self.conns.append(conn)
+        if consumer.tag_bytes:
+            if self.tags is None:
+                self.tags = Tags()
+            self.tags.join(self.strays, consumer.tag, consumer.tag_bytes)
+        self.weigh_consumers()
+        self.mark_pump()
+        return 0
+
+    cdef int remove_consumer(self, object conn, consumer_t* consumer) except -1:
+        cdef u32 i
+        if self.tracing and consumer.in_flight:
+            self.trace_left(conn, consumer.serial)
+        for i in range(self.consumer_count):
+            if self.consumer_table[i] == consumer:
+                self.consumer_count -= 1
+                while i < self.consumer_count:
+                    self.consumer_table[i] = self.consumer_table[i + 1]
+                    i += 1
+                self.conns.remove(conn)
+                self.forget_tag(consumer)
+                self.weigh_consumers()
+                break
+        if self.consumer_count == 0:
+            self.forward = None
+            self.stray_block = None
+            self.forward_needed = self.stray_needed = False
+        return 0
+
+    cdef int forget_tag(self, consumer_t* consumer) except -1:
+        """What waited for the last one with a tag is for the others now."""
+        if consumer.tag_bytes:
+            if not self.tags.leave(self.strays, consumer.tag, consumer.tag_bytes):
+                self.tags = None
+            self.mark_pump()
+        return 0
+
+    cdef void weigh_consumers(self) noexcept:
+        cdef u32 i
+        self.prefers = False
+        for i in range(self.consumer_count):
+            self.prefers |= self.consumer_table[i].locality > GLOBAL
+
+    cdef i64 in_flight_of_c(self, u32 serial) noexcept:
+        cdef i64 offset = self.low, count = 0
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        while offset < self.next:
+            count += self.owners[offset & mask] == serial
+            offset += 1
+        for i in range(self.strays.capacity):
+            count += (self.strays.table[i].state == IN_FLIGHT
+                      and self.strays.table[i].owner == serial)
+        return count
+
+    # --- the ring ---
+
+    cdef int ring_room(self, i64 count) except -1:
+        """Make [low, next + count) fit. Beyond the span the oldest message becomes a stray."""
+        cdef i64 span = self.next + count - self.low
+        cdef u32 capacity
+        if span <= self.ring_capacity:
+            return 0
+        while span > RING_SPAN_MAX and self.low < self.next:
+            self.evict_low()
+            span = self.next + count - self.low
+        capacity = self.ring_capacity if self.ring_capacity else RING_SPAN_MIN
+        while capacity < span:
+            capacity *= 2
+        if capacity > self.ring_capacity:
+            self.grow_ring(capacity)
+        return 0
+
+    cdef int grow_ring(self, u32 capacity) except -1:
+        cdef u32* owners = <u32*>calloc(capacity, sizeof(u32))
+        cdef i64* deadlines = <i64*>calloc(capacity, sizeof(i64))
+        cdef u64* keys = <u64*>calloc(capacity, sizeof(u64)) if self.strays.linked else NULL
+        cdef u32 mask = capacity - 1, old_mask = self.ring_capacity - 1
+        cdef i64 offset = self.low
+        if owners == NULL or deadlines == NULL or (self.strays.linked and keys == NULL):
+            free(owners)
+            free(deadlines)
+            free(keys)
+            raise MemoryError(f"no memory for {capacity} messages in flight")
+        while offset < self.next:
+            owners[offset & mask] = self.owners[offset & old_mask]
+            deadlines[offset & mask] = self.deadlines[offset & old_mask]
+            if keys != NULL:
+                keys[offset & mask] = self.ring_keys[offset & old_mask]
+            offset += 1
+        free(self.owners)
+        free(self.deadlines)
+        free(self.ring_keys)
+        self.owners, self.deadlines, self.ring_keys = owners, deadlines, keys
+        self.ring_capacity = capacity
+        return 0
+
+    cdef int evict_low(self) except -1:
+        if self.owners[self.low & (self.ring_capacity - 1)]:
+            self.make_stray(self.low)
+        self.advance_low()
+        return 0
+
+    cdef int evict_all(self) except -1:
+        while self.low < self.next:
+            self.evict_low()
+        return 0
+
+    cdef void advance_low(self) noexcept:
+        cdef u32 mask = self.ring_capacity - 1
+        cdef i64 low = self.low
+        while low < self.next and self.owners[low & mask] == 0:
+            low += 1
+        if low == self.low:
+            return
+        self.low = low
+        self.cursor_changed = True
+        self.runs.trim(low)
+
+    cdef stray_t* make_stray(self, i64 offset) except NULL:
+        """Move an in-flight message from the ring to the strays; the caller sets what follows."""
+        cdef u32 slot = offset & (self.ring_capacity - 1)
+        cdef stray_t* stray = self.strays.put(
+            self.runs.id_of(offset), offset, self.attempts_of(offset), IN_FLIGHT
+        )
+        cdef consumer_t* consumer = self.consumer(self.owners[slot])
+        stray.owner = self.owners[slot]
+        stray.deadline_ns = self.deadlines[slot]
+        stray.delivered_ns = stray.deadline_ns - (
+            consumer.timeout_ns if consumer != NULL else 0
+        )
+        if self.latencies is not None:
+            stray.timestamp_ns = self.latencies.timestamp_of(offset)
+        self.strays.expect(stray.deadline_ns)
+        if self.ring_keys != NULL and self.ring_keys[slot]:
+            self.strays.link(stray).key = self.ring_keys[slot]
+            self.strays.link(stray).holds = True
+        self.owners[slot] = 0
+        self.ring_in_flight -= 1
+        self.strays.note(stray)
+        self.mark_journal()
+        return stray
+
+    cdef int attempts_of(self, i64 offset) noexcept:
+        return 2 if offset < self.redo_end else 1
+
+    # --- trace ---
+
+    @property
+    def trace_below(self):
+        return self._trace_below
+
+    @trace_below.setter
+    def trace_below(self, u64 value):
+        self._trace_below = value
+        self.tracing = value != 0 or self.traced_ids is not None
+
+    cdef int mark_traced(self, u64 id, u64 trace_id) except -1:
+        """A message is met. If it has a trace id, all that happens to it is an event."""
+        if trace_id and self.tail.traceable:
+            if self.traced_ids is None:
+                self.traced_ids, self.tracing = {}, True
+            self.traced_ids[id] = trace_id
+        return 0
+
+    cdef int forget_traced(self, u64 id) except -1:
+        if self.traced_ids is not None:
+            self.traced_ids.pop(id, None)
+            if not self.traced_ids:
+                self.traced_ids, self.tracing = None, self._trace_below != 0
+        return 0
+
+    cdef Named client_of(self, u32 serial):
+        """The consumer, if it is still here. Questions about one come in a row."""
+        cdef u32 i = self.client_hint
+        if i < self.consumer_count and self.consumer_table[i].serial == serial:
+            return self.conns[i]
+        for i in range(self.consumer_count):
+            if self.consumer_table[i].serial == serial:
+                self.client_hint = i
+                return self.conns[i]
+        return None
+
+    cdef int trace(self, int kind, u64 id, i64 offset, int attempts, Named client) except -1:
+        cdef object found = None
+        cdef u64 trace_id = 0
+        if self.traced_ids is not None:
+            found = self.traced_ids.get(id)
+        if found is not None:
+            trace_id = found
+        elif not (self._trace_below and in_sample(id, self._trace_below)):
+            return 0
+        return self.hub.trace.note(kind, self.hub.now_ns(), id, offset, 1, attempts, trace_id,
+                                   self.tail, self, client)
+
+    cdef int trace_run(self, int kind, u64 base_id, u32 index, i64 offset, u32 count, int attempts,
+                       Named client) except -1:
+        """The same of messages in a row, of a batch with this base id."""
+        cdef u32 i
+        if self._trace_below == TRACE_ALL and self.traced_ids is None:
+            return self.hub.trace.note(kind, self.hub.now_ns(), id_at_c(base_id, index), offset,
+                                       count, attempts, 0, self.tail, self, client)
+        for i in range(count):
+            self.trace(kind, id_at_c(base_id, index + i), offset + i, attempts, client)
+        return 0
+
+    cdef int trace_finished(self, u32 serial, u64 id, i64 offset) except -1:
+        """Of a message in the ring. At full speed it is one more of a run."""
+        cdef Trace trace = self.hub.trace
+        cdef int attempts = self.attempts_of(offset)
+        cdef bint all_alike = self._trace_below == TRACE_ALL and self.traced_ids is None
+        if all_alike and trace.grower == serial:
+            if trace.grow(self.hub.now_ns(), id, offset, attempts):
+                return 0
+        self.trace(FINISHED, id, offset, attempts, self.client_of(serial))
+        self.forget_traced(id)
+        if all_alike:
+            trace.grower = serial
+        return 0
+
+    cdef int trace_stray(self, int kind, stray_t* stray) except -1:
+        cdef Named client = self.client_of(stray.owner) if stray.state == IN_FLIGHT else None
+        return self.trace(kind, stray.id, stray.offset, stray.attempts, client)
+
+    cdef int trace_left(self, Named conn, u32 serial) except -1:
+        """A consumer goes; what it has in flight stays so until it times out."""
+        cdef i64 offset = self.low
+        cdef u32 mask = self.ring_capacity - 1
+        cdef u32 i
+        cdef stray_t* stray
+        while offset < self.next:
+            if self.owners[offset & mask] == serial:
+                self.trace(DISCONNECTED, self.runs.id_of(offset), offset,
+                           self.attempts_of(offset), conn)
+            offset += 1
+        for i in range(self.strays.capacity):
+            stray = &self.strays.table[i]
+            if stray.state == IN_FLIGHT and stray.owner == serial:
+                self.trace(DISCONNECTED, stray.id, stray.offset, stray.attempts, conn)
+        return 0
+
+    cdef int trace_emptied(self, i64 offset) except -1:
+        """The cursor is about to be set: what lay below `offset` and was not done is dropped. Some
+        of the range may have been done before."""
+        cdef i64 end = min(self.low, offset) if self._trace_below else offset, at
+        cdef u32 i, owner
+        for i in range(self.strays.capacity):
+            if self.strays.table[i].state and self.strays.table[i].offset < end:
+                self.trace_stray(EMPTIED, &self.strays.table[i])
+        if self._trace_below:
+            return self.hub.trace.note_range(EMPTIED, self.hub.now_ns(), self.low, offset,
+                                             self.tail, self)
+        for id in list(self.traced_ids):
+            at = self.runs.offset_of(<u64>id)
+            if self.low <= at < min(self.next, offset):
+                owner = self.owners[at & (self.ring_capacity - 1)]
+                if owner:
+                    self.trace(EMPTIED, <u64>id, at, self.attempts_of(at), self.client_of(owner))
+        return 0

@@ -1,0 +1,214 @@
+# What the trailer of a batch says of its messages.
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdlib cimport free, realloc
+
+from penstock.kernel._codec cimport (
+    HEADER_BYTES, SECTION_ATTEMPTS, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_ID,
+    SECTION_TIMESTAMP, SECTION_TRACE, batch_header_t, i64, id_at_c, load_u32, load_u64,
+    section_next, section_t, u32, u64, u8,
+)
+
+cdef enum:
+    SPOTS_MIN = 4
+    INTEGER_ENTRY_BYTES = 12  # index and value
+    BYTES_ENTRY_BYTES = 8  # index and length; the value is beside them
+
+
+cdef void nothing_special(view_t* view, u32 index, special_t* out) noexcept:
+    out.own_id = False
+    out.id = id_at_c(view.base_id, index)
+    out.timestamp_ns = view.timestamp_ns
+    out.due_ns = out.attempts = 0
+    out.trace_id = 0
+
+
+cdef void note_special(special_t* out, u32 type, i64 value) noexcept:
+    if type == SECTION_TIMESTAMP:
+        out.timestamp_ns = value
+    elif type == SECTION_ID:
+        out.id, out.own_id = <u64>value, True
+    elif type == SECTION_DUE:
+        out.due_ns = value
+    elif type == SECTION_ATTEMPTS:
+        out.attempts = value
+    elif type == SECTION_TRACE:
+        out.trace_id = <u64>value
+
+
+cdef class Trailer:
+    def __cinit__(self):
+        self.base_offset = -1
+
+    def __dealloc__(self):
+        free(self.spots)
+
+    cdef int open(self, view_t* view) except -1:
+        cdef size_t position = 0
+        cdef section_t section
+        cdef spot_t spot
+        self.data = view.trailer
+        if view.base_offset == self.base_offset:
+            return 0
+        self.base_offset, self.count, self.spot_count = view.base_offset, view.count, 0
+        while section_next(view.trailer, view.trailer_length, view.count, &position,
+                           &section) == 1:
+            if section.entries == 0:
+                continue
+            spot.type, spot.entries = section.type, section.entries
+            spot.indexes = section.indexes - view.trailer
+            spot.values = section.values - view.trailer
+            spot.blob = section.blob - view.trailer
+            spot.at = 0
+            spot.position = 0
+            self.add(&spot)
+        return 0
+
+    cdef int add(self, spot_t* spot) except -1:
+        cdef u32 capacity
+        cdef spot_t* grown
+        if self.spot_count == self.spot_capacity:
+            capacity = self.spot_capacity * 2 if self.spot_capacity else SPOTS_MIN
+            grown = <spot_t*>realloc(self.spots, capacity * sizeof(spot_t))
+            if grown == NULL:
+                self.base_offset = -1
+                raise MemoryError("no memory for the sections of a trailer")
+            self.spots, self.spot_capacity = grown, capacity
+        self.spots[self.spot_count] = spot[0]
+        self.spot_count += 1
+        return 0
+
+    cdef bint seek(self, spot_t* spot, u32 index) noexcept:
+        """Move to the first entry of message `index`, or of one behind it. Is it that one's?"""
+        cdef const u8* indexes = self.data + spot.indexes
+        cdef const u8* lengths = self.data + spot.values
+        cdef bint has_bytes = spot.type >= SECTION_BYTES_TYPE_MIN
+        if spot.at and load_u32(indexes + 4 * <size_t>(spot.at - 1)) >= index:
+            spot.at = 0
+            spot.position = 0
+        while spot.at < spot.entries and load_u32(indexes + 4 * <size_t>spot.at) < index:
+            if has_bytes:
+                spot.position += load_u32(lengths + 4 * <size_t>spot.at)
+            spot.at += 1
+        return spot.at < spot.entries and load_u32(indexes + 4 * <size_t>spot.at) == index
+
+    cdef u32 special_from(self, u32 index) noexcept:
+        cdef u32 i, found = self.count
+        cdef spot_t* spot
+        for i in range(self.spot_count):
+            spot = &self.spots[i]
+            if spot.type >= SECTION_BYTES_TYPE_MIN:
+                continue
+            self.seek(spot, index)
+            if spot.at < spot.entries:
+                found = min(found, load_u32(self.data + spot.indexes + 4 * <size_t>spot.at))
+        return found
+
+    cdef void find(self, view_t* view, u32 index, special_t* out) noexcept:
+        cdef u32 i
+        cdef spot_t* spot
+        nothing_special(view, index, out)
+        for i in range(self.spot_count):
+            spot = &self.spots[i]
+            if spot.type < SECTION_BYTES_TYPE_MIN and self.seek(spot, index):
+                note_special(out, spot.type,
+                             <i64>load_u64(self.data + spot.values + 8 * <size_t>spot.at))
+
+    cdef const u8* bytes_of(self, u32 type, u32 index, u32* size) noexcept:
+        cdef u32 i
+        cdef spot_t* spot
+        cdef const u8* found = NULL
+        for i in range(self.spot_count):
+            spot = &self.spots[i]
+            if spot.type == type and self.seek(spot, index):
+                found = self.data + spot.blob + spot.position
+                size[0] = load_u32(self.data + spot.values + 4 * <size_t>spot.at)
+        return found
+
+    cdef u64 stored_bytes(self, u32 index) noexcept:
+        cdef u32 i
+        cdef u64 total = 0
+        cdef spot_t* spot
+        for i in range(self.spot_count):
+            spot = &self.spots[i]
+            if not self.seek(spot, index):
+                continue
+            if spot.type < SECTION_BYTES_TYPE_MIN:
+                total += INTEGER_ENTRY_BYTES
+            else:
+                total += BYTES_ENTRY_BYTES
+                total += load_u32(self.data + spot.values + 4 * <size_t>spot.at)
+        return total
+
+
+# A run of whole sound batches read from a file.
+
+# Not for the collector of cycles: it would drop the buffer's owner, and never release the buffer.
+# What a block holds (bytes or a view of them, and a list of numbers) leads nowhere else.
+@cython.no_gc
+cdef class Block:
+    """Whole sound batches read from a file; keeps the Python buffer alive."""
+
+    def __cinit__(self, object keeper):
+        cdef size_t position = 0
+        cdef const batch_header_t* header
+        PyObject_GetBuffer(keeper, &self.buffer, PyBUF_SIMPLE)
+        self.held = True
+        self.data = <const u8*>self.buffer.buf
+        self.size = self.buffer.len
+        self.starts = []
+        self.first_offset = self.end_offset = 0
+        while position + HEADER_BYTES <= self.size:
+            header = <const batch_header_t*>(self.data + position)
+            if header.length < HEADER_BYTES or position + header.length > self.size:
+                break
+            if not self.starts:
+                self.first_offset = header.base_offset
+            self.starts.append(position)
+            self.end_offset = header.base_offset + header.count
+            position += header.length
+        if position != self.size:
+            raise ValueError(f"block of {self.size} bytes does not end with a batch: {position}")
+
+    cdef int release(self) except -1:
+        if self.held:
+            self.held = False
+            PyBuffer_Release(&self.buffer)
+        return 0
+
+    def __dealloc__(self):
+        if self.held:
+            self.held = False
+            PyBuffer_Release(&self.buffer)
+
+    cdef bint view(self, i64 offset, view_t* out) except -1:
+        cdef Py_ssize_t low = 0, high = len(self.starts), middle
+        cdef const batch_header_t* header
+        cdef size_t at
+        if offset < self.first_offset or offset >= self.end_offset:
+            return False
+        while high - low > 1:
+            middle = (low + high) >> 1
+            at = self.starts[middle]
+            if (<const batch_header_t*>(self.data + at)).base_offset <= offset:
+                low = middle
+            else:
+                high = middle
+        at = self.starts[low]
+        header = <const batch_header_t*>(self.data + at)
+        if offset >= header.base_offset + header.count:
+            return False
+        out.base_offset = header.base_offset
+        out.base_id = header.base_id
+        out.timestamp_ns = header.timestamp_ns
+        out.count = header.count
+        out.bodies_length = header.bodies_length
+        out.lengths = self.data + at + HEADER_BYTES
+        out.bodies = out.lengths + 4 * <size_t>header.count
+        out.trailer = NULL
+        out.trailer_length = 0
+        if header.flags & 1:
+            out.trailer = out.bodies + header.bodies_length
+            out.trailer_length = self.data + at + header.length - out.trailer
+        return True

@@ -1,0 +1,581 @@
+# What the trailer of an open batch is to say of its messages.
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.string cimport memcpy, memset
+
+from penstock.kernel._codec cimport (
+    HEADER_BYTES, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_HEADERS, SECTION_ID, SECTION_KEY,
+    SECTION_TIMESTAMP, SECTION_TRACE, Lent, batch_fits_c, batch_header_t, batch_t,
+    batch_trailer_c, buf_append, buf_free, buf_init, buf_reserve, buf_t, crc32c_update, i64,
+    lent_by, span_of, u16, u32, u64, u8,
+)
+
+from penstock import limits
+from penstock.kernel._codec import check_batch
+
+cdef enum:
+    INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
+
+
+cdef int place_of(int section) noexcept:
+    """The place of a section's table; -1: it is unknown. Places rise as the types do."""
+    if SECTION_TIMESTAMP <= section <= SECTION_TRACE:
+        return section - SECTION_TIMESTAMP
+    if SECTION_KEY <= section <= SECTION_HEADERS:
+        return INTEGERS + section - SECTION_KEY
+    return -1
+
+
+cdef int type_at(int place) noexcept:
+    return SECTION_TIMESTAMP + place if place < INTEGERS else SECTION_KEY + place - INTEGERS
+
+
+cdef i64 bits_of(int section, object value) except? -1:
+    """ID and TRACE are unsigned."""
+    cdef u64 unsigned_value
+    if section == SECTION_ID or section == SECTION_TRACE:
+        unsigned_value = value
+        return <i64>unsigned_value
+    return value
+
+
+cdef int check_label(int section, object value) except -1:
+    if place_of(section) < 0:
+        raise ValueError(f"unknown section type {section}")
+    if section < SECTION_BYTES_TYPE_MIN:
+        bits_of(section, value)
+    elif not isinstance(value, bytes):
+        raise TypeError(f"section {section} holds bytes, not {type(value).__name__}")
+    return 0
+
+
+cdef class Labels:
+    def __cinit__(self):
+        cdef int place
+        for place in range(TABLES):
+            buf_init(&self.tables[place].indexes)
+            buf_init(&self.tables[place].values)
+            buf_init(&self.tables[place].blob)
+
+    def __dealloc__(self):
+        cdef int place
+        for place in range(TABLES):
+            buf_free(&self.tables[place].indexes)
+            buf_free(&self.tables[place].values)
+            buf_free(&self.tables[place].blob)
+
+    cdef int put_integer(self, int section, u32 index, i64 value) except -1:
+        cdef table_t* table = &self.tables[place_of(section)]
+        cdef size_t entries = table.indexes.length // 4
+        if entries and (<u32*>table.indexes.data)[entries - 1] == index:
+            (<i64*>table.values.data)[entries - 1] = value  # the last word counts
+            return 0
+        buf_append(&table.values, &value, 8)  # little-endian hosts only; checked in engine.pyx
+        buf_append(&table.indexes, &index, 4)
+        self.size += 12
+        return 0
+
+    cdef int put_bytes(self, int section, u32 index, const u8* data, size_t size) except -1:
+        """Once for each message."""
+        cdef table_t* table = &self.tables[place_of(section)]
+        cdef u32 length = <u32>size
+        if size:
+            buf_append(&table.blob, data, size)
+        buf_append(&table.values, &length, 4)
+        buf_append(&table.indexes, &index, 4)
+        self.size += 8 + size
+        return 0
+
+    cdef int put(self, int section, u32 index, object value) except -1:
+        if section < SECTION_BYTES_TYPE_MIN:
+            return self.put_integer(section, index, bits_of(section, value))
+        return self.put_bytes(section, index, <const u8*><bytes>value, len(<bytes>value))
+
+    cdef int write(self, buf_t* out) except -1:
+        """All sections, by type; empty ones are left out."""
+        cdef table_t* table
+        cdef int place
+        cdef u16 kind, flags = 0
+        cdef u32 length, entries
+        for place in range(TABLES):
+            table = &self.tables[place]
+            if table.indexes.length == 0:
+                continue
+            kind = <u16>type_at(place)
+            entries = <u32>(table.indexes.length // 4)
+            length = <u32>(4 + table.indexes.length + table.values.length + table.blob.length)
+            buf_append(out, &kind, 2)
+            buf_append(out, &flags, 2)
+            buf_append(out, &length, 4)
+            buf_append(out, &entries, 4)
+            buf_append(out, table.indexes.data, table.indexes.length)
+            buf_append(out, table.values.data, table.values.length)
+            if table.blob.length:
+                buf_append(out, table.blob.data, table.blob.length)
+        return 0
+
+    cdef void clear(self) noexcept:
+        cdef int place
+        for place in range(TABLES):
+            self.tables[place].indexes.length = 0
+            self.tables[place].values.length = 0
+            self.tables[place].blob.length = 0
+        self.size = 0
+
+    cdef size_t held_bytes(self) noexcept:
+        cdef int place
+        cdef size_t held = 0
+        for place in range(TABLES):
+            held += self.tables[place].indexes.capacity
+            held += self.tables[place].values.capacity + self.tables[place].blob.capacity
+        return held
+
+
+# The writing end of one partition in memory.
+
+cdef enum:
+    SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
+    MAGIC = 0x31425350  # "PSB1"
+    FLAG_TRAILER = 1
+    ANY_SIZE = 0x7fffffff
+
+
+cdef class Tail(Memory):
+    def __cinit__(self, Hub hub not None, bytes topic not None, i64 start, size_t memory_bytes_max,
+                  int partition):
+        self.partition = self.trace_partition = partition
+        self.written_end = self.handed_end = start
+        self.open_waiters, self.open_stalled = [], []
+        self.windows, self.sealed = [], []
+        self.sealed_room = limits.SEALED_BATCHES_MAX
+        self.open_serial = 1
+
+    def __dealloc__(self):
+        if self.hub is not None and self.open_batch != NULL:
+            self.hub.give_batch(self.open_batch)
+
+    @property
+    def open_count(self):
+        return self.open_batch.count if self.open_batch != NULL else 0
+
+    @property
+    def open_bytes(self):
+        return self.open_batch.bodies.length if self.open_batch != NULL else 0
+
+    @property
+    def sealed_count(self):
+        return self.written_end - self.committed_end
+
+    @property
+    def sealed_batches(self):
+        return len(self.sealed)
+
+    @property
+    def sealed_max(self):
+        return self.sealed_room
+
+    @sealed_max.setter
+    def sealed_max(self, Py_ssize_t count):
+        if count < 1:
+            raise ValueError(f"{count} sealed batches are too few to write anything")
+        self.sealed_room = count
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    @property
+    def handing(self):
+        return self._handing
+
+    @handing.setter
+    def handing(self, bint value):
+        self._handing = value
+
+    cdef bint has_room(self, u32 count) noexcept:
+        """May so many messages be appended? Asked only where there is a bound."""
+        cdef i64 end = self.written_end + count
+        if self.open_batch != NULL:
+            end += self.open_batch.count
+        return end <= self.append_end_max
+
+    cdef bint can_seal(self) noexcept:
+        return len(self.sealed) < self.sealed_room
+
+    cdef int check_room(self) except -1:
+        if not self.can_seal():
+            raise RuntimeError(f"{len(self.sealed)} sealed batches wait already")
+        return 0
+
+    cdef int mark_dirty(self) except -1:
+        if not self.listed and self.can_seal():
+            self.listed = True
+            self.hub.dirty_tails.append(self)
+        return 0
+
+    cdef int append_c(self, const u8* body, u32 size) except -1:
+        cdef membatch_t* batch = self.open_batch
+        if batch == NULL:
+            batch = self.open_batch = self.hub.take_batch()
+            self.mark_dirty()
+        buf_append(&batch.lengths, &size, 4)  # little-endian hosts only; checked in engine.pyx
+        buf_append(&batch.bodies, body, size)
+        batch.count += 1
+        self.message_count += 1
+        self.message_bytes += size
+        return 0
+
+    cdef int note_publisher(self, object conn) except -1:
+        """The next message comes from `conn` (None: nobody that the kernel knows)."""
+        if self.open_publishers is None:
+            self.open_publishers = []
+        elif conn is self.open_publisher:
+            return 0
+        self.open_publisher = conn
+        self.open_publishers.append((self.open_batch.count if self.open_batch != NULL else 0, conn))
+        return 0
+
+    cdef int trace_published(self, membatch_t* batch, list publishers) except -1:
+        cdef batch_t published
+        published.base_offset, published.base_id = batch.base_offset, batch.base_id
+        published.timestamp_ns, published.count = batch.timestamp_ns, batch.count
+        published.trailer, published.trailer_length = NULL, 0
+        if batch.trailer.length >= 8:
+            published.trailer = batch.trailer.data
+            published.trailer_length = batch.trailer.length
+        return self.hub.trace.note_published(&published, self.trace_below, self, publishers)
+
+    def append(self, body, i64 due_ns=0, sections=None, by=None):
+        cdef Lent lent = lent_by(body)
+        if lent.size == 0:
+            raise ValueError("an empty message cannot be stored")
+        if sections:
+            for section, value in sections.items():
+                check_label(section, value)
+        if self.trace_below or sections:
+            self.note_publisher(by)
+        self.append_c(lent.data, <u32>lent.size)
+        if due_ns:
+            self.add_due(due_ns)
+        if sections:
+            for section, value in sections.items():
+                self.label().put(section, self.open_batch.count - 1, value)
+
+    def append_parts(self, list parts not None):
+        cdef Lent part
+        cdef u32 size = 0
+        cdef list lent = [lent_by(owner) for owner in parts]
+        for part in lent:
+            size += <u32>part.size
+        if size == 0:
+            raise ValueError("an empty message cannot be stored")
+        if self.trace_below:
+            self.note_publisher(None)
+        self.append_c(<const u8*>&size, 0)
+        buf_reserve(&self.open_batch.bodies, size)
+        for part in lent:
+            buf_append(&self.open_batch.bodies, part.data, part.size)
+        memcpy(self.open_batch.lengths.data + self.open_batch.lengths.length - 4, &size, 4)
+        self.message_bytes += size
+
+    cdef Labels label(self):
+        """The tables of the open batch."""
+        if self.labels is None:
+            self.labels = self.hub.take_labels()
+        return self.labels
+
+    cdef int drop_labels(self) except -1:
+        if self.labels is not None:
+            self.hub.give_labels(self.labels)
+            self.labels = None
+        return 0
+
+    cdef size_t open_size(self) noexcept:
+        """Of the open batch, trailer included, near enough for a bound."""
+        if self.open_batch == NULL:
+            return 0
+        return self.open_batch.bodies.length + (self.labels.size if self.labels is not None else 0)
+
+    cdef int add_due(self, i64 due_ns) except -1:
+        """The newest message is not for now."""
+        return self.label().put_integer(SECTION_DUE, self.open_batch.count - 1, due_ns)
+
+    def count_pack(self, int pack, body, i64 count_max, i64 message_bytes_max):
+        cdef Lent lent = lent_by(body)
+        return self.count_pack_c(pack, lent.data, lent.size, count_max, message_bytes_max)
+
+    cdef i64 count_pack_c(self, int pack, const u8* body, size_t size, i64 count_max,
+                          i64 message_bytes_max) except -3:
+        if pack != PACK_FRAMED and pack != PACK_LINES:
+            raise ValueError(f"{pack} is no kind of pack")
+        if size == 0:
+            return BAD_COUNT if pack == PACK_FRAMED else 0
+        if pack == PACK_FRAMED:
+            return framed_count(body, size, count_max, message_bytes_max)
+        return line_count(body, size, message_bytes_max)
+
+    def append_pack(self, int pack, body, i64 due_ns=0):
+        cdef Lent lent = lent_by(body)
+        cdef const u8* data = lent.data
+        cdef size_t size = lent.size, position = 4, end
+        cdef i64 count = self.count_pack_c(pack, data, size, ANY_SIZE, ANY_SIZE)
+        cdef i64 i
+        if count < 0:
+            raise ValueError("a malformed pack of messages")
+        if count == 0:
+            return 0
+        if pack == PACK_FRAMED:
+            for i in range(count):
+                end = position + 4 + <size_t>signed_be32(data + position)
+                self.append_one(data + position + 4, <u32>(end - position - 4), due_ns)
+                position = end
+            return count
+        position = 0
+        while position < size:
+            end = line_end(data, size, position)
+            if end > position:
+                self.append_one(data + position, <u32>(end - position), due_ns)
+            position = end + 1
+        return count
+
+    cdef int append_one(self, const u8* body, u32 size, i64 due_ns) except -1:
+        if self.trace_below:
+            self.note_publisher(None)
+        self.append_c(body, size)
+        if due_ns:
+            self.add_due(due_ns)
+        return 0
+
+    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
+             u32 leader_epoch=0):
+        cdef membatch_t* batch = self.open_batch
+        cdef batch_header_t header
+        cdef size_t used, total
+        cdef u32 crc
+        cdef u8 zeros[8]
+        if batch == NULL:
+            raise RuntimeError("there is no open batch to seal")
+        self.check_room()
+        memset(&header, 0, sizeof(header))
+        memset(zeros, 0, 8)
+        if self.labels is not None:
+            self.labels.write(&batch.trailer)
+            self.drop_labels()
+            header.flags = FLAG_TRAILER
+        used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
+        total = (used + 7) & ~<size_t>7
+        if total > used:
+            buf_append(&batch.trailer, zeros, total - used)
+        header.magic = MAGIC
+        header.length = <u32>total
+        header.base_offset = batch.base_offset = self.written_end
+        header.base_id = batch.base_id = base_id
+        header.timestamp_ns = batch.timestamp_ns = timestamp_ns
+        header.synced_end = synced_end
+        header.leader_epoch = leader_epoch
+        header.count = batch.count
+        header.bodies_length = <u32>batch.bodies.length
+        crc = crc32c_update(0, <u8*>&header + 8, HEADER_BYTES - 8)
+        crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
+        crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
+        header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
+        self.sealed.append(
+            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        self.open_publishers = self.open_publisher = None
+        self.open_batch = NULL
+        self.open_waiters = []
+        self.open_serial += 1
+        self.written_end += batch.count
+        self.unstall()
+        return self.buffers(batch, &header, total)
+
+    def seal_batch(self, bytes data not None):
+        cdef const u8* start = <const u8*>PyBytes_AS_STRING(data)
+        cdef membatch_t* batch
+        cdef batch_header_t header
+        cdef size_t bodies_at, trailer_at
+        if check_batch(data, 0) != (0, len(data)):
+            raise ValueError("this is no whole batch")
+        memcpy(&header, start, HEADER_BYTES)
+        if <i64>header.base_offset != self.written_end:
+            raise ValueError(
+                f"a batch at {header.base_offset}, the tail is at {self.written_end}")
+        bodies_at = HEADER_BYTES + 4 * <size_t>header.count
+        trailer_at = bodies_at + header.bodies_length
+        batch = self.hub.take_batch()
+        try:
+            buf_append(&batch.lengths, start + HEADER_BYTES, bodies_at - HEADER_BYTES)
+            buf_append(&batch.bodies, start + bodies_at, header.bodies_length)
+            buf_append(&batch.trailer, start + trailer_at, header.length - trailer_at)
+        except MemoryError:
+            self.hub.give_batch(batch)
+            raise
+        batch.count = header.count
+        batch.base_offset = <i64>header.base_offset
+        batch.base_id = header.base_id
+        batch.timestamp_ns = <i64>header.timestamp_ns
+        self.sealed.append(sealed_of(batch, 0, [], None))
+        self.written_end += header.count
+        self.message_count += header.count
+        self.message_bytes += header.bodies_length
+        return [data]
+
+    def note_stored(self, data):
+        cdef Lent lent = lent_by(data)
+        cdef batch_header_t header
+        cdef batch_t published
+        if not self.traceable:
+            return
+        if lent.size == 0 or not batch_fits_c(lent.data, lent.size):
+            raise ValueError("this is no whole batch")
+        memcpy(&header, lent.data, HEADER_BYTES)
+        published.base_offset, published.base_id = <i64>header.base_offset, header.base_id
+        published.timestamp_ns, published.count = <i64>header.timestamp_ns, header.count
+        published.trailer = batch_trailer_c(lent.data, &published.trailer_length)
+        if not published.trailer_length:
+            published.trailer = NULL
+        self.hub.trace.note_published(&published, self.trace_below, self, None)
+
+    cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
+        cdef bytes small
+        cdef u8* out
+        if total > SMALL_BATCH_BYTES:
+            return [
+                (<u8*>header)[:HEADER_BYTES],
+                span_of(batch.lengths.data, batch.lengths.length, self),
+                span_of(batch.bodies.data, batch.bodies.length, self),
+                (<u8*>batch.trailer.data)[:batch.trailer.length],
+            ]
+        small = PyBytes_FromStringAndSize(NULL, total)
+        out = <u8*>PyBytes_AS_STRING(small)
+        memcpy(out, header, HEADER_BYTES)
+        out += HEADER_BYTES
+        memcpy(out, batch.lengths.data, batch.lengths.length)
+        out += batch.lengths.length
+        memcpy(out, batch.bodies.data, batch.bodies.length)
+        out += batch.bodies.length
+        if batch.trailer.length:
+            memcpy(out, batch.trailer.data, batch.trailer.length)
+        return [small]
+
+    def adopt(self, i64 count, i64 size):
+        if self.sealed:
+            raise RuntimeError("a batch is sealed")
+        if count < 1 or size < 1:
+            raise ValueError(f"{count} messages of {size} bytes cannot be adopted")
+        while self.ring_count:
+            self.drop_oldest()
+        self.written_end += count
+        self.committed_end = self.written_end
+        self.message_count += count
+        self.message_bytes += size
+        if self._handing:
+            self.advance_handed()
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    def commit_to(self, i64 offset):
+        cdef Py_ssize_t i, count
+        if offset <= self.committed_end:
+            return
+        count = sealed_before(self.sealed, self.committed_end, offset)
+        for i in range(count):
+            self.commit_oldest()
+        if self._handing:
+            self.advance_handed()
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    cdef int commit_oldest(self) except -1:
+        cdef Sealed sealed = self.sealed[0]
+        cdef membatch_t* batch
+        self.grow_ring()  # before anything changes: there may be no memory
+        batch = sealed.take()
+        del self.sealed[0]
+        self.committed_end += batch.count
+        if self.traceable and (self.trace_below or batch.trailer.length >= 8):
+            self.trace_published(batch, sealed.publishers)
+        self.keep(batch)
+        self.hub.settled.append((self, sealed.serial, True, sealed.waiters))
+        return 0
+
+    def fail_from(self, i64 offset):
+        cdef Sealed sealed
+        cdef Py_ssize_t first = sealed_before(self.sealed, self.committed_end, offset)
+        cdef list failed = self.sealed[first:]
+        del self.sealed[first:]
+        self.written_end = offset
+        for sealed in failed:
+            self.hub.give_batch(sealed.take())
+            self.hub.settled.append((self, sealed.serial, False, sealed.waiters))
+        if self.open_batch != NULL:
+            self.mark_dirty()
+
+    def commit(self):
+        if not self.sealed:
+            raise RuntimeError("there is no sealed batch to commit")
+        self.commit_to(self.written_end)
+
+    def fail(self):
+        if not self.sealed:
+            raise RuntimeError("there is no sealed batch to fail")
+        self.fail_from(self.committed_end)
+
+    def drop_open(self):
+        """The topic goes away: what was gathering is refused, not lost silently."""
+        if self.open_batch != NULL:
+            self.hub.give_batch(self.open_batch)
+            self.open_batch = NULL
+            self.drop_labels()
+            self.open_publishers = self.open_publisher = None
+            self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
+            self.open_waiters = []
+            self.open_serial += 1
+            self.unstall()
+
+    cdef bint stall(self, object conn, i64 length) except -1:
+        cdef i64 waiting = self.waiting_bytes
+        if waiting and 0 < self.waiting_bytes_max < waiting + length:
+            return False
+        self.waiting_bytes += length
+        self.stalled_bytes += length
+        self.open_stalled.append(conn)
+        return True
+
+    cdef int unstall(self) except -1:
+        """There is an empty open batch again."""
+        if self.open_stalled:
+            self.hub.unstalled.extend(self.open_stalled)
+            self.open_stalled = []
+            self.waiting_bytes -= self.stalled_bytes
+            self.stalled_bytes = 0
+        return 0
+
+    cdef int advance_handed(self) except -1:
+        if self.committed_end > self.handed_end:
+            self.handed_end = self.committed_end
+            if not self.handed_listed:
+                self.handed_listed = True
+                self.hub.handed.append(self)
+        return 0
+
+    def hand(self):
+        self.advance_handed()
+
+    def begin_at(self, i64 offset):
+        cdef i64 count = offset - self.handed_end
+        if count <= 0:
+            return
+        if offset > self.committed_end:
+            raise ValueError(f"{offset} is beyond the committed end {self.committed_end}")
+        for window in self.windows:
+            window.count_base += count
+        self.handed_end = offset
+        if not self.handed_listed:
+            self.handed_listed = True
+            self.hub.handed.append(self)
+
+    def validate(self):
+        if not self.handed_end <= self.committed_end <= self.written_end:
+            raise RuntimeError(f"{self.topic!r}: ends out of order: handed {self.handed_end}, "
+                               f"committed {self.committed_end}, written {self.written_end}")
+        sealed_validate(self.sealed, self.committed_end, self.written_end)
+        self.validate_memory()

@@ -1,0 +1,360 @@
+"""What tails, topics and channels are, in the plainest words that can be run.
+
+A topic has a queue. While it is not paused and has a channel, the queue is emptied into all of its
+channels: each gets a copy. A copy waits, is delayed, or is in flight at one consumer until a
+deadline. Finished copies are forgotten. Nothing here is clever, fast, or shared with the product.
+
+The model does not say what is delivered next, but where there is an order. It says whether a
+delivery is allowed, and what must be there in the end. Times are nanoseconds: `mono_ns` for message
+timeouts, `wall_ns` for delays.
+
+Random histories hold the kernel against it by itself (`test_model.py`), and whole daemons
+(`e2e/test_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.kernel import Order
+
+
+class State(Enum):
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    IN_FLIGHT = "in flight"
+
+
+class Answer(Enum):
+    """What becomes of a FIN, REQ or TOUCH."""
+
+    DONE = ""
+    NOT_IN_FLIGHT = "ID not in flight"
+    NOT_OWNER = "client does not own message"
+
+
+class Forbidden(AssertionError):
+    """The product did what the model does not allow."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """One message in one channel."""
+
+    body: bytes
+    state: State = State.WAITING
+    attempts: int = 0
+    due_ns: int = 0  # wall: when a delayed copy may go
+    owner: int = 0  # the consumer that has it in flight
+    delivered_ns: int = 0  # mono
+    deadline_ns: int = 0  # mono
+    key: bytes = b""  # with an order: what comes one after the other
+    offset: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerModel:
+    number: int
+    timeout_ns: int
+    rdy: int = 0
+    closing: bool = False
+
+
+@dataclass(slots=True)
+class ChannelModel:
+    name: str
+    ephemeral: bool = False
+    paused: bool = False
+    copies: dict[bytes, Copy] = field(default_factory=dict)
+    consumers: dict[int, ConsumerModel] = field(default_factory=dict)
+    requeues: int = 0
+    timeouts: int = 0
+    attempts_max: int = 0  # 0: no bound
+    dead: set[bytes] = field(default_factory=set)  # they have used their attempts
+    order: Order = Order.NONE
+    passed: tuple[int, int] = (0, 0)  # the instant of the last look at timers: mono, wall
+
+    # --- numbers ---
+
+    def in_state(self, state: State) -> list[Copy]:
+        return [copy for copy in self.copies.values() if copy.state is state]
+
+    def held_by(self, number: int) -> list[Copy]:
+        return [copy for copy in self.in_state(State.IN_FLIGHT) if copy.owner == number]
+
+    def room_of(self, consumer: ConsumerModel) -> int:
+        if consumer.closing:
+            return 0
+        return consumer.rdy - len(self.held_by(consumer.number))
+
+    def waits(self, mono_ns: int, wall_ns: int) -> list[int]:
+        """How long until each timeout and each release."""
+        return [copy.deadline_ns - mono_ns for copy in self.in_state(State.IN_FLIGHT)] + [
+            copy.due_ns - wall_ns for copy in self.in_state(State.DELAYED)
+        ]
+
+    def beside(self, copy: Copy) -> list[Copy]:
+        """The others that the order has something to say about."""
+        if self.order is Order.NONE or (self.order is Order.KEY and not copy.key):
+            return []
+        return [
+            one
+            for one in self.copies.values()
+            if one is not copy and (self.order is Order.STRICT or one.key == copy.key)
+        ]
+
+    def may_go(self, copy: Copy) -> bool:
+        """Is it its turn? A message has its turn until it is done, also while it is delayed by a
+        REQ. One that was published with a delay has no place among those that were never sent."""
+        others = self.beside(copy)
+        if copy.attempts:
+            return not any(one.state is State.IN_FLIGHT for one in others)
+        if any(one.attempts for one in others):
+            return False
+        return copy.due_ns > 0 or not any(
+            one.state is State.WAITING and not one.due_ns and one.offset < copy.offset
+            for one in others
+        )
+
+    # --- what happens to copies ---
+
+    def accept(
+        self, body: bytes, due_ns: int, wall_ns: int, key: bytes = b"", offset: int = 0
+    ) -> None:
+        if body in self.copies:
+            raise Forbidden(f"{self.name}: {body!r} came twice from its topic")
+        state = State.DELAYED if due_ns > wall_ns else State.WAITING
+        self.copies[body] = Copy(body, state, due_ns=due_ns, key=key, offset=offset)
+
+    def wait(self, copy: Copy) -> None:
+        """It is to be sent again, unless it was sent often enough."""
+        if 0 < self.attempts_max <= copy.attempts:
+            del self.copies[copy.body]
+            self.dead.add(copy.body)
+        else:
+            copy.state = State.WAITING
+
+    def limit_attempts(self, attempts_max: int) -> None:
+        self.attempts_max = attempts_max
+        for copy in self.in_state(State.WAITING):
+            self.wait(copy)
+
+    def empty(self) -> None:
+        """Also of what is on its way to the dead letters; nobody can say how much that is."""
+        self.copies.clear()
+        self.dead.clear()
+
+    def pass_time(self, mono_ns: int, wall_ns: int) -> None:
+        if self.passed == (mono_ns, wall_ns):
+            return
+        self.passed = mono_ns, wall_ns
+        for copy in list(self.copies.values()):
+            if copy.state is State.IN_FLIGHT and copy.deadline_ns <= mono_ns:
+                self.wait(copy)
+                self.timeouts += 1
+            elif copy.state is State.DELAYED and copy.due_ns <= wall_ns:
+                self.wait(copy)
+
+    def deliver(self, number: int, body: bytes, attempts: int, mono_ns: int, wall_ns: int) -> None:
+        """A consumer was sent this. Raises Forbidden when it should not have been."""
+        self.pass_time(mono_ns, wall_ns)
+        consumer, copy = self.consumers.get(number), self.copies.get(body)
+        what = f"{self.name}: {body[:12]!r} to consumer {number}"
+        if consumer is None:
+            raise Forbidden(f"{what}, who is not subscribed")
+        if copy is None:
+            raise Forbidden(f"{what}: not a message of this channel, or finished")
+        if self.paused:
+            raise Forbidden(f"{what}: the channel is paused")
+        if copy.state is not State.WAITING:
+            raise Forbidden(f"{what}: it is {copy.state.value}; {copy}")
+        if self.room_of(consumer) <= 0:
+            raise Forbidden(f"{what}: beyond its RDY of {consumer.rdy}")
+        if attempts != copy.attempts + 1:
+            raise Forbidden(f"{what}: attempts {attempts}, expected {copy.attempts + 1}")
+        if not self.may_go(copy):
+            raise Forbidden(f"{what}: others come before it; {copy}, {self.beside(copy)}")
+        copy.state = State.IN_FLIGHT
+        copy.attempts = attempts
+        copy.owner = number
+        copy.delivered_ns = mono_ns
+        copy.deadline_ns = mono_ns + consumer.timeout_ns
+
+    def _held(self, number: int, body: bytes) -> tuple[Copy | None, Answer]:
+        copy = self.copies.get(body)
+        if copy is None or copy.state is not State.IN_FLIGHT:
+            return None, Answer.NOT_IN_FLIGHT
+        if copy.owner != number:
+            return None, Answer.NOT_OWNER
+        return copy, Answer.DONE
+
+    def finish(self, number: int, body: bytes) -> Answer:
+        copy, answer = self._held(number, body)
+        if copy is not None:
+            del self.copies[body]
+        return answer
+
+    def requeue(self, number: int, body: bytes, delay_ns: int, wall_ns: int) -> Answer:
+        copy, answer = self._held(number, body)
+        if copy is not None:
+            self.requeues += 1
+            copy.due_ns = wall_ns + delay_ns
+            if delay_ns:
+                copy.state = State.DELAYED
+            else:
+                self.wait(copy)
+        return answer
+
+    def touch(self, number: int, body: bytes, touch_max_ns: int, mono_ns: int) -> Answer:
+        copy, answer = self._held(number, body)
+        if copy is not None:
+            longest = copy.delivered_ns + touch_max_ns
+            copy.deadline_ns = min(mono_ns + self.consumers[number].timeout_ns, longest)
+            self.passed = 0, 0
+        return answer
+
+    def restart(self) -> None:
+        """Consumers are gone and counters begin again; copies and their attempts stay."""
+        self.consumers.clear()
+        self.requeues = self.timeouts = 0
+        for copy in self.in_state(State.IN_FLIGHT):
+            self.wait(copy)
+
+
+@dataclass(slots=True)
+class TopicModel:
+    name: str
+    paused: bool = False
+    pending: dict[bytes, int] = field(default_factory=dict)  # published, not yet answered: due
+    log: list[bytes] = field(default_factory=list)  # all that is safe, in order
+    due: dict[bytes, int] = field(default_factory=dict)  # of all in the log
+    handed: int = 0  # so many of the log went to channels, or were emptied away
+    kept_handed: int = 0  # the part of it that a channel with a file of its own has seen
+    ids: dict[bytes, bytes] = field(default_factory=dict)  # as seen in deliveries: id to body
+    channels: dict[str, ChannelModel] = field(default_factory=dict)
+
+    @property
+    def queued(self) -> int:
+        return len(self.log) - self.handed
+
+    def publish(self, body: bytes, due_ns: int) -> None:
+        self.pending[body] = due_ns
+
+    def store(self, bodies: Iterable[bytes], wall_ns: int) -> None:
+        """They are safe now, and so are all that were published before them."""
+        for body in bodies:
+            while body in self.pending:
+                first = next(iter(self.pending))
+                self.due[first] = self.pending.pop(first)
+                self.log.append(first)
+        self.hand_over(wall_ns)
+
+    def hand_over(self, wall_ns: int) -> None:
+        if self.paused or not self.channels:
+            return
+        for body in self.log[self.handed :]:
+            for channel in self.channels.values():
+                channel.accept(body, self.due[body], wall_ns)
+        self._handed_all(kept=any(not channel.ephemeral for channel in self.channels.values()))
+
+    def _handed_all(self, kept: bool) -> None:
+        self.handed = len(self.log)
+        if kept:
+            self.kept_handed = self.handed
+
+    def empty(self) -> None:
+        self._handed_all(kept=True)
+
+    def channel(self, name: str, wall_ns: int) -> ChannelModel:
+        channel = self.channels.get(name)
+        if channel is None:
+            channel = self.channels[name] = ChannelModel(name, name.endswith("#ephemeral"))
+            self.hand_over(wall_ns)
+            if not channel.ephemeral:
+                self.kept_handed = self.handed  # its first word in the journal says so
+        return channel
+
+    def delete_channel(self, name: str) -> None:
+        del self.channels[name]
+        if not self.channels:
+            self.kept_handed = self.handed
+
+    def leave(self, channel: ChannelModel, number: int) -> None:
+        """What the consumer has in flight stays so until it times out."""
+        channel.consumers.pop(number, None)
+        if channel.ephemeral and not channel.consumers and channel.name in self.channels:
+            self.delete_channel(channel.name)
+
+    def restart(self, stored: int, depth: int, wall_ns: int) -> None:
+        """`stored` is what the log turned out to hold: no less than what was answered with OK.
+        `depth` is the topic's own queue: messages that only ephemeral channels had seen may be in
+        it again."""
+        unanswered = stored - len(self.log)
+        if not 0 <= unanswered <= len(self.pending):
+            raise Forbidden(
+                f"{self.name}: {stored} messages after the restart; {len(self.log)} were safe and "
+                f"{len(self.pending)} unanswered"
+            )
+        for channel in list(self.channels.values()):
+            channel.restart()
+            if channel.ephemeral:
+                del self.channels[channel.name]
+        if unanswered:
+            self.store(list(self.pending)[:unanswered], wall_ns)
+        self.pending.clear()
+        handed = stored - depth
+        if not self.kept_handed <= handed <= self.handed:
+            raise Forbidden(
+                f"{self.name}: {handed} messages were handed to channels after the restart; "
+                f"{self.handed} before it, {self.kept_handed} at least"
+            )
+        self.handed = handed
+
+
+class Stored(NamedTuple):
+    """A message of a tail."""
+
+    body: bytes
+    due_ns: int
+    key: bytes
+
+
+@dataclass(slots=True)
+class TailModel:
+    """The writing end of a partition: batches are sealed, and then committed or failed from some
+    place on. Channels get what is committed, in order, while it is handed."""
+
+    start: int = 0
+    handing: bool = True
+    sealed: list[list[Stored]] = field(default_factory=list)
+    log: list[Stored] = field(default_factory=list)  # committed
+    handed: int = 0  # so many of the log went to channels
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Handed, committed and written end."""
+        committed = self.start + len(self.log)
+        return self.start + self.handed, committed, committed + sum(map(len, self.sealed))
+
+    def seal(self, batch: list[Stored]) -> None:
+        self.sealed.append(batch)
+
+    def commit(self, batches: int) -> None:
+        for batch in self.sealed[:batches]:
+            self.log += batch
+        del self.sealed[:batches]
+
+    def fail_from(self, batch: int) -> None:
+        del self.sealed[batch:]
+
+    def hand(self, channels: Iterable[ChannelModel], wall_ns: int) -> None:
+        if not self.handing:
+            return
+        for place in range(self.handed, len(self.log)):
+            body, due_ns, key = self.log[place]
+            for channel in channels:
+                channel.accept(body, due_ns, wall_ns, key, self.start + place)
+        self.handed = len(self.log)

@@ -1,0 +1,330 @@
+"""Random histories of the kernel against the model of tails and channels (`model.py`).
+
+Every delivery has to be one that the model allows at that instant. After every step the counts
+agree, and no message waits while a consumer has room for it. In the end all is drained, and nothing
+is missing. A history is a seed: a failure names it, and `History(kernel, seed).play()` shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from penstock.kernel import Event, Held, Order, Section
+
+from .model import Answer, ChannelModel, ConsumerModel, Forbidden, State, Stored, TailModel
+from .turns import MS, SECOND, Message, Side, fin, log_name, messages
+
+STEPS = 60
+CONSUMERS_MAX = 4
+SEALED_MAX = 3
+KEYS = (b"", b"a", b"b", b"c")
+DELAYS_NS = (0, 0, 0, 0, 70 * MS, SECOND, 6 * SECOND)
+TIMEOUTS_NS = (700 * MS, 2 * SECOND, 7 * SECOND + 1)
+TOUCH_MAX_NS = 15 * SECOND
+RUN_S = 4.0  # of histories in the ordinary run
+LONG_S = float(os.environ.get("PENSTOCK_MODEL_S", "120"))
+ANSWERS = {
+    Held.DONE: Answer.DONE,
+    Held.NOT_IN_FLIGHT: Answer.NOT_IN_FLIGHT,
+    Held.NOT_OWNER: Answer.NOT_OWNER,
+}
+
+
+class History:
+    """One tail, one or two channels on it, and up to four consumers of each."""
+
+    def __init__(self, kernel: ModuleType, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.side = Side(kernel, seed=seed)
+        start = dice.choice((0, 7))
+        self.tail = self.side.tail(b"t", start, memory=dice.choice((0, 300, 1 << 20)))
+        self.tail.sealed_max = SEALED_MAX
+        self.model = TailModel(start)
+        self.channels: list[tuple[Any, ChannelModel]] = []
+        self.consumers: dict[int, tuple[Any, Any, ChannelModel]] = {}
+        self.seen: dict[tuple[str, bytes], int] = {}  # channel and body: id
+        self.published = 0
+        for name in ("one", "two")[: dice.choice((1, 1, 2))]:
+            window = self.side.window(self.tail)
+            window.order = order = dice.choice(list(Order))
+            window.touch_max_ns = TOUCH_MAX_NS
+            self.channels.append((window, ChannelModel(name, order=order)))
+
+    def play(self) -> None:
+        steps = (
+            [self.publish] * 4
+            + [self.settle_sealed, self.ready, self.finish, self.finish, self.finish]
+            + [self.requeue, self.touch, self.connect, self.wait, self.wait, self.trouble]
+        )
+        try:
+            self.connect()
+            for _ in range(STEPS):
+                self.dice.choice(steps)()
+                self.look()
+            self.drain()
+        finally:
+            self.side.close()
+
+    # --- publishers ---
+
+    def publish(self) -> None:
+        """A batch, which is committed at once or later, or fails."""
+        if len(self.model.sealed) == SEALED_MAX:
+            return
+        batch = []
+        for _ in range(self.dice.choice((1, 2, 5, 30))):
+            self.published += 1
+            delay_ns = self.dice.choice(DELAYS_NS)
+            due_ns = self.side.wall_ns + delay_ns if delay_ns else 0
+            one = Stored(b"%d" % self.published, due_ns, self.dice.choice(KEYS))
+            self.tail.append(one.body, due_ns, {Section.KEY: one.key} if one.key else None)
+            batch.append(one)
+        self.side.seal(self.tail)
+        self.model.seal(batch)
+        if self.dice.random() < 0.7:
+            self.settle_sealed()
+
+    def settle_sealed(self) -> None:
+        if not self.model.sealed:
+            return
+        count = self.dice.randrange(len(self.model.sealed) + 1)
+        places = [self.model.ends[1]]
+        for batch in self.model.sealed:
+            places.append(places[-1] + len(batch))
+        if self.dice.random() < 0.2:
+            self.tail.fail_from(places[count])
+            written = self.side.written[log_name(self.tail)]
+            del written[len(written) - len(self.model.sealed) + count :]
+            self.model.fail_from(count)
+        else:
+            self.tail.commit_to(places[count])
+            self.model.commit(count)
+
+    # --- consumers ---
+
+    def connect(self) -> None:
+        window, channel = self.dice.choice(self.channels)
+        if len(channel.consumers) == CONSUMERS_MAX:
+            return
+        conn = self.side.connect()
+        self.settle()
+        conn.timeout_ns = self.dice.choice(TIMEOUTS_NS)
+        conn.subscribe(window)
+        channel.consumers[conn.serial] = ConsumerModel(conn.serial, conn.timeout_ns)
+        self.consumers[conn.serial] = conn, window, channel
+        self.set_rdy(conn, channel, self.dice.choice((0, 1, 2, 20)))
+
+    def set_rdy(self, conn: Any, channel: ChannelModel, rdy: int) -> None:
+        conn.feed(b"RDY %d\n" % rdy)
+        channel.consumers[conn.serial].rdy = rdy
+
+    def someone(self) -> tuple[Any, Any, ChannelModel] | None:
+        return self.dice.choice(list(self.consumers.values())) if self.consumers else None
+
+    def ready(self) -> None:
+        if found := self.someone():
+            self.set_rdy(found[0], found[2], self.dice.choice((0, 1, 2, 7, 50)))
+
+    def some_message(self, conn: Any, channel: ChannelModel) -> tuple[bytes, int] | None:
+        """Most often one that the consumer has in flight; else anything that was ever seen."""
+        held = [copy.body for copy in channel.held_by(conn.serial)]
+        if held and self.dice.random() < 0.9:
+            body = self.dice.choice(held)
+        else:
+            known = [body for name, body in self.seen if name == channel.name]
+            if not known:
+                return None
+            body = self.dice.choice(known)
+        return body, self.seen[channel.name, body]
+
+    def finish(self) -> None:
+        """Some by the window's call, whose answer is compared, and some as a command."""
+        found = self.someone()
+        if found is None:
+            return
+        conn, window, channel = found
+        for _ in range(self.dice.choice((1, 1, 3, 20))):
+            one = self.some_message(conn, channel)
+            if one is None:
+                break
+            answer = channel.finish(conn.serial, one[0])
+            if self.dice.random() < 0.5:
+                assert ANSWERS[window.finish(conn.serial, one[1])] is answer
+            else:
+                conn.feed(fin(one[1]))
+                kinds = [event[0] for event in self.hear()]
+                assert kinds.count(Event.FIN_FAILED) == (answer is not Answer.DONE)
+
+    def requeue(self) -> None:
+        found = self.someone()
+        one = self.some_message(found[0], found[2]) if found else None
+        if found is None or one is None:
+            return
+        conn, window, channel = found
+        delay_ns = self.dice.choice(DELAYS_NS)
+        answer = channel.requeue(conn.serial, one[0], delay_ns, self.side.wall_ns)
+        assert ANSWERS[window.requeue(conn.serial, one[1], delay_ns, self.side.wall_ns)] is answer
+
+    def touch(self) -> None:
+        found = self.someone()
+        one = self.some_message(found[0], found[2]) if found else None
+        if found is None or one is None:
+            return
+        conn, window, channel = found
+        answer = channel.touch(conn.serial, one[0], TOUCH_MAX_NS, self.side.mono_ns)
+        assert ANSWERS[window.touch(conn.serial, one[1], self.side.mono_ns)] is answer
+
+    # --- time and trouble ---
+
+    def wait(self) -> None:
+        self.side.pass_time(self.dice.choice((1, 10 * MS, 400 * MS, SECOND, 3 * SECOND)))
+
+    def trouble(self) -> None:
+        window, channel = self.dice.choice(self.channels)
+        found = self.someone()
+        kind = self.dice.choice(("pause", "unpause", "hand", "hand", "empty", "close", "hang up"))
+        if kind in ("pause", "unpause"):
+            window.paused = channel.paused = kind == "pause"
+        elif kind == "hand":
+            self.tail.handing = self.model.handing = not self.model.handing
+            if self.model.handing:
+                self.tail.hand()
+        elif kind == "empty":
+            window.empty()
+            channel.empty()
+        elif found is not None and kind == "close":
+            found[0].closing = True
+            found[2].consumers[found[0].serial].closing = True
+        elif found is not None:
+            self.leave(found[0].serial)
+
+    def leave(self, serial: int) -> None:
+        """What it has in flight stays so until it times out."""
+        conn, _, channel = self.consumers.pop(serial)
+        conn.close()
+        del channel.consumers[serial]
+
+    # --- what the kernel did ---
+
+    def look(self) -> None:
+        self.model.hand([channel for _, channel in self.channels], self.side.wall_ns)
+        for _, channel in self.channels:
+            channel.pass_time(self.side.mono_ns, self.side.wall_ns)
+        self.side.tick()
+        self.hear()
+        self.side.validate()
+        ends = (self.tail.handed_end, self.tail.committed_end, self.tail.written_end)
+        assert ends == self.model.ends
+        for window, channel in self.channels:
+            self.compare(window, channel)
+
+    def settle(self) -> list[tuple[Any, ...]]:
+        """Turns, with blocks loaded and delayed messages searched, until nothing is left to do."""
+        events: list[tuple[Any, ...]] = []
+        for _ in range(200):
+            more = self.side.settle()
+            events += more
+            needs = self.side.serve_needs(more)
+            for window in self.side.engine.take_searches():
+                self.side.search(window)
+                needs.append((0, 0))
+            if not needs:
+                return events
+        raise AssertionError("the kernel needs something for ever")
+
+    def hear(self) -> list[tuple[Any, ...]]:
+        """All that consumers get, until they get no more; returns the events."""
+        events = self.settle()
+        got = True
+        while got:
+            got = False
+            for conn, _, channel in self.consumers.values():
+                for message in messages(conn.take_output()):
+                    self.delivered(conn, channel, message)
+                    got = True
+            events += self.settle()
+        return events
+
+    def delivered(self, conn: Any, channel: ChannelModel, message: Message) -> None:
+        place = (channel.name, message.body)
+        if self.seen.setdefault(place, message.id) != message.id:
+            raise Forbidden(f"{message.body!r} has another id")
+        channel.deliver(
+            conn.serial, message.body, message.attempts, self.side.mono_ns, self.side.wall_ns
+        )
+
+    def compare(self, window: Any, channel: ChannelModel) -> None:
+        waiting, delayed, flying = (
+            channel.in_state(state) for state in (State.WAITING, State.DELAYED, State.IN_FLIGHT)
+        )
+        counts = (window.depth, window.delayed, window.in_flight)
+        assert counts == (len(waiting), len(delayed), len(flying))
+        assert (window.requeue_count, window.timeout_count) == (channel.requeues, channel.timeouts)
+        if channel.paused or all(channel.room_of(one) <= 0 for one in channel.consumers.values()):
+            return
+        stuck = [copy for copy in waiting if channel.may_go(copy)]
+        assert stuck == [], "a consumer has room"
+
+    def drain(self) -> None:
+        """All that was committed comes, sooner or later, until it is finished."""
+        self.tail.handing = self.model.handing = True
+        self.tail.hand()
+        for serial in list(self.consumers):
+            self.leave(serial)
+        for window, channel in self.channels:
+            window.paused = channel.paused = False
+        self.look()
+        for window, channel in self.channels:
+            conn = self.side.connect()
+            self.settle()
+            conn.timeout_ns = SECOND
+            conn.subscribe(window)
+            channel.consumers[conn.serial] = ConsumerModel(conn.serial, SECOND)
+            self.consumers[conn.serial] = conn, window, channel
+            self.set_rdy(conn, channel, 50)
+            rounds = 0
+            while channel.copies:
+                self.look()
+                for copy in channel.held_by(conn.serial):
+                    conn.feed(fin(self.seen[channel.name, copy.body]))
+                    channel.finish(conn.serial, copy.body)
+                self.look()
+                self.side.pass_time(SECOND)
+                rounds += 1
+                assert rounds < 500, f"{len(channel.copies)} messages never come"
+
+
+def play(kernel: ModuleType, seed: int) -> None:
+    try:
+        History(kernel, seed).play()
+    except BaseException:
+        print(f"seed {seed}")
+        raise
+
+
+def play_for(kernel: ModuleType, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    played = 0
+    while played < 10 or time.monotonic() < end:
+        play(kernel, random.SystemRandom().getrandbits(48))
+        played += 1
+    return played
+
+
+def test_histories(kernel: ModuleType) -> None:
+    """Some that are always the same, and fresh ones."""
+    for seed in range(20):
+        play(kernel, seed)
+    play_for(kernel, RUN_S)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LONG_S + 300)
+def test_many_histories(kernel: ModuleType) -> None:
+    print(play_for(kernel, LONG_S), "histories")
