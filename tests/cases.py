@@ -16,13 +16,15 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+_Test = Callable[..., None]
 
-def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+
+def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[_Test], _Test]:
     single = isinstance(names, str)
     keys = (names,) if isinstance(names, str) else names
     rows = [_values(case, single) for case in cases]
 
-    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: _Test) -> _Test:
         @functools.wraps(test)
         def run(*arguments: Any, **fixtures: Any) -> None:
             for row in rows:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin.options import FLAGS as NSQADMIN
 from penstock.nsqd.options import FLAGS as NSQD
 from penstock.nsqlookupd.options import FLAGS as NSQLOOKUPD
@@ -129,14 +130,14 @@ def test_every_unit_is_as_closed_as_the_others() -> None:
     assert len({tuple(one for one in lines if one != compiles) for lines in closed.values()}) == 1
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@each("unit", UNITS)
 def test_the_configuration_it_names_has_an_example(unit: Path) -> None:
     name = re.search(r"--config=/etc/penstock/(\S+)", unit.read_text())
     assert name is not None
     assert (ROOT / "docs" / name[1]).is_file()
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@each("unit", UNITS)
 def test_it_starts_a_program_that_we_install(unit: Path) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     program = re.search(r"(?m)^ExecStart=/opt/penstock/bin/(\S+)", unit.read_text())

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.durations import DURATION_NS_MAX, format_duration, parse_duration
 
 MS, S = 1_000_000, 1_000_000_000
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "duration_ns"),
     [
         ("0", 0),
@@ -32,15 +33,13 @@ def test_parse(text: str, duration_ns: int) -> None:
     assert parse_duration(text) == duration_ns
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "s", "1.5", "1 s", "1x", "s1", "--1s", ".s", "1_0s", "٣s", "300000000h"]
-)
+@each("text", ["", "5", "s", "1.5", "1 s", "1x", "s1", "--1s", ".s", "1_0s", "٣s", "300000000h"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("duration_ns", "text"),
     [
         (0, "0s"),

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
+from cases import each
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
 
@@ -103,7 +103,7 @@ def violations(module: str, imports: list[tuple[int, str]]) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("path", modules((".py", ".pyi")), ids=dotted)
+@each("path", modules((".py", ".pyi")))
 def test_python_imports_point_one_way(path: Path) -> None:
     imports = imported_by_python(dotted(path), path.stem == "__init__", path.read_text())
     assert violations(dotted(path), imports) == []
@@ -116,7 +116,7 @@ def test_cython_imports_point_one_way() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "text", "count"),
     [
         ("penstock.wire.names", "from penstock.kernel import types", 0),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
+from cases import each, seeds
 from penstock.broker.catchup import CatchUp
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
 from penstock.replica.frames import Target
@@ -107,7 +106,7 @@ def test_nothing_stalls_while_nobody_waits() -> None:
     assert desk.ask(1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", seeds(3, 20))
 def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
     dice, desk = random.Random(seed), Desk(places=3)
     for step in range(400):

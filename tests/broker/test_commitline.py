@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from cases import each, seeds
 from penstock.broker.commitline import MOVES, NONE, CommitLine, Move, State
 from penstock.replica.authority import Permits
 from penstock.replica.leading import LeaderLine
@@ -69,7 +70,7 @@ def test_every_state_has_an_answer_to_every_move() -> None:
     assert set(MOVES) == everything - FAULTS
 
 
-@pytest.mark.parametrize(("state", "move"), sorted(FAULTS))
+@each(("state", "move"), sorted(FAULTS))
 def test_what_cannot_be_is_a_fault(state: State, move: Move) -> None:
     one = line()
     one.state = state
@@ -133,7 +134,7 @@ def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
     assert one.seen == (15, NONE, False)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each("seed", seeds(8, 50))
 def test_any_story(seed: int) -> None:
     """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
     dice = random.Random(seed)

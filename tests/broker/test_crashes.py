@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock import kernel, limits
 from penstock.sim.clock import FakeClock
 from penstock.sim.disk import Fault, SimDisk
@@ -204,13 +205,13 @@ def run(steps: list[tuple[str, int]], durability: str) -> None:
     history.drain()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(STEPS)
 def test_what_was_promised_is_kept_with_durability_disk(steps: list[tuple[str, int]]) -> None:
     run(steps, "disk")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(STEPS)
 def test_what_was_promised_is_kept_with_durability_os(steps: list[tuple[str, int]]) -> None:
     run(steps, "os")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock import limits
 
 from .test_crashes import CHANNELS, STEPS, History
@@ -101,7 +102,7 @@ class AgedHistory(History):
         self.world.engine.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(STEPS, st.lists(st.integers(0, 50), max_size=8), st.sampled_from(["disk", "os"]))
 def test_durability_may_change_at_any_time(
     steps: list[tuple[str, int]], switches: list[int], durability: str
@@ -115,7 +116,7 @@ def test_durability_may_change_at_any_time(
     history.drain()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS, st.sampled_from(["disk", "os"]))
 def test_what_is_too_old_does_not_come(steps: list[tuple[str, int]], durability: str) -> None:
     history = AgedHistory(durability)

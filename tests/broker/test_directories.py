@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.broker.directories import remove_tree, topic_directory, topic_name
 
 from .faults import FaultyDisk
 
 
-@pytest.mark.parametrize("name", ["news", ".", "..", "a.b", "x#ephemeral"])
+@each("name", ["news", ".", "..", "a.b", "x#ephemeral"])
 def test_a_name_is_found_again_in_its_directory(name: str) -> None:
     directory = topic_directory("/data/topics", name)
     assert directory.startswith("/data/topics/")

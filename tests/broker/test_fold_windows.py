@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock import kernel
 from penstock.kernel import Event
 from penstock.log.fold import fold_entries
@@ -170,13 +171,13 @@ def check_restore(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
     bench.engine.close()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS)
 def test_the_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
     check_journal(kernel, steps)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS)
 def test_the_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
     check_restore(kernel, steps)

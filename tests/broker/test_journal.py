@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock.broker.journal import Journal
 from penstock.log.disk import OsDisk
 from penstock.log.fold import ChannelState, Entry, Group, cursor_entry, generation_of
@@ -271,7 +272,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(STEPS, st.integers(0, 2**32))
 def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed: int) -> None:
     """After a power loss all that was synced is there; after a kill all that was written, unless

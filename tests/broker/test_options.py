@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.broker.options import BrokerOptions
 from penstock.errors import ConfigError
@@ -16,7 +17,7 @@ def test_the_defaults_are_those_of_the_limits() -> None:
     assert options.retain_bytes == limits.RETAIN_BYTES
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "name"),
     [
         ({"durability": "none"}, "durability"),

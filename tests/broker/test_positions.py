@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.broker.positions import Move, Position, move_of, parse_position, resolve
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
@@ -18,7 +19,7 @@ from .world import Consumer, World, bodies
 Start = Callable[..., World]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "position"),
     [
         ("earliest", Position("earliest")),
@@ -37,7 +38,7 @@ def test_places_by_name(text: str, position: Position) -> None:
     assert parse_position(text) == position
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock import kernel, limits
 from penstock.broker.stamped import SEQUENCE_END_MAX, Stamp
 from penstock.broker.traced import Stored
@@ -390,7 +391,7 @@ def test_killed_at_every_step_without_a_sync(monkeypatch: pytest.MonkeyPatch) ->
     assert step > 40
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=5), st.integers(0, 1 << 20))
 def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
     interrupted(steps, seed, "disk")

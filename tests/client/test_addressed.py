@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.client import BlockingConsumer, BlockingProducer, Consumer, Producer
 from penstock.client.addressed import Address, mpub, pub
@@ -59,7 +60,7 @@ def tcp(daemon: Daemon) -> str:
 # --- bytes ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("trace_id", "to", "command"),
     [
         (None, Address(), b"PUB t\n\0\0\0\x01b"),
@@ -94,7 +95,7 @@ def test_the_bytes_of_several() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("to", "said"),
     [
         (Address(-1), "partition: -1 is not valid: 0 to 254"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.client import Consumer, Producer
 from penstock.client.discovery import Discovery, addresses_in, base_url
 from penstock.client.options import ConsumerOptions
@@ -19,7 +20,7 @@ from .fake_nsqd import FakeNsqd
 NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "addresses"),
     [
         ({"channels": [], "producers": [NODE]}, {"b:4150"}),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.client import framing
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.errors import NameInvalid
@@ -64,7 +65,7 @@ def test_byte_by_byte() -> None:
     assert [frame for _, some in got for frame in some] == [Frame(0, b"OK")]
 
 
-@pytest.mark.parametrize(
+@each(
     "head",
     [
         struct.pack(">II", 3, 0),
@@ -74,7 +75,7 @@ def test_byte_by_byte() -> None:
         b"HTTP/1.1 400 Bad Request\r\n\r\n and more than a message's head",
     ],
 )
-@pytest.mark.parametrize("split", [1, 8, 100])
+@each("split", [1, 8, 100])
 def test_what_no_nsqd_sends_is_refused(head: bytes, split: int) -> None:
     reader = FrameReader(make, frame_bytes_max=1024)
     parts = [head[start : start + split] for start in range(0, len(head), split)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.client import BlockingConsumer, Consumer, Producer
 from penstock.client.framing import FrameBroken
 from penstock.client.headed import Envelope, split_envelope, split_headers
@@ -153,13 +154,13 @@ def test_the_parts_of_an_envelope() -> None:
     assert split_envelope(b"\x00\x02\x04\x00\x02{}body") == (Envelope(2, b"{}", b""), b"body")
 
 
-@pytest.mark.parametrize("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])
+@each("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])
 def test_what_is_no_envelope(rest: bytes) -> None:
     with pytest.raises(FrameBroken):
         split_envelope(rest)
 
 
-@pytest.mark.parametrize("rest", [b"", b"\x01x", b"\x04", b"\x04\x00", b"\x04\x00\x05{}"])
+@each("rest", [b"", b"\x01x", b"\x04", b"\x04\x00", b"\x04\x00\x05{}"])
 def test_what_nsqd_does_not_send(rest: bytes) -> None:
     with pytest.raises(FrameBroken):
         split_headers(rest)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import __version__
 from penstock.client import Consumer, Producer
 from penstock.errors import ConnectFailed, ServerRefused
@@ -26,8 +27,8 @@ def deliver_at_rdy(peer: Peer, line: bytes, body: bytes) -> None:
         peer.send(message(1, BIG) + message(2, b"two"))
 
 
-@pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("form", ["", "snappy", "deflate"])
+@each("secure", [False, True])
+@each("form", ["", "snappy", "deflate"])
 def test_every_form_of_connection(secure: bool, form: str, certificate: Certificate) -> None:
     options: dict[str, Any] = {form: True} if form else {}
     if secure:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.client.options import (
     ConsumerOptions,
     ProducerOptions,
@@ -16,7 +17,7 @@ from penstock.client.options import (
 from penstock.errors import ConfigError
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"heartbeat_s": 0.5},
@@ -45,7 +46,7 @@ def test_secrets_are_not_shown() -> None:
     assert "hush" not in repr(options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("address", "parts"),
     [
         ("127.0.0.1:4150", ("127.0.0.1", 4150)),
@@ -60,7 +61,7 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
     assert address_list(address) == address_list([address, address]) == [address]
 
 
-@pytest.mark.parametrize("address", ["", "host", ":4150", "host:", "host:0", "host:65536", "h:x"])
+@each("address", ["", "host", ":4150", "host:", "host:0", "host:65536", "h:x"])
 def test_wrong_addresses(address: str) -> None:
     with pytest.raises(ConfigError, match="host:port"):
         address_list([address])

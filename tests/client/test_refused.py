@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.client import Producer
 from penstock.errors import ConnectionLost, PublishTimeout, ServerRefused
 
@@ -50,9 +51,7 @@ def test_the_next_publish_goes_out_on_a_new_connection() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    "code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"]
-)
+@each("code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"])
 def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
     """nsqd has not read it, so it cannot be stored twice."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
+from cases import each, seeds
 from penstock.client.share import Seat, Turns, share, take_turns
 
 TURNS = Turns(idle_s=10, hold_s=30)
@@ -62,7 +61,7 @@ def test_what_is_still_in_flight_counts() -> None:
     assert share(found, 1, 30.1, TURNS) == [0, 1, 0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", seeds(6, 40))
 def test_everybody_gets_turns(seed: int) -> None:
     """Within an hour nobody waits longer than all others hold, and the bound is kept."""
     dice = random.Random(seed)

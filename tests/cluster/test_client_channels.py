@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.world import bodies
+from cases import each, seeds
 from penstock import kernel
 from penstock.broker.changes import skip
 from penstock.broker.skips import ANY, Skipped
@@ -346,7 +347,7 @@ def test_channels_that_a_backup_does_not_know(cluster: JoinedCluster) -> None:
     assert "gone" not in cluster.nodes[2].broker.topics["orders"].channels
 
 
-@pytest.mark.parametrize("seed", range(16))
+@each("seed", seeds(2, 16))
 def test_channels_come_while_leaders_fall(seed: int) -> None:
     """Whatever is acknowledged after a channel was answered comes to it."""
     dice = random.Random(seed)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Settled, Transaction
 from penstock.cluster.creation import (
@@ -247,7 +248,7 @@ def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:
     assert unconfirmed(desk.view, "orders") == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "reason"),
     [
         (lambda desk: desk.make(ORDERS._replace(partitions=0)), "0 partitions: 1 to 255"),

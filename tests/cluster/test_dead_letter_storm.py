@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from cases import each
 from penstock.broker.letters import origin
 from penstock.broker.stored import Reader
 from penstock.errors import Refused
@@ -103,7 +104,7 @@ def is_hopeless(body: bytes) -> bool:
     return int(body) % 3 == 0
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@each("seed", range(HISTORIES))
 def test_what_is_given_up_is_a_dead_letter(seed: int) -> None:
     storm = DeadLetterStorm(seed)
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.cluster import documents, keys
 from penstock.cluster.documents import (
     CHANNEL,
@@ -57,7 +58,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "form", "document"), SAMPLES)
+@each(("key", "form", "document"), SAMPLES)
 def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
 
@@ -85,7 +86,7 @@ def changed(**fields: Any) -> bytes:
 MEMBER = {"node": 1, "replica": "0000000000000003", "generation": 9}
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "text"),
     [
         (changed(v=2), "v: 2 is not valid: this release reads version 1"),
@@ -180,7 +181,7 @@ def test_keys_name_what_they_are_about() -> None:
     assert keys.node_of(keys.node(7)) == keys.node_of(keys.member(7)) == 7
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     ["partitions/a", "partitions/a/01", "partitions/a/-1", "partitions//1", "partitions/a/1/2"],
 )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.cluster.elections import SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.messages import decode_message, encode_message
@@ -29,7 +30,7 @@ ORDERS = PartitionName("orders", 3)
 ENTRY = Member(2, (1 << 64) - 1, 9)
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         Heartbeat(0),
@@ -59,7 +60,7 @@ def test_what_a_stranger_sends(data: bytes) -> None:
     assert decode_message(4, encode_message(message)) == message
 
 
-@pytest.mark.parametrize(
+@each(
     "form",
     [
         [],

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import (
     Copy,
@@ -47,7 +48,7 @@ def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least
 MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "state", "after"),
     [
         (record(1, (1, 2), (1, 2), 1), State.WAITING, record(1, (1, 2), (3, 2, 1), 1)),
@@ -204,7 +205,7 @@ class Story:
                 self.step(name)
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 250))
+@each("first", range(0, 1000, 250))
 def test_a_move_ends_whatever_happens_meanwhile(first: int) -> None:
     for seed in range(first, first + 250):
         story = Story(seed)
@@ -214,7 +215,7 @@ def test_a_move_ends_whatever_happens_meanwhile(first: int) -> None:
         assert {m.node for m in story.record.members} == set(story.move.target), seed
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 250))
+@each("first", range(0, 1000, 250))
 def test_a_move_is_cancelled_in_each_state(first: int) -> None:
     states = set()
     for seed in range(first, first + 250):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from cases import each
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placement import (
     Change,
@@ -231,7 +232,7 @@ def cluster(seed: int) -> tuple[list[Place], list[Held]]:
     return places, partitions
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 100))
+@each("first", range(0, 1000, 100))
 def test_all_wishes_hold_over_clusters_at_random(first: int) -> None:
     for seed in range(first, first + 100):
         places, partitions = cluster(seed)
@@ -270,7 +271,7 @@ def check_only_in_peace(seed: int, partitions: list[Held], drawn: Plan) -> None:
         assert Reason.BALANCE not in {change.reason for change in drawn.changes}, seed
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
+@each("first", range(0, 400, 100))
 def test_a_cluster_that_follows_its_plan_gets_an_empty_one(first: int) -> None:
     for seed in range(first, first + 100):
         places, partitions = cluster(seed)
@@ -279,7 +280,7 @@ def test_a_cluster_that_follows_its_plan_gets_an_empty_one(first: int) -> None:
         assert plan(places, partitions).changes == (), seed
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@each("first", range(0, 200, 50))
 def test_the_same_cluster_gives_the_same_plan(first: int) -> None:
     for seed in range(first, first + 50):
         places, partitions = cluster(seed)
@@ -298,7 +299,7 @@ def least_moves(counts: list[int]) -> int:
     return sum(max(have - want, 0) for have, want in zip(fullest_first, targets, strict=True))
 
 
-@pytest.mark.parametrize("first", range(0, 400, 100))
+@each("first", range(0, 400, 100))
 def test_no_more_is_moved_than_has_to_be(first: int) -> None:
     """Of replicas that weigh the same, on nodes that are a zone each."""
     for seed in range(first, first + 100):
@@ -315,7 +316,7 @@ def test_no_more_is_moved_than_has_to_be(first: int) -> None:
         assert drawn.moves == least_moves([counts[node] for node in nodes]), seed
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@each("first", range(0, 200, 50))
 def test_a_lost_node_costs_its_replicas_and_no_more(first: int) -> None:
     for seed in range(first, first + 50):
         dice = random.Random(seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
@@ -88,7 +89,7 @@ def test_revisions_of_before_an_earlier_restoration_count_for_less() -> None:
     assert plan.put == {ORDERS: smaller}
 
 
-@pytest.mark.parametrize(
+@each(
     ("there", "memories", "reason"),
     [
         (standing(OLD), [memory(3, 44, NEW)], "nodes 2 have not reported"),
@@ -162,7 +163,7 @@ def there(one: Channel | None, revision: int = 10, last: int = 0) -> Standing:
     return standing(OLD)._replace(channels=channels, numbers=numbers)
 
 
-@pytest.mark.parametrize(
+@each(
     ("stands", "remembered", "put"),
     [
         (None, (channel(3), 30), channel(3)),

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from broker.world import Consumer
+from cases import each
 from penstock import kernel
 from penstock.broker.hosting import ALL_HOSTING_GUARDS, HostingGuards
 from penstock.cluster.keys import PartitionName
@@ -145,7 +144,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert (world.rotten, world.given_up > 0) == (4, True)
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+@each("switch", SWITCHES)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None
 

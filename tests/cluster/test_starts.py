@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each, seeds
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
@@ -214,7 +215,7 @@ def found_in(store: Store, name: keys.ChannelName) -> Found:
     )
 
 
-@pytest.mark.parametrize("seed", range(50))
+@each("seed", seeds(8, 50))
 def test_many_at_once_get_numbers_of_their_own(seed: int) -> None:
     dice = random.Random(seed)
     store = Store()
@@ -341,7 +342,7 @@ def play(seed: int, guards: Safeguards = ALL) -> Partition:
     return partition
 
 
-@pytest.mark.parametrize("first", range(0, 2000, 500))
+@each("first", range(0, 2000, 500))
 def test_a_confirmed_channel_gets_what_comes_and_nothing_older(first: int) -> None:
     played = [play(seed) for seed in range(first, first + 500)]
     assert sum(one.confirmed_at is not None for one in played) > 100
@@ -355,7 +356,7 @@ SWITCHES = (
 )
 
 
-@pytest.mark.parametrize(("off", "seeds_max"), SWITCHES)
+@each(("off", "seeds_max"), SWITCHES)
 def test_the_absence_of_a_rule_is_found(off: str, seeds_max: int) -> None:
     guards = ALL._replace(**{off: False})
     with pytest.raises(Breach):

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from cases import each
 from penstock.cluster.coordinator import (
     Changes,
     Compacted,
@@ -47,7 +48,7 @@ def test_a_key_knows_when_it_was_made_and_changed() -> None:
     assert store.entries["a"].created == third
 
 
-@pytest.mark.parametrize(
+@each(
     ("compare", "holds"),
     [
         (RevisionIs("a", 2), True),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from broker.world import Consumer, Message, Outcome
+from cases import each
 from penstock import kernel
 from penstock.errors import Refused, StorageError
 from penstock.sim.brokers.cluster import JoinedCluster
@@ -155,7 +156,7 @@ def play(seed: int) -> Storm:
     return storm
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@each("seed", range(HISTORIES))
 def test_nothing_acknowledged_is_lost(seed: int) -> None:
     storm = play(seed)
     answered = [one for one in storm.sent if one.outcome.told == [None]]

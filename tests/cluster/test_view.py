@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
     Changes,
@@ -205,7 +206,7 @@ def test_a_watch_that_lags_is_not_a_restoration() -> None:
     assert desk.watching.phase is Phase.WATCHING
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "revision", "new", "text"),
     [
         (record(5, 1, 2, leader=1), 9, record(4, 1, 2), "epoch 4, and epoch 5 is remembered"),

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
@@ -110,7 +111,7 @@ def test_no_view_shows_two_histories() -> None:
 SWITCHES = (("behind_is_asked", 50),)
 
 
-@pytest.mark.parametrize(("off", "seeds_max"), SWITCHES)
+@each(("off", "seeds_max"), SWITCHES)
 def test_the_absence_of_the_rule_is_found(off: str, seeds_max: int) -> None:
     with pytest.raises(Breach, match="I8"):
         play_all(seeds_max, ALL._replace(**{off: False}))

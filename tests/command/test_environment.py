@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.command.environment import (
     COMMAND_LINE,
     DAEMON_KEYS,
@@ -37,7 +38,7 @@ def test_the_lists_are_those_of_the_programs() -> None:
     assert set(PIPELINES) == set(registry.PIPELINES)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "PENSTOCK_TCP_ADDRESS",
@@ -58,7 +59,7 @@ def test_what_kubernetes_sets() -> None:
     check_names(OWN, KUBERNETES)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "near"),
     [
         ("PENSTOCK_TLS_REQUIRD", "PENSTOCK_TLS_REQUIRED"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.command.flags import (
     Effect,
     Flag,
@@ -34,7 +35,7 @@ FLAGS = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "values"),
     [
         ([], {}),
@@ -65,7 +66,7 @@ def test_command_line(arguments: list[str], values: dict[str, Any]) -> None:
     assert parse_command_line(FLAGS, arguments) == values
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         (["-unknown"], "flag provided but not defined: -unknown"),
@@ -99,7 +100,7 @@ def test_help(word: str) -> None:
         parse_command_line(FLAGS, [word])
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "toml", "value"),
     [
         ("name", "x", "x"),
@@ -124,7 +125,7 @@ def test_values_of_the_file(name: str, toml: Any, value: Any) -> None:
     assert value_from_toml(flag, toml) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "toml"),
     [
         ("size", 1.5),

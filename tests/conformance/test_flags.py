@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
@@ -53,7 +54,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.mark.parametrize("row", ROWS, ids=by_name)
+@each("row", ROWS)
 def test_it_is_there_with_its_kind_and_key(row: dict[str, Any]) -> None:
     flag = BY_NAME[row["name"]]
     assert flag.kind in KINDS[row["kind"]]
@@ -63,9 +64,7 @@ def test_it_is_there_with_its_kind_and_key(row: dict[str, Any]) -> None:
 SET_BY_THE_HARNESS = ("tcp-address", "http-address", "data-path", "durability", "broadcast-address")
 
 
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if "hidden" not in r and r["default"] != "*"], ids=by_name
-)
+@each("row", [r for r in ROWS if "hidden" not in r and r["default"] != "*"])
 def test_its_default_is_told(daemon: Daemon, row: dict[str, Any]) -> None:
     expected = row.get("ours", row["default"])
     assert ("ours" in row) == ("why" in row)

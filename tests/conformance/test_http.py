@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 
 from .script import HERE, encode
@@ -57,7 +58,7 @@ def test_rows_have_known_keys_and_say_what_comes() -> None:
         assert len(told) == 1, case
 
 
-@pytest.mark.parametrize("case", ASKS, ids=lambda case: case["ask"] + "".join(case.get("body", "")))
+@each("case", ASKS)
 def test_answer(daemon: Daemon, case: dict[str, Any]) -> None:
     method, target = case["ask"].split(" ", 1)
     response, body = ask(daemon, method, target, encode(case.get("body", ""), {}))
@@ -76,7 +77,7 @@ def test_answer(daemon: Daemon, case: dict[str, Any]) -> None:
     assert (response.getheader("Connection") == "close") == case.get("closes", False)
 
 
-@pytest.mark.parametrize("case", RAWS, ids=lambda case: case["raw"][:40])
+@each("case", RAWS)
 def test_raw_bytes(daemon: Daemon, case: dict[str, Any]) -> None:
     with socket.create_connection(("127.0.0.1", daemon.http_port), TIMEOUT_S) as sock:
         sock.sendall(encode(case["raw"], {}))

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
 from penstock.net.api import Route
@@ -207,7 +208,7 @@ def test_names_of_options(daemon: Daemon) -> None:
     assert is_clean(daemon.stderr())
 
 
-@pytest.mark.parametrize(
+@each(
     "head",
     [
         b"POST /pub?topic=t HTTP/1.1\r\nHost: a\r\nHost: b",

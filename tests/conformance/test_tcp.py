@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cases import each
 from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.v2client import Closed, Frame, V2Client, parse_message
@@ -151,8 +152,8 @@ def heard(frame: Frame | None) -> Expected | None:
     return Expected(2, message.body, message.attempts)
 
 
-@pytest.mark.parametrize("piece_bytes", [0, 1], ids=["whole", "bytewise"])
-@pytest.mark.parametrize(("case", "state"), ROWS)
+@each("piece_bytes", [0, 1])
+@each(("case", "state"), ROWS)
 def test_a_row(daemons: Daemons, case: Case, state: str, piece_bytes: int) -> None:
     play = Play(daemons[case.daemon], case, state)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.client import Consumer, Producer
 
 from .certificates import Certificates
@@ -45,8 +46,8 @@ async def take_all(consumer: Consumer, wanted: set[bytes]) -> None:
     assert set(seen) == wanted
 
 
-@pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("form", ["", "snappy", "deflate"])
+@each("secure", [False, True])
+@each("form", ["", "snappy", "deflate"])
 def test_upgraded(secured: Daemon, certificates: Certificates, secure: bool, form: str) -> None:
     address = f"127.0.0.1:{secured.tcp_port}"
     topic = f"{form}.{secure}"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cases import each
+
 from .certificates import Certificates
 from .daemon import Daemon
 from .test_clients import (
@@ -71,8 +73,8 @@ def seen(daemon: Daemon, topic: str) -> set[str]:
     return {name for name in ("tls", "snappy", "deflate") if row[name]}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
+@each("way", WAYS)
+@each("library", ["pynsq", "nsqjs"])
 def test_every_way_to_publish_and_consume(
     daemon: Daemon, certificates: Certificates, library: str, way: str
 ) -> None:

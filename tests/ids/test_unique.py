@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.ids import unique
 from penstock.ids.unique import UniqueIds
@@ -60,7 +61,7 @@ def maker(clock: FakeClock, zone: timezone | ZoneInfo = UTC) -> UniqueIds:
     return UniqueIds(HOST, 4660, HASH, clock, zone)
 
 
-@pytest.mark.parametrize(("ip", "pid", "kept", "span_ms", "counter", "id"), MADE)
+@each(("ip", "pid", "kept", "span_ms", "counter", "id"), MADE)
 def test_vectors_made(ip: str, pid: int, kept: int, span_ms: int, counter: int, id: str) -> None:
     address = ip_address(ip)
     assert unique.make(address, pid, HASH, span_ms, counter) == id
@@ -70,7 +71,7 @@ def test_vectors_made(ip: str, pid: int, kept: int, span_ms: int, counter: int, 
     assert unique.decode(id.lower()) == unique.decode(id)
 
 
-@pytest.mark.parametrize(("id", "ip", "pid", "span_ms"), REAL)
+@each(("id", "ip", "pid", "span_ms"), REAL)
 def test_vectors_found(id: str, ip: str, pid: int, span_ms: int) -> None:
     parts = unique.decode(id)
     assert parts == (IPv4Address(ip), pid, HASH, span_ms, 0)
@@ -78,7 +79,7 @@ def test_vectors_found(id: str, ip: str, pid: int, span_ms: int) -> None:
     assert unique.make(parts.ip, pid, HASH, span_ms, 0) == id
 
 
-@pytest.mark.parametrize(("id", "ip", "port", "offset"), OFFSETS)
+@each(("id", "ip", "port", "offset"), OFFSETS)
 def test_offset_ids(id: str, ip: str, port: int, offset: int) -> None:
     assert unique.decode_offset_id(id) == (IPv4Address(ip), port, offset)
     assert unique.make_offset_id(IPv4Address(ip), port, offset) == id
@@ -94,7 +95,7 @@ def test_ipv6_is_written_in_full() -> None:
     assert unique.decode(MADE[3][5]).ip_text == "2001:0db8:0000:0000:0000:0000:0000:0001"
 
 
-@pytest.mark.parametrize("wrong", ["", "C0A8", "G" * 32, "0" * 31, "0" * 33, " " * 32, "0 " * 16])
+@each("wrong", ["", "C0A8", "G" * 32, "0" * 31, "0" * 33, " " * 32, "0 " * 16])
 def test_what_cannot_be_an_id(wrong: str) -> None:
     with pytest.raises(ConfigError, match="32 or 56 hex digits"):
         unique.decode(wrong)
@@ -115,7 +116,7 @@ def test_a_time_that_would_lie_ahead_is_last_months() -> None:
     assert unique.time_ms(parts, at(2024, 1, 5), UTC) == at(2023, 12, 27)
 
 
-@pytest.mark.parametrize(
+@each(
     ("zone", "now_ms", "start_ms", "next_ms"),
     [
         (UTC, at(2024, 2, 29, 23, 59), at(2024, 2, 1), at(2024, 3, 1)),
@@ -198,7 +199,7 @@ def addresses(*texts: str) -> Iterator[IPv4Address | IPv6Address]:
     return map(ip_address, texts)
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "chosen"),
     [
         (["127.0.0.1", "10.0.0.1", "8.8.8.8"], "8.8.8.8"),

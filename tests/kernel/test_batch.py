@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel import BatchCheck, BatchHeader, Section
 
 from .batches import U64, U64_MAX, batch_arguments, section, with_crc, with_trailer
@@ -143,7 +144,7 @@ class TestRoundTrip:
 
 
 class TestEncodeRefuses:
-    @pytest.mark.parametrize(
+    @each(
         "changes",
         [
             {"bodies": []},
@@ -157,7 +158,7 @@ class TestEncodeRefuses:
         with pytest.raises(ValueError):  # noqa: PT011 - the class is the contract
             small(functions, **changes)
 
-    @pytest.mark.parametrize(
+    @each(
         "changes",
         [
             {"base_offset": -1},
@@ -206,7 +207,7 @@ class TestCheck:
     def test_foreign_bytes(self, functions: ModuleType, data: bytes) -> None:
         assert functions.check_batch(data, 0) == (BatchCheck.NO_MAGIC, 0)
 
-    @pytest.mark.parametrize(
+    @each(
         ("format", "at", "value"),
         [
             ("<I", 8, 96),  # shorter than what it holds
@@ -254,7 +255,7 @@ DUE = section(3, struct.pack("<IIq", 1, 1, -2))
 
 
 class TestTrailer:
-    @pytest.mark.parametrize(
+    @each(
         ("trailer", "expected"),
         [
             (b"", {}),
@@ -273,7 +274,7 @@ class TestTrailer:
         assert functions.check_batch(batch, 0) == (BatchCheck.SOUND, len(batch))
         assert functions.decode_sections(batch, 0) == expected
 
-    @pytest.mark.parametrize(
+    @each(
         "trailer",
         [
             struct.pack("<HHI", 9, 0, 1000),  # runs past the end, known or not

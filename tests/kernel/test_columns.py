@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel import BatchCheck, Columns, Section, Values
 
 from .batches import batch_arguments, section, with_trailer
@@ -192,7 +193,7 @@ def test_columns_may_be_any_buffers(functions: ModuleType) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("lengths", "bodies", "trailer", "reason"),
     [
         (b"", b"", b"", "at least one message"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel._codec import crc32c_portable
 
 VECTORS = [
@@ -34,7 +35,7 @@ NOISE = random.Random(1).randbytes(70_000)
 EXPECTED = {length: bit_by_bit(NOISE[:length]) for length in range(301)}
 
 
-@pytest.mark.parametrize(("data", "value"), VECTORS)
+@each(("data", "value"), VECTORS)
 def test_known_vectors(functions: ModuleType, data: bytes, value: int) -> None:
     assert functions.crc32c(data) == value
     assert crc32c_portable(data) == value
@@ -54,7 +55,7 @@ def test_every_alignment(functions: ModuleType) -> None:
             assert functions.crc32c(piece) == EXPECTED[length], (shift, length)
 
 
-@pytest.mark.parametrize("length", [3071, 3072, 3073, 6144, 6500, 16_387, 65_536, 70_000])
+@each("length", [3071, 3072, 3073, 6144, 6500, 16_387, 65_536, 70_000])
 def test_lengths_where_a_quicker_way_sets_in(functions: ModuleType, length: int) -> None:
     assert functions.crc32c(NOISE[:length]) == bit_by_bit(NOISE[:length])
 

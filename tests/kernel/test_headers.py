@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel import Headers
 from penstock.kernel.traceparent import parse_traceparent
 
@@ -50,7 +50,7 @@ def as_a_reader_has_it(document: bytes) -> Headers | None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "key", "trace_id", "has_others"),
     [
         (b"{}", None, None, False),
@@ -86,7 +86,7 @@ def test_right_ones(
     assert functions.parse_headers(document) == expected == as_a_reader_has_it(document)
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "wrong_at"),
     [
         (b"", 0),
@@ -148,7 +148,7 @@ def test_wrong_ones_and_where(functions: ModuleType, document: bytes, wrong_at: 
     assert as_a_reader_has_it(document) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "context_id"),
     [
         (SAMPLED, CONTEXT),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel._codec import hex_to_id_portable, id_to_hex_portable
 
 DIGITS = b"0123456789abcdefABCDEF"
@@ -27,7 +28,7 @@ def test_known_texts(functions: ModuleType) -> None:
     assert functions.hex_to_id(b"f" * 16) == (1 << 64) - 1
 
 
-@pytest.mark.parametrize("place", range(16))
+@each("place", range(16))
 def test_every_byte_that_is_no_digit_is_refused_at_every_place(
     functions: ModuleType, place: int
 ) -> None:

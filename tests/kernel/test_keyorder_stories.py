@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.kernel import Held, Order, Section, Stray
 
 from .recovery import Recovery
@@ -288,8 +289,8 @@ class Story:
         assert (self.window.low, self.window.behind) == (len(self.model.keys), 0)
 
 
-@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
-@pytest.mark.parametrize("seed", SEEDS)
+@each("order", [Order.KEY, Order.STRICT])
+@each("seed", SEEDS)
 def test_the_order_holds_in_every_history(kernel: ModuleType, order: Order, seed: int) -> None:
     story = Story(kernel, order, seed)
     story.play()

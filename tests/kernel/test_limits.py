@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
+from cases import each
 from penstock import kernel, limits
 
 KERNEL = Path(kernel.__file__).parent
@@ -41,7 +40,7 @@ def constants(file: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("file", "name", "limit"), MIRRORS)
+@each(("file", "name", "limit"), MIRRORS)
 def test_a_constant_is_its_limit(file: str, name: str, limit: int) -> None:
     assert constants(file)[name] == limit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel.window import is_true_in, member_of, says  # type: ignore[attr-defined]
 
 NAMES = st.sampled_from(["a", "b", "key", "ä", 'quote"', "back\\", "\U0001f600"]) | st.text()
@@ -60,7 +60,7 @@ def test_no_bytes_lead_outside(headers: bytes) -> None:
             is_true_in(text, name)
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "found"),
     [
         (b'{"a":"1"}', b"1"),
@@ -89,7 +89,7 @@ def test_members(headers: bytes, found: bytes | None) -> None:
     assert member_of(headers, b"a") == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "said"),
     [
         (b"plain", b"plain"),
@@ -109,7 +109,7 @@ def test_escapes(raw: bytes, said: bytes | None) -> None:
     assert not says(raw, b"something else")
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "said"),
     [
         (b'{"a":true}', True),

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
+
 VECTORS = [
     (b"", 0, 0x00000000),
     (b"", 1, 0x514E28B7),
@@ -26,7 +28,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "seed", "value"), VECTORS)
+@each(("data", "seed", "value"), VECTORS)
 def test_known_vectors(functions: ModuleType, data: bytes, seed: int, value: int) -> None:
     assert functions.murmur3_32(data, seed) == value
 

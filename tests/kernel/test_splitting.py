@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import examples
 from penstock.kernel import BadPub, Event
 
 from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, mpub_ext, pub, pub_ext, size
@@ -199,7 +200,7 @@ def test_a_story_byte_by_byte(kernel: ModuleType) -> None:
     assert comparable(played(kernel, bytewise)) == comparable(played(kernel, [STORY]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(script=scripts, cuts=st.lists(st.integers(1, 60), min_size=1, max_size=30))
 def test_random_pieces(kernel: ModuleType, script: bytes, cuts: list[int]) -> None:
     whole = MAGIC + script

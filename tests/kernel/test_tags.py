@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each, seeds
 from penstock import limits
 from penstock.kernel import Locality, Section, Stray
 
@@ -389,7 +390,7 @@ class Story:
         assert self.window.low == self.window.next == self.window.floor == self.published
 
 
-@pytest.mark.parametrize("seed", range(15))
+@each("seed", seeds(2, 15))
 def test_an_oracle_says_the_same(kernel: ModuleType, seed: int) -> None:
     story = Story(kernel, seed)
     try:

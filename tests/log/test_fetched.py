@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.log.fetched import end_of_range
@@ -25,7 +26,7 @@ def test_whole_batches_one_after_the_other() -> None:
     assert [body for _, some in bodies_of(RANGE, 11) for body in some] == bodies
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "position", "following", "reason"),
     [
         (RANGE[:200] + b"!" + RANGE[201:], 10, "20", "the batch at byte .* is corrupt"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel import StrayRecord, crc32c
 from penstock.log.fold import (
     ENTRY,
@@ -144,7 +145,7 @@ def test_records_count_in_sequence() -> None:
     assert not folded.torn
 
 
-@pytest.mark.parametrize(
+@each(
     "behind",
     [
         record(2),  # one is missing
@@ -196,7 +197,7 @@ def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
     assert rotted_generation(synced(0, 0) + synced(1, 0)) == 0
 
 
-@pytest.mark.parametrize("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])
+@each("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])
 def test_a_file_without_a_whole_snapshot_says_nothing(data: bytes) -> None:
     assert fold(data) is None
 

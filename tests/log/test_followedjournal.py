@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cases import each
 from penstock.log import followedjournal
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
@@ -273,7 +274,7 @@ class History:
         assert not self.journal.files.corrupt
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, HISTORIES_PER_TEST))
+@each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
 def test_nothing_that_was_reported_is_lost_in_a_thousand_histories(first: int) -> None:
     for seed in range(first, first + HISTORIES_PER_TEST):
         history = History(seed)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
+from cases import each
 from penstock.kernel import crc32c
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
@@ -55,7 +54,7 @@ def test_an_empty_file_has_no_generation() -> None:
     assert (journal.records, journal.problem, journal.generation) == ([], "", 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("record", "reason"),
     [
         (b"PSJ2" + change(1)[4:], "no record begins here"),

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import StorageError, WriteRefused
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
@@ -460,7 +461,7 @@ class History:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("first_seed", range(0, 300, 100))
+@each("first_seed", range(0, 300, 100))
 def test_no_power_loss_takes_back_what_was_synced(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 100):
         try:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
+from cases import each
 from penstock.errors import WriteRefused
 from penstock.log.head import Owner
 from penstock.log.partition import PartitionLog, SyncJob
@@ -215,7 +214,7 @@ class History:
         self.crash()
 
 
-@pytest.mark.parametrize("first_seed", range(0, ROUNDS, ROUNDS_PER_TEST))
+@each("first_seed", range(0, ROUNDS, ROUNDS_PER_TEST))
 def test_nothing_synced_is_lost_and_nothing_is_invented(first_seed: int) -> None:
     cuts = 0
     for seed in range(first_seed, first_seed + ROUNDS_PER_TEST):

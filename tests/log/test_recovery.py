@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.log.recovery import Hole, Run, decide
 
 
@@ -72,7 +72,7 @@ STORIES = {
 }
 
 
-@pytest.mark.parametrize("story", STORIES)
+@each("story", STORIES)
 def test_story(story: str) -> None:
     start, runs, known, end, holes, dropped = STORIES[story]
     decision = decide(start, runs, known)

@@ -19,6 +19,7 @@ from typing import Literal
 
 import pytest
 
+from cases import each
 from penstock.errors import LogDamaged, WriteRefused
 from penstock.kernel import decode_header
 from penstock.log.epochs import BatchName
@@ -477,7 +478,7 @@ def common_end(leader: PartitionLog, follower: PartitionLog) -> int | None:
     return common
 
 
-@pytest.mark.parametrize("first_seed", range(0, ROUNDS, ROUNDS_PER_TEST))
+@each("first_seed", range(0, ROUNDS, ROUNDS_PER_TEST))
 def test_no_power_loss_breaks_what_a_replica_said(first_seed: int) -> None:
     counts: dict[str, int] = {}
     for seed in range(first_seed, first_seed + ROUNDS_PER_TEST):

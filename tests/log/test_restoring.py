@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from cases import each, seeds
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused, RestoreRefused
@@ -200,7 +201,7 @@ def test_neighbours_that_were_found_for_different_reasons_are_one_range(two: Two
     assert two.is_whole()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", seeds(10, 60))
 def test_a_power_loss_leaves_a_range_corrupt_or_sound_and_nothing_worse(seed: int) -> None:
     dice, two = random.Random(seed), Two()
     offset = 3 * dice.randrange(BATCHES - 1)  # of the last one no header says that it was synced

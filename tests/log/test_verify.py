@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import crc32c, encode_batch
 from penstock.log.disk import OsDisk
@@ -238,7 +239,7 @@ def test_spares_and_strangers_are_ignored_and_said_so() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "data/topics",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.net.exchange import Request
 
 FIELDS = b"\r\nhost: h\r\nx-nsqext-a: 1\r\nempty: \r\nx-nsqext-b: 2: 3\r\nx-nsqext-a: 4"
 REQUEST = Request("GET", "/", b"", b"", "", "1.1", True, False, FIELDS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         (b"host", b"h"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher, gather_json, public, without_password
@@ -105,7 +106,7 @@ def test_post_json() -> None:
     check(OK_JSON, answer("200 OK", b""), test=test)
 
 
-@pytest.mark.parametrize(
+@each(
     ("reply", "status", "reason"),
     [
         (answer("404 Not Found", b'{"message":"TOPIC_NOT_FOUND"}'), 404,

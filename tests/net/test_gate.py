@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.net.gate import Caller, Gate, check_allowed, host_of
 
@@ -23,7 +24,7 @@ OUTSIDE_LISTED = Gate(False, ["node1"], ["nsqd.internal"])
 ANYTHING = Gate(True, ["node1"], ["*"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("gate", "said", "expected"),
     [
         # what clients and tools send
@@ -116,7 +117,7 @@ def test_what_is_denied_is_named() -> None:
     assert denial.message.startswith("ORIGIN_DENIED 'http://evil.example'")
 
 
-@pytest.mark.parametrize(
+@each(
     ("authority", "host"),
     [("a:1", "a"), ("A.", "a"), ("[::1]:1", "::1"), ("::1", "::1"), ("", ""), ("[::1", "::1")],
 )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import each, examples
 from penstock import limits
 from penstock.net import http
 from penstock.net.http import HttpConnection
@@ -277,7 +278,7 @@ def test_a_body_of_the_limit_is_taken() -> None:
     serving(story)
 
 
-@pytest.mark.parametrize(
+@each(
     "junk",
     [
         b"  V2IDENTIFY\n\0\0\0\2{}",
@@ -440,7 +441,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES | st.binary(max_size=12), max_size=12), st.integers(1, 40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_bytes_can_break_a_connection(pieces: list[bytes], step: int) -> None:
     """Whatever comes, in whatever fragments: only answers go out, and each begins as one."""
 

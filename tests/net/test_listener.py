@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.net import listener
@@ -21,7 +22,7 @@ from penstock.net.listener import (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("127.0.0.1:4150", Address("127.0.0.1", 4150, "")),
@@ -37,7 +38,7 @@ def test_addresses(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "host:x", "host:", "host:65536", "host:-1", "host:٣"])
+@each("text", ["", "host:x", "host:", "host:65536", "host:-1", "host:٣"])
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address(text, "tcp-address")

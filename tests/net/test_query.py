@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.net.query import QueryInvalid, parse_pairs, parse_query, whole_number
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "values"),
     [
         (b"", {}),
@@ -24,7 +25,7 @@ def test_parse(query: bytes, values: dict[str, str]) -> None:
     assert parse_query(query) == values
 
 
-@pytest.mark.parametrize("query", [b"a=%", b"a=%2", b"%zz=1", b"a=1;b=2", b"a=%%20"])
+@each("query", [b"a=%", b"a=%2", b"%zz=1", b"a=1;b=2", b"a=%%20"])
 def test_what_spoils_a_query(query: bytes) -> None:
     with pytest.raises(QueryInvalid):
         parse_query(query)
@@ -38,7 +39,7 @@ def test_all_that_comes_twice() -> None:
         parse_pairs(b"a=1;b=2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
         ("0", 0),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from penstock.trace.ids import RULE
@@ -134,7 +135,7 @@ def test_a_topic_is_made_with_partitions_on_every_nsqd(installation: Installatio
     assert admin.json("DELETE", "/api/topics/wide") == {"message": ""}
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "path", "document", "status", "message"),
     [
         ("POST", "/api/topics", {"topic": "bad name"}, 400, "INVALID_TOPIC"),

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.store import Store, hash_password
@@ -47,7 +48,7 @@ def guarded(
         yield admin
 
 
-@pytest.mark.parametrize("path", READING)
+@each("path", READING)
 def test_under_a_foreign_name_nothing_is_told(installation: Installation, path: str) -> None:
     """A page of evil.example, whose name is made to mean 127.0.0.1, is of the same origin to the
     browser: it may send any header and read any answer."""
@@ -57,7 +58,7 @@ def test_under_a_foreign_name_nothing_is_told(installation: Installation, path: 
         assert b"evil.example" not in body
 
 
-@pytest.mark.parametrize(("method", "path", "document"), CHANGING)
+@each(("method", "path", "document"), CHANGING)
 def test_under_a_foreign_name_nothing_is_done(
     installation: Installation, method: str, path: str, document: object
 ) -> None:
@@ -75,7 +76,7 @@ def test_every_place_asks_for_the_log_in(guarded: Admin) -> None:
             assert (status, headers["location"]) == (303, wanted), path
 
 
-@pytest.mark.parametrize(("method", "path", "document"), CHANGING)
+@each(("method", "path", "document"), CHANGING)
 def test_a_header_from_loopback_is_no_log_in(
     guarded: Admin, method: str, path: str, document: object
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_proxy_that_is_named_is_believed(installation: Installation, tmp_path:
     installation.nsqd.post("/topic/delete?topic=by_proxy")
 
 
-@pytest.mark.parametrize("path", ["/", "/topics", "/login", "/api/topics", "/nothing", "/ping"])
+@each("path", ["/", "/topics", "/login", "/api/topics", "/nothing", "/ping"])
 def test_no_other_site_may_frame_us_or_load_into_us(installation: Installation, path: str) -> None:
     _, _, headers = installation.admin.request("GET", path)
     assert headers["x-frame-options"] == "DENY"
@@ -115,7 +116,7 @@ def test_no_other_site_may_frame_us_or_load_into_us(installation: Installation, 
         assert part in policy
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "/../../etc/passwd",
@@ -142,7 +143,7 @@ def test_paths_lead_to_nothing(installation: Installation, path: str) -> None:
     assert b"root:" not in body
 
 
-@pytest.mark.parametrize(
+@each(
     ("topic", "node"),
     [("t", "127.0.0.1:1"), ("t", "169.254.169.254"), ("no such", ""), ("none", ""), ("a%22b", "")],
 )

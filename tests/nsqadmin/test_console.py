@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from cases import each
 from penstock import limits
 from penstock.errors import QueryRefused
 from penstock.nsqadmin.console import Question, Reply, answer
@@ -69,7 +70,7 @@ def test_a_lake_that_is_not_there_yet_hides_no_topic(
     installation.nsqd.post("/topic/delete?topic=early")
 
 
-@pytest.mark.parametrize(
+@each(
     "sql",
     [
         "SELECT * FROM read_csv('/etc/passwd')",

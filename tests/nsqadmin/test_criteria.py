@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.criteria import CriterionInvalid
 from penstock.nsqadmin.messages import Message
@@ -15,7 +16,7 @@ BODY = (
 MESSAGE = Message(7, 0, "00000000000000ff", BODY, attempts=2, key=b"k 1", headers={"source": "web"})
 
 
-@pytest.mark.parametrize(
+@each(
     "where",
     [
         "",
@@ -38,7 +39,7 @@ def test_terms_that_hold(where: str) -> None:
     assert criteria.read("", where).hold(MESSAGE)
 
 
-@pytest.mark.parametrize(
+@each(
     "where",
     ["status=open", "total>12.5", "big=9007199254740992", "ok=1", "nowhere=1", "nowhere<1",
      "items.1.price=3", "items.x=3", "header.source=mail", "status=paid total=1", "trace=0",
@@ -48,7 +49,7 @@ def test_terms_that_do_not(where: str) -> None:
     assert not criteria.read("", where).hold(MESSAGE)
 
 
-@pytest.mark.parametrize("where", ["paid", "=paid", 'name="open', "a b=1", "!", "x" * 3000])
+@each("where", ["paid", "=paid", 'name="open', "a b=1", "!", "x" * 3000])
 def test_what_is_no_term(where: str) -> None:
     with pytest.raises(CriterionInvalid):
         criteria.read("", where)

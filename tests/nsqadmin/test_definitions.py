@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin import definitions
 from penstock.nsqadmin.definitions import DefinitionsInvalid, NotComplete, Summary
 from penstock.nsqadmin.settings import SettingRefused
@@ -126,7 +127,7 @@ def test_a_refused_setting_names_its_topic() -> None:
         asyncio.run(definitions.put(_Upstream("INVALID_ARG_MAX_DEPTH 'x'"), ["a"], found))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         ("", "no definitions"),

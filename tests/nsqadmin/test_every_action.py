@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import penstock.nsqadmin
+from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
 from penstock.nsqadmin.store import Store, hash_password
@@ -186,7 +187,7 @@ def _changes(call: ast.Call) -> bool:
     return ast.unparse(given["methods"]) != "['GET']"
 
 
-@pytest.mark.parametrize("site", CLICKS)
+@each("site", CLICKS)
 def test_the_test_that_is_named_is_there(site: str) -> None:
     file, _, name = CLICKS[site].test.partition("::")
     text = (TESTS / file).read_text()
@@ -226,7 +227,7 @@ def guarded(
     nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
-@pytest.mark.parametrize("site", [site for site, click in CLICKS.items() if click.label])
+@each("site", [site for site, click in CLICKS.items() if click.label])
 def test_a_button_is_shown_to_those_who_may(guarded: Guarded, site: str) -> None:
     """And is not in the page of others at all: there is nothing that an event could name."""
     click = CLICKS[site]

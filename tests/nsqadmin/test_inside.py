@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.inside import Held, Inside, Move, PlaceInvalid, position_of
 from penstock.nsqadmin.upstream import UpstreamFailed
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "position"),
     [
         ("earliest", "", "earliest"),
@@ -30,7 +31,7 @@ def test_places(kind: str, text: str, position: str) -> None:
     assert position_of(kind, text) == position
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text"),
     [
         ("time", ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.nsqadmin.installations import NAME_RULE, Installation
 from penstock.nsqadmin.options import FatalOption, read_installations, read_options
@@ -84,7 +85,7 @@ def test_read_only_of_nsqadmin_holds_everywhere(tmp_path: Path) -> None:
     assert [one.options.read_only for one in found] == ["true", "true"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("flag", "value", "rule"),
     [
         ("eu", "eu", "NAME=FILE"),

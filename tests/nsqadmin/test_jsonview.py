@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.nsqadmin import jsonview
 
@@ -15,7 +16,7 @@ EVIL = "</span><img src=x onerror=alert(1)>\"'&"
 TAGS = re.compile(r"<[^>]*>")
 
 
-@pytest.mark.parametrize(
+@each(
     "document",
     [
         {"a": 1, "b": [True, None, "x", {}, []], "c": {"d": [{"e": -1.5}]}},

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from cases import each
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.net.fetch import Fetched, Fetcher
@@ -46,7 +47,7 @@ def test_masks_reach_every_depth_and_headers() -> None:
     assert found.headers == {"pin": MASK, "other": "y"}
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b'{"a": {"pin": "7777"}, "a": 1}',  # readers take the last, and the first is in the bytes
@@ -91,7 +92,7 @@ def test_what_is_not_json_and_names_a_masked_field_is_not_shown() -> None:
     assert messages.masked(message(b"a=b"), ["pin"]).body == b"a=b"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "at_ms"),
     [
         ("-10m", NOW_MS - 600_000),
@@ -107,7 +108,7 @@ def test_times_as_people_type_them(text: str, at_ms: int) -> None:
     assert messages.moment_ms(text, NOW_MS / 1000) == at_ms
 
 
-@pytest.mark.parametrize("text", ["nonsense", "-10x", "25:00", "10 minutes of fame", "m"])
+@each("text", ["nonsense", "-10x", "25:00", "10 minutes of fame", "m"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(messages.PlaceInvalid, match="is not an offset"):
         messages.moment_ms(text, NOW_MS / 1000)

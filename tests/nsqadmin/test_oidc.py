@@ -17,6 +17,7 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.nsqadmin.access import Claimed
 from penstock.nsqadmin.gate import COOKIE
@@ -319,7 +320,7 @@ def test_a_provider_is_who_it_says_and_safe() -> None:
             read_provider("https://i", spoiled)
 
 
-@pytest.mark.parametrize(
+@each(
     ("flags", "named"),
     [
         (["-oidc-issuer=http://idp.example"], "oidc-issuer"),

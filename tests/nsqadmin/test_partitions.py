@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
@@ -52,9 +53,9 @@ def document(lag: int, messages: tuple[int, ...] = COUNTS) -> dict[str, Any]:
 def snapshot(*documents: dict[str, Any]) -> Snapshot:
     """Of one node that answers every two seconds."""
     found = Snapshot()
-    for number, each in enumerate(documents):
+    for number, document in enumerate(documents):
         answered_s = 10.0 + 2 * number
-        node = NodeState(NODE, Producer("h", "127.0.0.1", 1, 2, "1"), each, answered_s)
+        node = NodeState(NODE, Producer("h", "127.0.0.1", 1, 2, "1"), document, answered_s)
         found = make(answered_s, {NODE: node}, (), (), found)
     return found
 
@@ -150,7 +151,7 @@ def test_a_partition_that_lags_for_long_needs_attention() -> None:
 # --- messages ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "place"),
     [
         ("a:1", Place("a:1")),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.nsqadmin.refusals import reason
 from penstock.nsqadmin.upstream import DaemonRefused, NotOffered
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "said"),
     [
         (DaemonRefused("n", "got response 413", 413, "MSG_TOO_BIG"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each, seeds
 from penstock import limits
 from penstock.nsqadmin import runs as under_test
 from penstock.nsqadmin.runs import VANISHED, Place, Point, Run, Runs, Track, command, done_share
@@ -81,7 +82,7 @@ def garbage(random: random.Random, bodies: list[bytes]) -> bytes:
             return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", seeds(2, 12))
 def test_order_repeats_and_garbage_change_nothing(seed: int) -> None:
     dice = random.Random(seed)
     bodies = any_story(dice)
@@ -170,7 +171,7 @@ def test_a_later_run_of_the_same_mends_a_failure(later: dict[str, Any], count: i
 # --- what follows from a state ---
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "share"),
     [
         (state(), None),
@@ -193,7 +194,7 @@ def test_how_long_it_takes() -> None:
     assert under_test.duration_s(state(5, started_s=2000.0), "running", 1060.0) == 0.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("lags", "grown"),
     [
         ([0] * 50, 0),

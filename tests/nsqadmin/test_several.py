@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 
 from .conftest import Installation
@@ -126,7 +127,7 @@ def test_one_that_may_not_be_changed_does_not_hold_back_the_others(several: Seve
     assert "of_frozen" not in several.topics("/i/staging")
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "/i/other", "/i/other/topics", "/i/staging%2ftopics", "/i/staging%2f..%2f", "/i/..",

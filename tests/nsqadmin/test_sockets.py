@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from socketio.exceptions import ConnectionError as SocketRefused
 
+from cases import each
 from e2e.lookupd import eventually
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
@@ -112,7 +113,7 @@ def test_a_page_of_ours_connects_and_acts(world: World) -> None:
     asyncio.run(world.press("otto", "Unpause"))
 
 
-@pytest.mark.parametrize(
+@each(
     "forged",
     [
         {"Origin": "http://evil.example"},

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 from urllib.parse import unquote
 
-import pytest
-
+from cases import each
 from penstock.nsqadmin.ground import INSTALLATION, place_in
 from penstock.nsqadmin.ways import Way, Ways, is_api, way
 
@@ -27,7 +26,7 @@ def _led(path: str, base: str = "", kind: str = "http", **more: Any) -> tuple[st
     return seen[0].get(INSTALLATION, ""), seen[0]["path"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "rest"),
     [
         ("/i/staging", "/"),
@@ -48,7 +47,7 @@ def test_the_prefix_is_taken_off_once(path: str, rest: str) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "/", "/topics", "/i", "/i/", "/i//topics", "/i/other", "/i/other/topics", "/i/STAGING",
@@ -63,11 +62,11 @@ def test_what_only_looks_so_stays_as_it_is(path: str) -> None:
     assert _led(path, "/some/where") == ("", unquote(path))
 
 
-@pytest.mark.parametrize(
+@each(
     "rest", ["login", "logout", "login/oidc/callback", "_nicegui_ws/socket.io/", "_nicegui/3/x.js",
              "%5fnicegui_ws/", "log%69n"]
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["http", "websocket"])
+@each("kind", ["http", "websocket"])
 def test_what_belongs_to_all_is_not_below_one(kind: str, rest: str) -> None:
     path = f"/i/staging/{rest}"
     assert _led(path, kind=kind) == ("", unquote(path))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import AuthFailed, FetchFailed
 from penstock.nsqd.auth import Applicant, Auth, read_grant
@@ -30,7 +31,7 @@ def test_a_good_answer() -> None:
     assert read_grant(GOOD | {"ttl": 1 << 70}).ttl_s == limits.AUTH_TTL_S_MAX
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "subscribes", "publishes"),
     [
         ({}, True, True),
@@ -61,7 +62,7 @@ def test_any_entry_may_allow_but_none_lends_to_another() -> None:
     assert (grant.allows("a", "c"), grant.allows("b", "c")) == (False, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "rule"),
     [
         ([], "the answer is no object"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.wire import frames
 
 from .authserver import AuthServer
@@ -103,7 +104,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("secret", "sent", "expected"), REFUSALS)
+@each(("secret", "sent", "expected"), REFUSALS)
 def test_refusals(guarded: Running, secret: str | None, sent: bytes, expected: bytes) -> None:
     with guarded.client() if secret is None else authed(guarded, secret) as client:
         assert client.ask(sent) == error(expected)

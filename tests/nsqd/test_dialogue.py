@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock import limits
 from penstock.errors import PeerFault
 from penstock.nsqd.dialogue import Answer, Dialogue, read_info
@@ -48,7 +49,7 @@ def test_commands_are_answered_in_order_however_the_bytes_come() -> None:
     assert not dialogue.owed
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "address"),
     [
         (INFO, "lookup:4161"),
@@ -68,7 +69,7 @@ def test_where_its_http_api_is(answer: bytes, address: str) -> None:
     assert read_info(answer).http_address == address
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "reason"),
     [
         (b"E_INVALID", "lookupd returned E_INVALID"),
@@ -86,7 +87,7 @@ def test_a_bad_answer_to_identify(answer: bytes, reason: str) -> None:
         dialogue.feed(sized(answer))
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "reason"),
     [
         (sized(b"E_INVALID x"), "PING - E_INVALID x"),

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from cases import each
 from penstock.nsqd.extfilters import kernel_filter
 from penstock.wire.errors import WireFault
 from penstock.wire.extfilter import ExtFilter, FilterType
@@ -24,7 +25,7 @@ def test_texts_are_compared_by_the_kernel() -> None:
     assert [tuple(rule) for rule in found.rules] == [(b"a", "ä".encode(), None), (b"b", b"c", None)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("glob", "value", "is_match"),
     [
         ("red", "red", True),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.broker.context import Change
 from penstock.broker.settings import TopicSettings
@@ -242,7 +243,7 @@ GARBAGE: list[bytes] = [
 ]
 
 
-@pytest.mark.parametrize("garbage", GARBAGE)
+@each("garbage", GARBAGE)
 def test_garbage_never_hurts(garbage: bytes) -> None:
     async def test(world: World) -> None:
         world.lookupd.reply = lambda command: garbage

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.command.flags import Effect, Kind
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
@@ -124,7 +125,7 @@ def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
     assert default_node_id("localhost") != default_node_id("other")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "attribute", "value"),
     [
         (["--verbose", "--snappy", "-lookupd-tcp-address=127.0.0.1:4160"], "log_level", "info"),
@@ -181,7 +182,7 @@ def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> No
     assert options.without_effect == ("max-bytes-per-file",)
 
 
-@pytest.mark.parametrize(
+@each(
     "argument",
     [
         "-node-id=1024",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import each, examples
 from penstock import limits
 from penstock.nsqd.pattern import Pattern, PatternInvalid
 
@@ -72,20 +73,20 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "names", "others"), MATCHES)
+@each(("text", "names", "others"), MATCHES)
 def test_matches(text: str, names: list[str], others: list[str]) -> None:
     pattern = Pattern(text)
     assert [name for name in names if not pattern.matches(name)] == []
     assert [name for name in others if pattern.matches(name)] == []
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@each("text", REFUSED)
 def test_what_go_refuses(text: str) -> None:
     with pytest.raises(PatternInvalid):
         Pattern(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "^(a+)+$",
@@ -120,7 +121,7 @@ PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(PATTERNS, st.text("ab.", max_size=6))
 def test_ordinary_patterns_match_as_in_python(text: str, name: str) -> None:
     expected = re.search(text.replace("$", r"\Z"), name, re.ASCII) is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock import __version__
 from penstock.wire import frames
 
@@ -92,7 +93,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "target", "body", "status", "code"), ERRORS)
+@each(("method", "target", "body", "status", "code"), ERRORS)
 def test_error(
     small: Running, method: str, target: str, body: bytes, status: int, code: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.broker.letters import Letter
 from penstock.kernel import Section, decode_columns
@@ -52,7 +53,7 @@ def test_positions(nsqd: Running) -> None:
     assert empty == {"earliest": 0, "end": 0, "committed": 0, "bytes": 0}
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "names"),
     [
         ("?pattern=.*[rt2]", ["other", "t", "t2"]),
@@ -132,7 +133,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("target", "status", "text"), REFUSED)
+@each(("target", "status", "text"), REFUSED)
 def test_what_is_refused(nsqd: Running, target: str, status: int, text: str) -> None:
     got, document = ask(nsqd, target)
     assert (got, document["message"][: len(text)]) == (status, text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.kernel import Section, decode_columns
 
@@ -59,7 +60,7 @@ def test_a_from_is_of_the_partition_that_it_names(nsqd: Running) -> None:
     assert [name for name, one in found.items() if "bytes_from" in one] == ["0"]
 
 
-@pytest.mark.parametrize("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
+@each("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
 def test_a_from_that_is_none(nsqd: Running, text: str) -> None:
     status, document = ask(nsqd, f"/log/positions?topic=t&from={text}")
     assert (status, document["message"][:16]) == (400, "INVALID_ARG_FROM")
@@ -85,7 +86,7 @@ def test_an_offset_is_beyond_the_end_of_one_and_not_of_another(nsqd: Running) ->
     assert nsqd.request("GET", "/log/fetch?topic=t&partition=1&from=9").status == 200
 
 
-@pytest.mark.parametrize(
+@each(
     "target",
     [
         "/log/fetch?topic=t&from=0&partition=3",

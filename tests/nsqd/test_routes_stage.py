@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.kernel import Section, decode_columns, encode_batch
 
@@ -210,7 +211,7 @@ def test_a_due_time_too_far_away(nsqd: Running) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "body", "status", "code"),
     [
         ("/stage?stage=x", batch(b"a"), 400, "MISSING_ARG_TOPIC"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.kernel import Pack
 from penstock.nsqd.stamps import pack_bodies
 
@@ -78,7 +79,7 @@ def test_a_deferred_one_waits(nsqd: Running) -> None:
     assert stored(nsqd, "late") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "code"),
     [
         ("producer_id=1", "MISSING_ARG_SEQUENCE"),
@@ -92,7 +93,7 @@ def test_a_deferred_one_waits(nsqd: Running) -> None:
         ("producer_id=1&sequence=0&producer_epoch=65536", "INVALID_PRODUCER_EPOCH"),
     ],
 )
-@pytest.mark.parametrize("path", ["/pub", "/mpub"])
+@each("path", ["/pub", "/mpub"])
 def test_half_a_stamp_is_refused(nsqd: Running, path: str, query: str, code: str) -> None:
     nsqd.request("POST", "/topic/create?topic=bad")
     answer = nsqd.request("POST", f"{path}?topic=bad&{query}", b"a")

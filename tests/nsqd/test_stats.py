@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
+from cases import each
 from penstock import __version__, limits
 from penstock.nsqd.stats import Query, View
 from penstock.nsqd.stats_json import json_parts
@@ -259,7 +260,7 @@ def test_text_that_is_no_text_can_be_shown(nsqd: Running) -> None:
         assert row["user_agent"] in ("?", "\ufffd")
 
 
-@pytest.mark.parametrize(
+@each(
     ("duration_ns", "text"),
     [(0, "0.0ns"), (999, "999.0ns"), (2_800_000, "2.8ms"), (1_500, "1.5us"), (3e9, "3.0s")],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from e2e.certificates import Certificates
 from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
 from e2e.v2upgraded import Upgraded
@@ -113,7 +114,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked(
         server_context(options(f"--tls-cert={certificates.cert}", f"--tls-key={locked}"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("flags", "required"),
     [
         ([], "false"),

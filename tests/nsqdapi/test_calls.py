@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import RangeCorrupt
 from penstock.nsqdapi import calls
@@ -81,7 +82,7 @@ def test_parts_are_joined() -> None:
     assert calls.joined(parts) == whole
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "reason"),
     [
         (b"", "no JSON object"),
@@ -118,8 +119,8 @@ def test_a_range_of_another_log_is_refused() -> None:
         calls.fetch("t", 4, 9, 1, 0, "x").decode(b"", {**RANGE, "x-penstock-identity": "y"})
 
 
-@pytest.mark.parametrize("name", RANGE)
-@pytest.mark.parametrize("text", [None, "", "4x"])
+@each("name", RANGE)
+@each("text", [None, "", "4x"])
 def test_a_range_says_its_offsets(name: str, text: str | None) -> None:
     headers = {key: value for key, value in {**RANGE, name: text}.items() if value is not None}
     with pytest.raises(AnswerInvalid, match="names no offsets"):

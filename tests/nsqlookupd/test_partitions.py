@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
@@ -158,7 +159,7 @@ def test_an_official_answer_has_no_partitions(lookupd: Running) -> None:
         assert document["channels"] == ["0"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "found"),
     [
         ({"partitions": {"3": {"broadcast_address": "b", "tcp_port": 1}}}, {3: "b:1"}),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import each, examples
 from penstock import limits
 from penstock.nsqlookupd.protocol import Client, Refusal, read_peer
 
@@ -110,17 +111,17 @@ def test_a_text_of_identify_is_bounded(name: str) -> None:
         read_peer(json.dumps(body | {name: "x" * (length + 1)}).encode(), "r")
 
 
-@pytest.mark.parametrize(("sent", "expected"), NEW)
+@each(("sent", "expected"), NEW)
 def test_before_identify(sent: bytes, expected: list[bytes]) -> None:
     check(World().client(), b"  V1" + sent, expected)
 
 
-@pytest.mark.parametrize(("sent", "expected"), IDENTIFIED)
+@each(("sent", "expected"), IDENTIFIED)
 def test_after_identify(sent: bytes, expected: list[bytes]) -> None:
     check(World().identified(), sent, expected)
 
 
-@pytest.mark.parametrize(("sent", "expected"), NEW[:12] + NEW[-6:])
+@each(("sent", "expected"), NEW[:12] + NEW[-6:])
 def test_bytes_may_come_one_by_one(sent: bytes, expected: list[bytes]) -> None:
     client = World().client()
     said = b"".join(client.feed(bytes((byte,))) for byte in b"  V1" + sent)
@@ -132,7 +133,7 @@ def test_another_magic(magic: bytes) -> None:
     check(World().client(), magic, [b"E_BAD_PROTOCOL"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "expected"),
     [
         (b"", []),
@@ -202,7 +203,7 @@ COMMANDS = st.sampled_from(
 PIECES = st.lists(st.one_of(COMMANDS, st.binary(max_size=20)), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(begins=st.booleans(), pieces=PIECES, cuts=st.integers(1, 50))
 def test_any_bytes(begins: bool, pieces: list[bytes], cuts: int) -> None:
     """Nothing crashes or grows; how the bytes are cut makes no difference."""
@@ -278,7 +279,7 @@ def test_without_a_number_it_is_as_in_nsq() -> None:
     assert world.registry.channel_names("t") == ["c"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "refusal"),
     [
         (b"REGISTER t 255", b"E_BAD_PARTITION REGISTER partition '255' is not valid"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from cases import each
 from penstock import __version__
 from penstock.nsqlookupd.routes import GO_ZERO_TIME_NS
 
@@ -67,14 +68,14 @@ ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "target", "status", "code"), ERRORS)
+@each(("method", "target", "status", "code"), ERRORS)
 def test_errors(shared: Running, method: str, target: str, status: int, code: str) -> None:
     found, body, headers = shared.request(method, target)
     assert (found, json.loads(body)) == (status, {"message": code})
     assert NSQ in headers.items()
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "body"),
     [
         ("/ping", b"OK"),
@@ -104,7 +105,7 @@ def test_profiles(shared: Running) -> None:
     assert shared.request("POST", "/debug/freememory")[0] == 404
 
 
-@pytest.mark.parametrize(
+@each(
     "target", ["/topic/delete?topic=none", "/topic/delete?topic=", "/topic/delete?topic=*",
                "/topic/tombstone?topic=none&node=x", "/topic/create?topic=known",
                "/channel/create?topic=known&channel=c"]

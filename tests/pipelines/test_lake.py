@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import archivestate, lakecare
@@ -163,7 +164,7 @@ def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "partition_by", "said"),
     [
         ({"body": None}, ("topic", "date"), "it has no column body"),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from cases import each
 from penstock import limits
 from penstock.pipelines import archive, lakecare, trace
 from penstock.pipelines.lakeread import Among, LakeTable
@@ -107,14 +108,14 @@ def tables(
     return made
 
 
-@pytest.mark.parametrize("count", READERS.values(), ids=READERS)
-@pytest.mark.parametrize("state", STATES)
+@each("count", READERS.values())
+@each("state", STATES)
 def test_a_filter_finds_what_is_there(tables: dict[str, Path], state: str, count: Count) -> None:
     assert wrong(tables[state], count) == []
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("state", STATES)
+@each("state", STATES)
 def test_a_filter_of_spark_finds_what_is_there(
     tables: dict[str, Path], state: str, spark: SparkSession
 ) -> None:

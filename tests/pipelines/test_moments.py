@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.pipelines.moments import duration, moment, read_moment
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("1790000000000", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),

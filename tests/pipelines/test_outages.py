@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cases import each
 from penstock.errors import (
     BrokerRefused,
     ConfigError,
@@ -47,7 +48,7 @@ def failing(*errors: Exception) -> Callable[[], int]:
     return attempt
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "what"),
     [
         (AWAY, "nsqd"),
@@ -72,7 +73,7 @@ def test_what_may_be_back(error: Exception, what: str) -> None:
     assert outage_of(error) == what
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         BrokerRefused("http://a", 400, "BAD", {}),

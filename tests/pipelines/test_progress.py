@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.errors import DataLost, FetchFailed
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.streams import Watch
@@ -109,7 +110,7 @@ Traceback (most recent call last):
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "line"),
     [
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.errors import DataLost
 from penstock.pipelines.lakelogs import TopicLog
 from penstock.pipelines.recovery import Reached, following
@@ -44,7 +45,7 @@ def test_what_is_gone_for_good_is_left_out() -> None:
         following(BOTH, notes, [A], ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("reached", "logs", "said"),
     [
         (BOTH, ("one@a:1", "two"), "does not say which log"),  # two: of an earlier build

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError
 from penstock.pipelines import replay
@@ -240,7 +241,7 @@ def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
     assert len(replays.rows()) == 10
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "rule"),
     [
         ({"to": "a b"}, "a topic: 1 to 64"),

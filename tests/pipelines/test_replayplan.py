@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
 
@@ -53,7 +54,7 @@ def test_cuts_divide_a_chunk_evenly() -> None:
     assert cuts_of((), 3) == ()
 
 
-@pytest.mark.parametrize("parts", range(1, 9))
+@each("parts", range(1, 9))
 def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) -> None:
     chunk = (Bucket("a", 0, 3, 17, 6), Bucket("a", 2, 0, 2, 2), Bucket("b", 0, 40, 41, 1))
     places = [(b.topic, b.partition, n) for b in chunk for n in range(b.start, b.end)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.pipelines.runs import (
     PARTS_MAX,
@@ -44,7 +45,7 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"kind": "other"},
@@ -72,7 +73,7 @@ def test_what_is_no_state(change: dict[str, Any]) -> None:
         decode(json.dumps(LEAST | change).encode())
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"form": "js"},
@@ -88,13 +89,13 @@ def test_what_is_no_part(change: dict[str, Any]) -> None:
         decode(json.dumps(PART | change).encode())
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"{", b"[]", b"null", b"[" * 100_000, b"1e999"])
+@each("body", [b"", b"\xff", b"{", b"[]", b"null", b"[" * 100_000, b"1e999"])
 def test_what_is_nothing(body: bytes) -> None:
     with pytest.raises(RunMessageInvalid):
         decode(body)
 
 
-@pytest.mark.parametrize("length", [0, 1, limits.RUN_PART_CHARS, limits.RUN_PART_CHARS + 1,
+@each("length", [0, 1, limits.RUN_PART_CHARS, limits.RUN_PART_CHARS + 1,
                                     limits.RUN_PAGE_CHARS])  # fmt: skip
 def test_a_page_comes_back_from_its_parts(length: int) -> None:
     text = ('ä<&"' * (length // 4 + 1))[:length]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.pipelines import settings as under_test
@@ -54,7 +55,7 @@ def test_a_table_of_another_name_has_its_own_environment() -> None:
     assert under_test.choose("sample", document, ["sample"]).pipeline == "sample"
 
 
-@pytest.mark.parametrize(
+@each(
     ("document", "said"),
     [
         ({"sample": {"topic": ["t"]}}, "sample.topic: .*the keys are .*topics, rows"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 
 ENDS = PartitionEnds(start_offset=100, handed_end=250, committed_end=300)
 
 
-@pytest.mark.parametrize(
+@each(
     ("is_younger", "gathers", "handed_end", "start"),
     [
         (True, False, 250, 100),

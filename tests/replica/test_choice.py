@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.replica.choice import Candidate, Report, election, hindrance, last_resort
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
@@ -17,7 +16,7 @@ def test_a_sound_member_may_lead() -> None:
     assert hindrance(RECORD, SOUND) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("candidate", "reason"),
     [
         (SOUND._replace(stopped=True), "it is stopped"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.log.fold import Position
@@ -128,7 +129,7 @@ def sealed(content: bytes) -> bytes:
 HEAD = bytes(18)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "reason"),
     [
         ((3).to_bytes(8, "little"), "a frame of"),
@@ -149,7 +150,7 @@ def test_what_is_wrong_is_named(data: bytes, reason: str) -> None:
         list(Frames(NODE).feed(data))
 
 
-@pytest.mark.parametrize("kind", JOURNAL_KINDS)
+@each("kind", JOURNAL_KINDS)
 def test_a_journals_frame_without_its_fields_is_refused(kind: int) -> None:
     lengths = (0, 3) if kind == 13 else (0, 3, 5, 60)  # a record may follow the fields of a 13
     what = "a journal's record" if kind == 13 else f"of kind {kind}"
@@ -165,7 +166,7 @@ def test_the_bytes_of_a_journal_are_those_of_the_table() -> None:
     assert frame[8:] == bytes.fromhex("01 0e 0007 1122334455667788 0000000000000005") + fields
 
 
-@pytest.mark.parametrize(
+@each(
     "extent",
     [
         Extent(0, 5, ()),

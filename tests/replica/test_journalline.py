@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.log.fold import Position, generation_of
 from penstock.replica.effects import Leave, Stop
 from penstock.replica.journalline import (
@@ -69,7 +70,7 @@ def test_a_hello_of_a_lower_epoch_is_dropped() -> None:
     assert (taken(line), line.session, line.epoch) == ([], 1, 6)
 
 
-@pytest.mark.parametrize(
+@each(
     ("session", "epoch", "place", "effect"),
     [
         (1, 6, at(6, 0, 4), TakeRecord("r")),

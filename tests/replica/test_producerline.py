@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.errors import ProducerFenced, SequenceGap
 from penstock.replica.producerline import (
     Known,
@@ -18,7 +19,7 @@ KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
 NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "newest", "sequence", "count", "verdict"),
     [
         (None, None, 0, 5, Verdict.NEW),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.replica.record import (
     Member,
     Record,
@@ -23,7 +22,7 @@ SEAT_A, SEAT_B = Seat(1, 11, 101), Seat(2, 12, 102)
 RECORD = Record(7, 5, SEAT_A, (A, B), 1, (1, 2, 3))
 
 
-@pytest.mark.parametrize(
+@each(
     "after",
     [
         elected(RECORD, SEAT_B),
@@ -40,7 +39,7 @@ def test_a_legal_change(after: Record) -> None:
     assert broken_rule(RECORD, after) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("after", "rule"),
     [
         (RECORD._replace(identity=8), "another topic's record is in its place"),

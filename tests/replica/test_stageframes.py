@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.replica.frames import Frame, FrameBroken, Frames, Target, encode
 from penstock.replica.stageframes import (
     AskStage,
@@ -18,7 +19,7 @@ TARGET = Target(0xA1, 3)
 NUMBER = 5 << 32 | 1
 
 
-@pytest.mark.parametrize(
+@each(
     "frame",
     [
         SendStage(9, NUMBER, b"line\nbatches"),
@@ -27,7 +28,6 @@ NUMBER = 5 << 32 | 1
         StageStored(9, 101, NUMBER, "the disk is full"),
         AskStage(9, 101, NUMBER),
     ],
-    ids=lambda frame: type(frame).__name__,
 )
 def test_they_come_as_they_were_sent(frame: Frame) -> None:
     data = b"".join(bytes(part) for parts in encode(TARGET, frame) for part in parts)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cases import each
 from penstock.kernel import Section, decode_bodies, decode_sections
 from penstock.spark.decode import decode
 from penstock.spark.encode import BadRow, encode, largest, message_columns
@@ -123,7 +124,7 @@ def times(*microseconds: int) -> pa.Array:
     return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("columns", "reason"),
     [
         ({"body": pa.array([b"a", None])}, "the body is null"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.spark.exposition import CONTENT_TYPE, Metric, exposed, served
 from penstock.spark.lag import LagListener
@@ -58,7 +59,7 @@ def test_it_is_served() -> None:
             raise AssertionError("two listen on one port")
 
 
-@pytest.mark.parametrize("address", ["", "9209", "host", "h:x", ":9209"])
+@each("address", ["", "9209", "host", "h:x", ":9209"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ConfigError, match="host:port"), served(address, str):
         raise AssertionError("it listens")

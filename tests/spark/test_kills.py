@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.kernel import decode_columns
 from penstock.spark.brokerapi import BrokerApi
@@ -206,7 +207,7 @@ def test_there_are_twenty_rounds() -> None:
     assert len(set(ROUNDS)) == 20
 
 
-@pytest.mark.parametrize(("who", "step"), ROUNDS)
+@each(("who", "step"), ROUNDS)
 def test_every_message_is_copied_once(arena: Arena, who: str, step: str) -> None:
     path, answered = STEPS[step]
     fault = Fault(path, answered, lambda asker: arena.kill(who, asker))

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
 from penstock.spark import offsets
@@ -116,7 +117,7 @@ def test_what_is_there_is_planned_without_a_word() -> None:
     assert losses == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("start", "end", "ranges", "reason"),
     [
         ({A: 2}, {A: 9}, [Range(A, 5, 9)], "offsets 2 to 4 are gone"),

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from cases import each
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.schema import sink_columns
@@ -138,7 +139,7 @@ def test_what_the_source_gives_can_be_written() -> None:
     assert list(found) == ["partition", "timestamp", "body"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("ddl", "reason"),
     [
         ("body string, colour string", "'colour' .* body .or value., topic, partition, key"),

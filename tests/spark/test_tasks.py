@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.spark import tasks
 from penstock.spark.offsets import Log, Range
 
@@ -11,7 +10,7 @@ A = Log("a", "one", 0)
 B = Log("b", "two", 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("least", "most", "sizes"),
     [
         (None, None, [100, 10]),
@@ -38,7 +37,7 @@ def small(*sizes: int) -> list[Range]:
     return [Range(Log(f"t{n}", "one", 0), 5, 5 + size) for n, size in enumerate(sizes)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("sizes", "rows_max", "least", "packed"),
     [
         ((), 10, None, []),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.errors import StorageError
 from penstock.sim.disk import SimDisk
 from penstock.takeover.diskqueue import (
@@ -79,7 +80,7 @@ def test_the_meta_file_is_three_lines() -> None:
     assert parse_meta(b"-3\n1,340\n2,56\n") == Meta(-3, 1, 340, 2, 56)
 
 
-@pytest.mark.parametrize("data", [b"", b"12\n", b"12\n1,340\n", b"\0" * 14, b"12\n1,x\n2,56\n"])
+@each("data", [b"", b"12\n", b"12\n1,340\n", b"\0" * 14, b"12\n1,x\n2,56\n"])
 def test_a_torn_meta_file_is_known_as_such(data: bytes) -> None:
     assert parse_meta(data) is None
 
@@ -207,7 +208,7 @@ def test_data_files_that_are_missing_in_between_are_named(queue: Queue, has_meta
     assert queue.read() == records([2, 4, 8])
 
 
-@pytest.mark.parametrize(
+@each(
     ("meta", "expected"),
     [
         (Meta(9, 2, 10, 3, 10), ["t.diskqueue.000003.dat"]),  # the write file

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import each, examples
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
@@ -318,7 +319,7 @@ def test_a_torn_nsqd_dat(disk: SimDisk) -> None:
         take_over(disk)
 
 
-@pytest.mark.parametrize("call", ["write", "create", "sync", "read", "mkdir", "sync_directory"])
+@each("call", ["write", "create", "sync", "read", "mkdir", "sync_directory"])
 def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
     """Before the commit all is as it was, but for what could not even be removed."""
     refused = 0
@@ -397,7 +398,7 @@ def check_after(disk: Tripwire) -> None:
     assert left == {"penstock.lock", "node.json", "topics", "nsqd-old", "takeover-report.json"}
 
 
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4])
+@each("seed", [None, 1, 2, 3, 4])
 def test_ended_at_every_step_and_started_again(seed: int | None) -> None:
     """No seed: the process is killed. Else the power goes, and the seed says what is left."""
     step, ended = 0, True
@@ -412,7 +413,7 @@ def test_ended_at_every_step_and_started_again(seed: int | None) -> None:
     assert step > 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, 130), min_size=2, max_size=4), st.integers(0, 1 << 30))
 def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
     rng = random.Random(seed)
@@ -478,7 +479,7 @@ QUEUES = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(QUEUES, st.integers(30, 400), st.data())
 def test_any_data(
     queues: dict[str, list[Record]], file_bytes_max: int, data: st.DataObject

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from broker.staging import block, commit, put
 from broker.world import World
+from cases import examples
 from penstock import kernel, limits
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.sim.clock import START_WALL_NS, FakeClock
@@ -202,7 +203,7 @@ QUEUES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(QUEUES, st.integers(30, 300))
 def test_there_and_back(queues: dict[str, list[Record]], file_bytes_max: int) -> None:
     """Old, ours, old, ours: everybody gets the same as at first."""
@@ -224,7 +225,7 @@ def test_there_and_back(queues: dict[str, list[Record]], file_bytes_max: int) ->
     assert by_channel == expected(queues)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_any_history_comes_back(seed: int) -> None:
     """What channels want after a history is the same by our own restart and by nsqd's files."""

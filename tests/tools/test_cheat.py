@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from cases import each
 from penstock.tools.main import main
 from penstock.tools.recipes import RECIPES, Recipe, matching
 from tools.parsers import parse
@@ -16,7 +17,7 @@ WANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.theme)
+@each("recipe", RECIPES)
 def test_every_command_is_one(recipe: Recipe) -> None:
     for step in recipe.steps:
         parse(step.command.partition(" <")[0])
@@ -28,7 +29,7 @@ def test_no_theme_is_missing_and_none_is_there_twice() -> None:
     assert len(set(themes)) == len(themes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "themes"),
     [
         ("replay", ["replay"]),

@@ -6,6 +6,7 @@ import argparse
 
 import pytest
 
+from cases import each
 from penstock.tools.main import VERBS, main
 from penstock.tools.verbs import VerbParser
 from tools.parsers import Found, all_parsers, daemons, examples_of, parse
@@ -37,7 +38,7 @@ def test_these_have_optional_words() -> None:
     assert found >= {"check", "stats", "channel report", "topic config", "pub", "id", "trace"}
 
 
-@pytest.mark.parametrize("found", with_optional_words(), ids=title)
+@each("found", with_optional_words())
 def test_an_option_may_stand_between_any_words(found: Found) -> None:
     """Also in front of a word that may be left out, and of one that begins with a dash."""
     words = ["one"] * len(found.parser._get_positional_actions())
@@ -57,7 +58,7 @@ def test_no_verb_is_forgotten() -> None:
     assert {found.words[0] for found in PARSERS} | set(daemons()) == set(VERBS)
 
 
-@pytest.mark.parametrize("found", PARSERS, ids=title)
+@each("found", PARSERS)
 def test_the_help_ends_with_examples_of_this_verb(found: Found) -> None:
     examples = examples_of(found.parser.format_help())
     assert 1 <= len(examples) <= 5
@@ -67,7 +68,7 @@ def test_the_help_ends_with_examples_of_this_verb(found: Found) -> None:
         parse(example)
 
 
-@pytest.mark.parametrize("found", PARSERS, ids=title)
+@each("found", PARSERS)
 def test_the_help_says_what_it_does(found: Found) -> None:
     assert found.parser.description
 
@@ -81,7 +82,7 @@ def test_the_help_of_a_daemon_does_too(verb: str, capsys: pytest.CaptureFixture[
         assert parse(example) is None
 
 
-@pytest.mark.parametrize("found", PARSERS, ids=title)
+@each("found", PARSERS)
 def test_what_prints_facts_prints_them_as_json_too(found: Found) -> None:
     has_verbs = any(isinstance(one, argparse._SubParsersAction) for one in found.parser._actions)
     options = {option for action in found.parser._actions for option in action.option_strings}
@@ -89,7 +90,7 @@ def test_what_prints_facts_prints_them_as_json_too(found: Found) -> None:
         assert ("--json" in options) == (found.words not in WITHOUT_JSON)
 
 
-@pytest.mark.parametrize("found", PARSERS, ids=title)
+@each("found", PARSERS)
 def test_what_takes_addresses_takes_a_context(found: Found) -> None:
     options = {option for action in found.parser._actions for option in action.option_strings}
     addresses = {"--nsqd-http-address", "--nsqd-tcp-address", "--lookupd-http-address", "--url"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock import __version__
 from penstock.tools.main import VERBS, main
 
@@ -57,7 +58,7 @@ def test_ctrl_c_within_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["figures"]) == 130
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each("verb", VERBS)
 def test_every_verb_leads_somewhere(verb: str) -> None:
     entry = VERBS[verb]
     assert callable(getattr(import_module(entry.module), entry.function))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.errors import PenstockError
 from penstock.tools import nodes, where
 from penstock.tools.nodes import Node, NodeFailed
@@ -128,9 +129,7 @@ def test_nobody_there() -> None:
         Node("127.0.0.1:1").get("/ping")
 
 
-@pytest.mark.parametrize(
-    "text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"]
-)
+@each("text", ["here", "here:port", "here:65536", "ftp://here:1", "http://", "http://here:65536"])
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(NodeFailed) as caught:
         Node(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
 from penstock.tools.nsq_to_nsq import Filter, main
 
@@ -87,7 +88,7 @@ def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
         destination.kill()
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "document", "passes"),
     [
         ("a", "", {"a": None}, True),

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cases import each
 from penstock.tools.ids import NoId, read
 from penstock.tools.main import main
 
@@ -27,7 +28,7 @@ def test_a_long_id_has_two_readings() -> None:
     assert broker == {"ip": "192.168.1.10", "port": 10911, "offset": 123456789}
 
 
-@pytest.mark.parametrize("text", ["", "12", "g" * 16, "x" * 32, "0" * 33, "\u00e9" * 16])
+@each("text", ["", "12", "g" * 16, "x" * 32, "0" * 33, "\u00e9" * 16])
 def test_what_is_no_id(text: str) -> None:
     with pytest.raises(NoId) as caught:
         read(text, LATER_MS)

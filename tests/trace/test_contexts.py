@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from cases import each
 from penstock import limits
 from penstock.trace.contexts import Copy, context_of, copies
 from penstock.trace.events import Event, Kind
@@ -15,7 +14,7 @@ CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 LARGEST = (1 << 64) - 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "trace_id"),
     [
         ("42", 42),
@@ -57,7 +56,7 @@ def test_each_message_is_looked_up_once_where_a_node_has_it() -> None:
     assert len(copies(many)) == limits.TRACE_CONTEXTS_SHOWN
 
 
-@pytest.mark.parametrize(
+@each(
     ("message_id", "headers", "context"),
     [
         (7, {"traceparent": CONTEXT}, CONTEXT),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.errors import TraceBroken
 from penstock.limits import TRACE_CHUNK_EVENTS
 from penstock.trace.events import (
@@ -163,7 +164,7 @@ def test_a_long_name_is_cut() -> None:
     assert back.client == "n" * NAME_BYTES_MAX
 
 
-@pytest.mark.parametrize(
+@each(
     ("at", "wrong", "words"),
     [
         (0, b"PST2", "begins with"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.errors import PenstockError
 from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
 
@@ -174,7 +173,7 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "values", "data"), TEXTS, ids=lambda value: str(value)[:40])
+@each(("fault", "values", "data"), TEXTS)
 def test_text(fault: Fault, values: tuple[bytes | int, ...], data: bytes) -> None:
     assert fault.data(*values) == data
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.extfilter import ExtFilter, FilterType
@@ -33,7 +34,7 @@ def test_tags(tag: str) -> None:
     assert settings(desired_tag=tag).desired_tag == tag
 
 
-@pytest.mark.parametrize("tag", ["a b", "ä", "a.b", "a\n", "x" * (limits.TAG_BYTES_MAX + 1)])
+@each("tag", ["a b", "ä", "a.b", "a\n", "x" * (limits.TAG_BYTES_MAX + 1)])
 def test_bad_tags(tag: str) -> None:
     assert refused(desired_tag=tag).startswith(b'E_BAD_TAG IDENTIFY desired tag "')
 
@@ -52,7 +53,7 @@ def test_extend_support() -> None:
 RULE = {"filter_ext_key": "color", "filter_data": "red"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "wanted"),
     [
         ({}, None),
@@ -71,7 +72,7 @@ def test_filters(said: dict[str, Any], wanted: ExtFilter | None) -> None:
     assert settings(ext_filter=said).ext_filter == wanted
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "reason"),
     [
         ({"type": 5}, b"type 5 is none of 1, 2, 3, 4"),
@@ -92,7 +93,7 @@ def test_filters_that_say_nothing(said: dict[str, Any], reason: bytes) -> None:
     assert refused(ext_filter=said) == b"E_INVALID IDENTIFY ext_filter: " + reason
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         1,

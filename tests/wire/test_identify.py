@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock import limits
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.identify import (
@@ -75,7 +76,7 @@ def test_keys_match_in_any_case_and_the_last_one_wins() -> None:
     assert decode_request(body) == Request(client_id="b", heartbeat_interval=-1)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"",
@@ -118,7 +119,7 @@ def test_half_a_surrogate_pair_is_replaced() -> None:
     assert (request.client_id, request.hostname) == ("a\ufffdb", "😀")
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "changed"),
     [
         ({"heartbeat_interval": 1000}, {"heartbeat_ns": 1000 * MS}),
@@ -148,7 +149,7 @@ def test_what_is_granted(asked: dict[str, Any], changed: dict[str, Any]) -> None
     assert negotiate(Request(**asked), FRESH, OFFER) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "text"),
     [
         ({"heartbeat_interval": 999}, b"heartbeat interval (999)"),

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.wire.names import is_ephemeral, is_valid_name, quote
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "valid"),
     [
         (b"a", True),
@@ -34,7 +33,7 @@ def test_ephemeral_names_end_in_the_suffix() -> None:
     assert not is_ephemeral("ephemeral")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "quoted"),
     [
         (b"x", b'"x"'),

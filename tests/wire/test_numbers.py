@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.wire.numbers import NUMBER_MAX, parse_number
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
         (b"", 0),
@@ -22,8 +21,6 @@ def test_digits_are_a_number(text: bytes, number: int) -> None:
     assert parse_number(text) == number
 
 
-@pytest.mark.parametrize(
-    "text", [b"-1", b"+1", b" 1", b"1 ", b"0x1", b"1.0", b"1e3", b"1_0", b"\xb2", "٣".encode()]
-)
+@each("text", [b"-1", b"+1", b" 1", b"1 ", b"0x1", b"1.0", b"1e3", b"1_0", b"\xb2", "٣".encode()])
 def test_anything_else_is_not(text: bytes) -> None:
     assert parse_number(text) is None

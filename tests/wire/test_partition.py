@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from cases import each
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.partition import ANY, read_extra, read_partition
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [(b"", ANY), (b"-1", ANY), (b"0", 0), (b"00", 0), (b"+0", 0), (b"7", 7), (b"+007", 7),
      (b"254", 254), (b"0" * 40 + b"3", 3)],
@@ -21,8 +22,8 @@ def test_a_number_is_read(text: bytes, number: int) -> None:
     assert read_extra(b"SUB", text) == number
 
 
-@pytest.mark.parametrize("text", [b"255", b"-2", b"-0", b"1000", b"9" * 40])
-@pytest.mark.parametrize("read", [read_partition, read_extra])
+@each("text", [b"255", b"-2", b"-0", b"1000", b"9" * 40])
+@each("read", [read_partition, read_extra])
 def test_what_no_topic_can_have_is_refused(
     read: Callable[[bytes, bytes], int], text: bytes
 ) -> None:
@@ -32,7 +33,7 @@ def test_what_no_topic_can_have_is_refused(
     assert refused.value.data == b'E_BAD_PARTITION SUB partition "%b" is not valid' % text
 
 
-@pytest.mark.parametrize("text", [b"x", b"0x", b"1 2", b"-", b"0\n", b"1.0"])
+@each("text", [b"x", b"0x", b"1 2", b"-", b"0\n", b"1.0"])
 def test_a_word_that_is_no_number_is_refused_where_a_partition_is_due(text: bytes) -> None:
     with pytest.raises(WireFault, match="E_BAD_PARTITION"):
         read_partition(b"PUB_TRACE", text)

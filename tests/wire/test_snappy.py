@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.errors import StreamBroken
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
 from wire.streams import decode_in_steps, read_all, read_all_into
@@ -100,7 +101,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("stream", BROKEN.values(), ids=BROKEN.keys())
+@each("stream", BROKEN.values())
 def test_garbage_is_refused(stream: bytes) -> None:
     with pytest.raises(StreamBroken, match="snappy stream: "):
         decoded(stream)
@@ -122,7 +123,7 @@ def test_no_random_bytes_do_harm() -> None:
     assert refused, f"seed {seed}"
 
 
-@pytest.mark.parametrize("step", [1, 1000, 65535, 65536, 65537, 200_000])
+@each("step", [1, 1000, 65535, 65536, 65537, 200_000])
 def test_reading_into_a_buffer(step: int) -> None:
     decoder = SnappyDecoder()
     noise = random.Random(4).randbytes(70_000)

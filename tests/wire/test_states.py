@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.wire.states import COMMANDS, State, Verdict, verdict
 
 YES, NO, SKIP = Verdict.ALLOWED, Verdict.REFUSED, Verdict.IGNORED
@@ -29,7 +30,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("command", EXPECTED, ids=bytes.decode)
+@each("command", EXPECTED)
 def test_each_command_in_each_state(command: bytes) -> None:
     found = tuple(verdict(command, state) for state in State)
     assert found == EXPECTED[command]

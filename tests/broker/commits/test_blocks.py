@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.broker.commits.blocks import (
     BlockInvalid,
@@ -143,7 +144,7 @@ def test_a_time_before_1970_is_refused(section: Section) -> None:
     assert refusal(checksummed(bytes(data))) == (0, reason)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [b"no json", b"{", b"[]", b'"a"', b"1", b"null", b'{"a":"\xff"}', b"[" * 100_000,
      '{"a":"b"}'.encode("utf-16"), b"\xef\xbb\xbf{}"],

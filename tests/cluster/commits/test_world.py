@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pytest
 from tests.cluster.commits.partition import Breach
 from tests.cluster.commits.world import Focus, play
 
+from cases import each
 from penstock.cluster.commits.committer import Verdict
 from penstock.cluster.commits.safeguards import ALL, Safeguards
 
 HISTORIES = 250  # of each block
 
 
-@pytest.mark.parametrize("first", range(0, 4 * HISTORIES, HISTORIES))
+@each("first", range(0, 4 * HISTORIES, HISTORIES))
 def test_every_promise_holds(first: int) -> None:
     worlds = [play(seed) for seed in range(first, first + HISTORIES)]
     # A run in which nothing happens shows nothing.
@@ -56,7 +56,7 @@ SWITCHES = (
 )
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+@each("switch", SWITCHES)
 def test_the_absence_of_a_rule_is_found(switch: Switch) -> None:
     guards = ALL._replace(**{switch.off: False})
     found = find(guards, switch)
@@ -64,7 +64,7 @@ def test_the_absence_of_a_rule_is_found(switch: Switch) -> None:
     assert found.invariant in switch.invariants
 
 
-@pytest.mark.parametrize("switch", [s for s in SWITCHES if s.focus], ids=lambda switch: switch.off)
+@each("switch", [s for s in SWITCHES if s.focus])
 def test_with_the_rule_in_its_place_the_same_histories_hold(switch: Switch) -> None:
     assert find(ALL, switch) is None
 

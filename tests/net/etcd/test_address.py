@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.errors import ConfigError
 from penstock.net.etcd.address import Address, parse_address
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("etcd://h1", Address(("h1:2379",))),
@@ -27,7 +28,7 @@ def test_the_keys_of_a_cluster_begin_with_its_name() -> None:
     assert parse_address("etcd://h1/west").prefix == "/penstock/west/"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rule"),
     [
         ("h1:2379", "etcd://"),

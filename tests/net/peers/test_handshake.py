@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import each
 from penstock.broker.ports import Lane
 from penstock.errors import PeerFault
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode, refusal
@@ -51,7 +52,7 @@ def test_secrets_are_changed_one_node_after_the_other() -> None:
     assert meet(ONE._replace(secrets=both), TWO._replace(secrets=both[::-1])).state is State.OPEN
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "two", "target", "may", "reason"),
     [
         (ONE, TWO._replace(cluster=0xC2), 2, None, Reason.CLUSTER),
@@ -114,7 +115,7 @@ def test_another_version_is_refused_by_its_number() -> None:
         dialling.feed(refusal(Reason.VERSION, 7))
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "fault"),
     [
         (Greeting(Kind.WELCOME, 1, 0xC1, 2, 1, 0x22, 8), "a welcome to another greeting"),

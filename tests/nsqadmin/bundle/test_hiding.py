@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases import each, examples
 from penstock.nsqadmin.bundle.form import Kind
 from penstock.nsqadmin.bundle.hiding import Names, clean, clean_text, clean_words, without_secrets
 
 SECRET = "hunter2-Geheim"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f"http://ann:{SECRET}@host:1/x",
@@ -140,7 +141,7 @@ def document(topic: str, channel: str, client: str, host: str) -> dict[str, Any]
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(topic=NAME, channel=NAME, client=FREE, host=NAME)
 def test_no_name_is_left_and_each_stays_itself(
     topic: str, channel: str, client: str, host: str
@@ -166,7 +167,7 @@ def _hidden(names: Names, document: dict[str, Any]) -> str:
     return found.decode()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(NAME, unique=True, max_size=30))
 def test_different_names_stay_different(found: list[str]) -> None:
     names = Names()

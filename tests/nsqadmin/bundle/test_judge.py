@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from cases import each
 from penstock.nsqadmin.attention import Level
 from penstock.nsqadmin.bundle.judge import judge, rows_of
 
@@ -133,7 +132,7 @@ _CASES: list[tuple[Hurt, Level, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hurt", "level", "what"), _CASES, ids=[one[2] or "x" for one in _CASES])
+@each(("hurt", "level", "what"), _CASES)
 def test_each_fault(hurt: Hurt, level: Level, what: str) -> None:
     made = Made()
     hurt(made)
@@ -189,7 +188,7 @@ def test_rows_say_where_why_and_what_to_do() -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [None, 7, "x", [], [7], {}, {"topics": 7}, {"topics": [{}, 7]}])
+@each("wrong", [None, 7, "x", [], [7], {}, {"topics": 7}, {"topics": [{}, 7]}])
 def test_a_daemon_that_says_anything(wrong: Any) -> None:
     """What is not of the right form counts as not said; nothing breaks."""
     for name in Made().files:

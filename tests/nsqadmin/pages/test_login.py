@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE
 from penstock.nsqadmin.store import Store, hash_password
@@ -172,7 +173,7 @@ def test_the_audit_log_is_narrowed_by_its_address_and_saved(page: Page, guarded:
     assert guarded.request("GET", "/audit/download")[0] == 401
 
 
-@pytest.mark.parametrize(
+@each(
     "path", ["/api/topics", "/api/nodes", "/api/counter", "/config/log_level", "/definitions.json"]
 )
 def test_nothing_is_told_to_those_who_have_not_logged_in(guarded: Admin, path: str) -> None:
@@ -228,7 +229,7 @@ def test_a_log_in_from_another_site_is_refused(guarded: Admin) -> None:
     assert "set-cookie" not in headers
 
 
-@pytest.mark.parametrize(
+@each(
     "target",
     [
         "//evil.example", "///evil.example", "https://evil.example", "/\\evil.example", "\\\\evil",

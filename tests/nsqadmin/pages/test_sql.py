@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
+from cases import each
 from penstock.nsqadmin.console import Question, answer
 from penstock.nsqadmin.pages import statements
 
@@ -59,7 +59,7 @@ def test_writing_with_help_and_keeping_what_came(page: Page, installation: Insta
     installation.nsqd.post(f"/topic/delete?topic={topic}")
 
 
-@pytest.mark.parametrize("number", range(len(statements.examples("t"))))
+@each("number", range(len(statements.examples("t"))))
 def test_examples_run_as_they_stand(installation: Installation, number: int) -> None:
     """Also where bodies are neither JSON nor text."""
     nsqd = installation.nsqd

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
+from cases import each
 from kernel.figures import in_sample
 from penstock.pipelines import trace_table
 from penstock.pipelines.audit.report import Report
@@ -148,7 +148,7 @@ def counted(report: Report) -> dict[tuple[str, str], int]:
     return {key: count for key, count in found.items() if count}
 
 
-@pytest.mark.parametrize("block", range(6))
+@each("block", range(6))
 def test_random_histories_are_judged_alike(block: int) -> None:
     faults = 0
     for seed in range(50 * block, 50 * block + 50):

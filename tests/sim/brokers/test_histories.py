@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cases import each
 from penstock.broker.channel import Channel
 from penstock.sim.brokers.clients import Message
 from penstock.sim.brokers.histories import BROKERS, play
@@ -19,7 +20,7 @@ BLOCKS, BLOCK = 4, 4
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@each("block", range(BLOCKS))
 def test_the_promises_hold(block: int) -> None:
     tally, found = play_some(block * BLOCK, BLOCK, kind=BROKERS)
     assert found == []

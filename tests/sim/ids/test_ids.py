@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
+from cases import each
 from penstock.cluster.idfloor import ALL
 from penstock.sim.ids.switches import HARNESS, SWITCHES
 from penstock.sim.ids.world import World
@@ -28,7 +27,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert {name: count for name, count in least.items() if seen[name] < count} == {}
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+@each("switch", SWITCHES)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None, (
         f"{switch.seeds_max} histories do without {switch.off}"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
+from cases import each
 from penstock.replica.journalline import ALL
 from penstock.sim.journals.switches import HARNESS, SWITCHES
 from penstock.sim.journals.world import World
@@ -15,7 +14,7 @@ HISTORIES = 500
 HISTORIES_PER_TEST = 125
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, HISTORIES_PER_TEST))
+@each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
 def test_nothing_that_was_answered_is_undone(first: int) -> None:
     assert HARNESS.find(first, HISTORIES_PER_TEST) is None
 
@@ -38,7 +37,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert {name: count for name, count in least.items() if seen[name] < count} == {}
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+@each("switch", SWITCHES)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None, (
         f"{switch.seeds_max} histories do without {switch.off}"

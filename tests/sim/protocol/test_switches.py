@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
+from cases import each
 from penstock.replica.safeguards import ALL
 from penstock.sim.protocol.switches import SWITCHES, Switch
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+@each("switch", SWITCHES)
 def test_its_absence_is_found(switch: Switch) -> None:
     found = switch.find()
     assert found is not None, f"{switch.seeds_max} histories do without {switch.off}"
@@ -18,9 +17,7 @@ def test_every_rule_has_a_switch() -> None:
     assert [switch.off for switch in SWITCHES] == list(ALL._fields)
 
 
-@pytest.mark.parametrize(
-    "switch", [one for one in SWITCHES if one.reckless or one.focus], ids=lambda one: one.off
-)
+@each("switch", [one for one in SWITCHES if one.reckless or one.focus])
 def test_with_the_rule_in_place_the_same_histories_hold(switch: Switch) -> None:
     """What is found is the rule's absence, and not the events that were made more frequent."""
     assert switch._replace(seeds_max=min(switch.seeds_max, 1000)).held() is None

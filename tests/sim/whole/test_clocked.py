@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock.cluster.documents import RECORD
 from penstock.limits import SECOND
 from penstock.log.sync import SyncJob
@@ -28,7 +29,7 @@ SYNC_SEEDS = 10
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 
-@pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
+@each("first", range(0, HISTORIES, BLOCK))
 def test_no_history_breaks_a_promise(first: int) -> None:
     tally, found = play_some(first, BLOCK, kind=CLOCKED)
     assert found == []
@@ -94,7 +95,7 @@ def test_a_broken_promise_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert as_text(clocked_timeline(seed)).splitlines()[-1].startswith("BROKEN ")
 
 
-@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda one: one.__name__)
+@each("trouble", TROUBLE)
 def test_each_kind_of_trouble_passes(trouble: Trouble) -> None:
     world = ClockedWorld(5)
     try:
