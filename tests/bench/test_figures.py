@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from cases import each
 from penstock.bench.dialect import DaemonFailed
 from penstock.bench.figures import FIGURES, QUICK, Figure, daemon, figures_main, line
 from penstock.bench.web_load import Load, exchange, request
 
 
-@each("name", FIGURES)
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure(name: str) -> None:
     figures = list(FIGURES[name](QUICK))
     assert figures

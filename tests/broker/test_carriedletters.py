@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from cases import each
 from penstock import limits
 from penstock.broker.carriedletters import CarriedLetters
 from penstock.broker.letters import Letter, decode_letters, encode_letters
@@ -175,7 +174,7 @@ def test_an_answer_to_an_earlier_life_is_none_to_this_one(here: Node, there: Nod
     assert again.heard == [None]
 
 
-@each(
+@pytest.mark.parametrize(
     ("data", "said"),
     [
         (b"\xc1", "letters that cannot be read"),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cases import each, seeds
+from cases import seeds
 from penstock import limits
 from penstock.errors import PartitionStopped, WriteRefused
 from penstock.log.epochs import BatchName
@@ -66,7 +66,7 @@ def pair() -> Pair:
     return Pair()
 
 
-@each("seed", seeds(3, 20))
+@pytest.mark.parametrize("seed", seeds(3, 20))
 def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
     rng = random.Random(seed)
     epoch, now_ns = 1, NOW_NS
@@ -167,7 +167,7 @@ def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
     refused(pair, EpochFalls, [pair.writer.encode([b"x"], 2, epoch=4)])
 
 
-@each(
+@pytest.mark.parametrize(
     "spoil",
     [
         lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]),

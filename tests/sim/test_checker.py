@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from cases import each
 from penstock.sim.checker import Checker, HistoryInvalid, Promise, check, report
 from penstock.sim.history import (
     ChannelGone,
@@ -195,7 +194,7 @@ def causes() -> dict[str, Callable[[Story], None]]:
     }
 
 
-@each("cause", list(causes()))
+@pytest.mark.parametrize("cause", list(causes()))
 def test_each_cause_calls_a_message_again(story: Story, cause: str) -> None:
     story.publish(b"a")
     story.delivered(0, b"a")
@@ -204,7 +203,7 @@ def test_each_cause_calls_a_message_again(story: Story, cause: str) -> None:
     assert story.verdict() == []
 
 
-@each("cause", list(causes()))
+@pytest.mark.parametrize("cause", list(causes()))
 def test_each_cause_calls_it_only_once(story: Story, cause: str) -> None:
     story.publish(b"a")
     story.delivered(0, b"a")
@@ -366,7 +365,7 @@ def test_only_two_consumers_can_be_read_in_the_wrong_order(story: Story) -> None
 # --- FINISHED ---
 
 
-@each("cause", list(causes()))
+@pytest.mark.parametrize("cause", list(causes()))
 def test_a_confirmed_finish_is_for_ever(story: Story, cause: str) -> None:
     story.publish(b"a")
     story.delivered(0, b"a")
@@ -519,7 +518,7 @@ def test_a_history_without_its_end_cannot_be_judged(story: Story) -> None:
         checker.verdict()
 
 
-@each(
+@pytest.mark.parametrize(
     "events",
     [
         [PublishAttempted(1, 1, "p", (b"a",)), PublishAttempted(2, 1, "p", (b"b",))],

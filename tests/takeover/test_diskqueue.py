@@ -208,7 +208,7 @@ def test_data_files_that_are_missing_in_between_are_named(queue: Queue, has_meta
     assert queue.read() == records([2, 4, 8])
 
 
-@each(
+@pytest.mark.parametrize(
     ("meta", "expected"),
     [
         (Meta(9, 2, 10, 3, 10), ["t.diskqueue.000003.dat"]),  # the write file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cases import each
 from penstock.broker.channel import Channel
 from penstock.sim.brokers.clients import Message
 from penstock.sim.brokers.histories import BROKERS, play
@@ -20,7 +19,7 @@ BLOCKS, BLOCK = 4, 4
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 
-@each("block", range(BLOCKS))
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_the_promises_hold(block: int) -> None:
     tally, found = play_some(block * BLOCK, BLOCK, kind=BROKERS)
     assert found == []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cases import each
+import pytest
+
 from penstock.cluster.forwarding import ALL
 from penstock.sim.forwarding.switches import HARNESS, SWITCHES
 from penstock.sim.forwarding.world import World
@@ -27,7 +28,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert {name: count for name, count in least.items() if seen[name] < count} == {}
 
 
-@each("switch", SWITCHES)
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None, (
         f"{switch.seeds_max} histories do without {switch.off}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cases import each
+import pytest
+
 from penstock.replica.journalline import ALL
 from penstock.sim.journals.switches import HARNESS, SWITCHES
 from penstock.sim.journals.world import World
@@ -14,7 +15,7 @@ HISTORIES = 500
 HISTORIES_PER_TEST = 125
 
 
-@each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
+@pytest.mark.parametrize("first", range(0, HISTORIES, HISTORIES_PER_TEST))
 def test_nothing_that_was_answered_is_undone(first: int) -> None:
     assert HARNESS.find(first, HISTORIES_PER_TEST) is None
 
@@ -37,7 +38,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert {name: count for name, count in least.items() if seen[name] < count} == {}
 
 
-@each("switch", SWITCHES)
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None, (
         f"{switch.seeds_max} histories do without {switch.off}"

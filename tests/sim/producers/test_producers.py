@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cases import each
+import pytest
+
 from penstock.replica.producerline import ALL
 from penstock.sim.producers.switches import HARNESS, SWITCHES
 from penstock.sim.producers.world import World
@@ -14,7 +15,7 @@ HISTORIES = 1000
 HISTORIES_PER_TEST = 250
 
 
-@each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
+@pytest.mark.parametrize("first", range(0, HISTORIES, HISTORIES_PER_TEST))
 def test_a_message_is_stored_once_and_what_is_answered_is_stored(first: int) -> None:
     assert HARNESS.find(first, HISTORIES_PER_TEST) is None
 
@@ -30,7 +31,7 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
     assert {name: count for name, count in least.items() if seen[name] < count} == {}
 
 
-@each("switch", SWITCHES)
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
 def test_its_absence_is_found(switch: Switch) -> None:
     assert HARNESS.without(switch) is not None, (
         f"{switch.seeds_max} histories do without {switch.off}"

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from cases import each
 from penstock.sim.protocol.histories import Tally, find, play_block
 from penstock.sim.protocol.world import World
 
@@ -17,7 +16,7 @@ BLOCKS = 40
 BLOCK_HISTORIES = HISTORIES // BLOCKS
 
 
-@each("block", range(BLOCKS))
+@pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_history_breaks_a_promise(block: int) -> None:
     result = play_block(block * BLOCK_HISTORIES, BLOCK_HISTORIES)
     assert result.found == ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cases import each, seeds
+import pytest
+
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
@@ -10,7 +11,7 @@ from penstock.sim.timed.scenarios import become_whole, within
 from penstock.sim.timed.world import World
 
 
-@each("seed", seeds(2, 5))
+@pytest.mark.parametrize("seed", range(5))
 def test_nobody_is_elected_by_older_records_until_they_are_rebuilt(seed: int) -> None:
     world = World(seed)
     become_whole(world, 30)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import RECORD
@@ -29,12 +28,12 @@ from penstock.sim.timed.world import Promise, World
 SEEDS = 20
 
 
-@each("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
 def test_it_ends_well(scenario: Scenario) -> None:
     assert find(scenario, SEEDS) is None
 
 
-@each("switch", SWITCHES)
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda one: one.off)
 def test_a_missing_rule_is_noticed(switch: Switch) -> None:
     found = switch.find()
     assert found is not None, f"{switch.seeds_max} histories do without {switch.off}"

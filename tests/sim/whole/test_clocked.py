@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import each
 from penstock.cluster.documents import RECORD
 from penstock.limits import SECOND
 from penstock.log.sync import SyncJob
@@ -29,7 +28,7 @@ SYNC_SEEDS = 10
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 
-@each("first", range(0, HISTORIES, BLOCK))
+@pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))
 def test_no_history_breaks_a_promise(first: int) -> None:
     tally, found = play_some(first, BLOCK, kind=CLOCKED)
     assert found == []
@@ -95,7 +94,7 @@ def test_a_broken_promise_is_the_last_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert as_text(clocked_timeline(seed)).splitlines()[-1].startswith("BROKEN ")
 
 
-@each("trouble", TROUBLE)
+@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda one: one.__name__)
 def test_each_kind_of_trouble_passes(trouble: Trouble) -> None:
     world = ClockedWorld(5)
     try:

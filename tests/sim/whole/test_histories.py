@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cases import each
 from penstock import limits
 from penstock.log.sync import SyncJob
 from penstock.sim.main import sim_main
@@ -20,7 +19,7 @@ CANARY_SEEDS = 60  # one message in a thousand is lost
 measured_already = pytest.mark.no_cover  # in the first of the histories
 
 
-@each("first", range(0, 1500, BLOCK))
+@pytest.mark.parametrize("first", range(0, 1500, BLOCK))
 def test_no_history_breaks_a_promise(first: int) -> None:
     tally, found = play_some(first, BLOCK)
     assert found == []
@@ -36,7 +35,7 @@ def test_the_same_seed_gives_the_same_bytes_with_either_kernel(seed: int) -> Non
     assert play(seed, "compiled") == play(seed, "compiled") == play(seed, "pure")
 
 
-@each(
+@pytest.mark.parametrize(
     "seed",
     [
         44,  # a frame for a leader comes when that has become a follower
