@@ -9,8 +9,10 @@ VENV/prepare.log, whose end is shown when one of them fails.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,12 @@ WORDS = {
 BUILD_TOOLS = ["Cython>=3.2,<4", "setuptools>=77"]
 LOG_LINES_SHOWN = 20
 BEGUN_S = time.monotonic()
+
+
+def no_compiler() -> bool:
+    """No C compiler is installed: then that of `ziglang`, from PyPI, is one."""
+    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(named.split()[0]) is None
 
 
 class StepFailed(Exception):
@@ -40,7 +48,7 @@ class Preparation:
     def run(self) -> None:
         if not Path(self.python).exists():
             self.step("virtual environment", [sys.executable, "-m", "venv", str(self.venv)])
-        self.step("build tools", self.pip(*BUILD_TOOLS))
+        self.step("build tools", self.pip(*BUILD_TOOLS, *["ziglang"] * no_compiler()))
         with ThreadPoolExecutor(2) as pool:
             parts = [pool.submit(self.packages), pool.submit(self.kernel)]
         for part in parts:
@@ -54,6 +62,8 @@ class Preparation:
     def kernel(self) -> None:
         build = [self.python, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel"]
         wanted = "" if self.purpose == "dev" else "kernel"
+        if no_compiler():
+            build = ["env", f"CC={self.python} -m ziglang cc", *build]
         self.step("compiled kernel", [*build, str(os.cpu_count() or 1)], wanted)
 
     def pip(self, *arguments: str) -> list[str]:
@@ -91,6 +101,8 @@ def main() -> int:
         print(f"{error}. All of its output: {preparation.log}", file=sys.stderr)
         if "ensurepip" in "".join(lines):
             print("Install your system's package for venv (python3-venv).", file=sys.stderr)
+        if "Python.h" in "".join(lines):
+            print("Install Python's headers (python3-dev), or use another Python.", file=sys.stderr)
         return 1
     return 0
 
