@@ -12,6 +12,7 @@ something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replac
 import hashlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -68,12 +69,18 @@ def note_times() -> None:
     SEEN.write_text(json.dumps(seen))
 
 
+def weight(source: Path) -> int:
+    """In bytes, with the files of one subject that a module is made of."""
+    parts = re.findall(r'^include "(.+)"$', source.read_text(), re.MULTILINE)
+    return source.stat().st_size + sum((source.parent / one).stat().st_size for one in parts)
+
+
 def sources() -> list[Path]:
     """The largest first: the compiler that takes longest does not start last."""
     found = [path for package in PACKAGES for path in Path(package).glob("*.pyx")]
     if not found:
         sys.exit(f"no Cython sources in {' and '.join(PACKAGES)}: this source tree is incomplete")
-    return sorted(found, key=lambda path: (-path.stat().st_size, path))
+    return sorted(found, key=lambda path: (-weight(path), path))
 
 
 def extensions() -> list[Extension]:

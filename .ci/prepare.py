@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,7 @@ class Preparation:
         if not Path(self.python).exists():
             create = [*self.uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable]
             self.step("virtual environment", [*create, str(self.venv)])
-        self.step("build tools", self.install(*BUILD_TOOLS))
+        self.step("build tools", self.install(*BUILD_TOOLS, *["ziglang"] * no_compiler()))
         with ThreadPoolExecutor(2) as pool:
             parts = [pool.submit(self.packages), pool.submit(self.kernel)]
         for part in parts:
@@ -84,6 +85,8 @@ class Preparation:
         build = [self.python, "setup.py", "build_ext", "--inplace", "--parallel"]
         wanted = "" if self.purpose == "dev" else "kernel"
         command = [*build, str(os.cpu_count() or 1)]
+        if no_compiler():
+            command = ["env", f"CC={self.python} -m ziglang cc", *command]
         self.step("compiled kernel", command, wanted, compiled)
 
     def step(
@@ -112,6 +115,12 @@ class Preparation:
         say(f"{name}: done in {time.monotonic() - begun_s:.1f} s")
 
 
+def no_compiler() -> bool:
+    """No C compiler is installed: then that of `ziglang`, from PyPI, is one."""
+    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(named.split()[0]) is None
+
+
 def fetched(log: str) -> str:
     """uv names the large packages as it begins and ends with them."""
     chosen = re.search(r"Resolved (\d+) packages", log)
@@ -124,13 +133,13 @@ def fetched(log: str) -> str:
 
 
 def compiled(log: str) -> str:
-    """Cython counts the units that it translates; a line of the compiler's is a unit, too."""
+    """Cython counts the units that it translates; a line of the compiler's is a unit too."""
     translated = re.findall(r"\[ *(\d+)/(\d+)\] Cythonizing", log)
     if not translated:
         return "starting"
     count = max(int(number) for number, _ in translated)
     units = translated[-1][1]
-    begun = len(re.findall(r"^\S*cc\b.* -c ", log, re.M))
+    begun = len(re.findall(r"^.*\b(?:g?cc|clang)\b.* -c ", log, re.M))
     return f"unit {begun} of {units}" if begun else f"{count} of {units} translated to C"
 
 
@@ -163,10 +172,8 @@ def main() -> int:
         preparation.run()
     except StepFailed as error:
         print(f"{error}. Its output: {preparation.logs[-1]}", file=sys.stderr)
-        if shutil.which("cc") is None and shutil.which("gcc") is None:
-            print(
-                "The kernel needs a C compiler: install gcc, and Python's headers", file=sys.stderr
-            )
+        if "Python.h" in tail(preparation.logs[-1]):
+            print("Install Python's headers (python3-dev), or use another Python", file=sys.stderr)
         return 1
     took_s = time.monotonic() - BEGUN_S
     say(f"ready: {took_s:.0f} s, {took_s / loop:.0f} loops (a loop is {loop:.1f} s here)")

@@ -1,3 +1,5 @@
+# The functions over bytes: hashes, ids, batches, headers, columns, traces (see _codec.pyi).
+
 include "buffers.pxi"
 include "hashes.pxi"
 include "hexid.pxi"

@@ -1,4 +1,4 @@
-# The topics of an engine: their tails and routes.
+# The engine of one daemon: its connections and topics, and the order in which a turn works.
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memcpy
@@ -22,6 +22,9 @@ include "parking.pxi"
 include "turns.pxi"
 include "delivery.pxi"
 include "poller.pxi"
+
+
+# The topics of an engine: their tails and routes.
 
 cdef class Routes(Poller):
     def tail(self, bytes topic not None, i64 start_offset, size_t memory_bytes_max,
@@ -76,7 +79,7 @@ cdef class Routes(Poller):
         tail.drop_open()
 
 
-# All connections of one daemon on an epoll of its own (engine.pyi tells of the turn).
+# The turn, and the work lists that it works off (engine.pyi tells of it).
 
 cdef extern from "sys/socket.h" nogil:
     ssize_t c_recv "recv"(int fd, void* data, size_t size, int flags)

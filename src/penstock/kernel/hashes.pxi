@@ -56,6 +56,7 @@ cdef extern from *:
     static ps_crc_path ps_crc_chosen = ps_crc_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
+    #include <cpuid.h>
     #include <immintrin.h>
 
     /* Long stretches for batches, short ones so that a single message gains too. */
@@ -120,8 +121,9 @@ cdef extern from *:
         ps_crc_long_by_two = ps_crc_power(16 * PS_CRC_LONG - 33);
         ps_crc_short_by_one = ps_crc_power(8 * PS_CRC_SHORT - 33);
         ps_crc_short_by_two = ps_crc_power(16 * PS_CRC_SHORT - 33);
-        __builtin_cpu_init();
-        if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
+        /* asked of the processor itself: not every compiler's runtime knows what it can */
+        unsigned int eax, ebx, ecx, edx;
+        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_SSE4_2) || !(ecx & bit_PCLMUL))
             return 0;
         ps_crc_chosen = ps_crc_sse42;
         return 1;

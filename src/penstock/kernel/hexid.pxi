@@ -43,6 +43,7 @@ cdef extern from *:
     static int (*ps_hex_decode_chosen)(const unsigned char *, unsigned long long *) = ps_hex_decode_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
+    #include <cpuid.h>
     #include <immintrin.h>
 
     __attribute__((target("ssse3")))
@@ -83,8 +84,8 @@ cdef extern from *:
     }
 
     static int ps_hex_choose(void) {
-        __builtin_cpu_init();
-        if (!__builtin_cpu_supports("ssse3"))
+        unsigned int eax, ebx, ecx, edx;
+        if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_SSSE3))
             return 0;
         ps_hex_encode_chosen = ps_hex_encode_ssse3;
         ps_hex_decode_chosen = ps_hex_decode_ssse3;

@@ -20,7 +20,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from penstock import kernel
@@ -72,7 +72,7 @@ class ClockedWorld:
     def __init__(self, seed: int, canary: bool = False) -> None:
         self.dice = dice = random.Random(seed)
         self.schedule = Schedule(dice, dice.randrange(SECOND))
-        self.kernel = kernel
+        self.kernel: ModuleType = kernel
         self.waits = dice.random() < 0.6
         self.canary = canary
         self.weather = Weather(dice)

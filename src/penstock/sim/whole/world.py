@@ -14,6 +14,7 @@ import errno
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import NamedTuple
 
 from penstock import kernel
@@ -48,7 +49,7 @@ class Way(NamedTuple):
 class WholeWorld:
     def __init__(self, seed: int, canary: bool = False) -> None:
         self.dice = dice = random.Random(seed)
-        self.kernel = kernel
+        self.kernel: ModuleType = kernel
         self.clock = FakeClock()
         self.waits = dice.random() < 0.6
         self.canary = canary
