@@ -53,7 +53,7 @@ class Preparation:
 
     def kernel(self) -> None:
         build = [self.python, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel"]
-        wanted = "" if self.purpose == "dev" else "kernel"
+        wanted = "development" if self.purpose == "dev" else ""
         self.step("compiled kernel", [*build, str(os.cpu_count() or 1)], wanted)
 
     def pip(self, *arguments: str) -> list[str]:

@@ -30,8 +30,8 @@ SLOW = (
     "tests/broker/commits/test_commits_crashes.py",
     "tests/log/test_power_loss.py",
     "tests/test_build.py",
-    "tests/sim/protocol/test_histories.py",
-    "tests/bench/",
+    "tests/simulation/protocol/test_histories.py",
+    "tests/benchmark/",
     "tests/tools/test_demo.py",
     "tests/tools/test_sql.py",
     "tests/takeover/test_takeover.py",
@@ -46,8 +46,8 @@ CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "bro
 # Where coverage of the cores is measured: roles of a replica are played by three nodes together.
 MEASURED = (
     *CORES,
-    "tests/sim/whole/",
-    "tests/sim/brokers/",
+    "tests/simulation/whole/",
+    "tests/simulation/brokers/",
     "tests/cluster/test_client_channels.py",
     "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_dead_letters.py",
@@ -66,9 +66,9 @@ HISTORIES = (
     "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_storm.py",
     "tests/kernel/test_keyorder_stories.py",
-    "tests/sim/whole/test_clocked.py",
-    "tests/sim/whole/test_histories.py",
-    "tests/sim/brokers/test_histories.py",
+    "tests/simulation/whole/test_clocked.py",
+    "tests/simulation/whole/test_histories.py",
+    "tests/simulation/brokers/test_histories.py",
 )
 
 

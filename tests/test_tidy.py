@@ -56,11 +56,11 @@ CORE_SHELLS: dict[str, str] = {
     "kernel/pure/bulk.py": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.
-MAY_PRINT = ("tools/", "bench/", "sim/main.py", "command/program.py")
+MAY_PRINT = ("tools/", "command/program.py")
 
 
 def files(
-    *suffixes: str, under: tuple[str, ...] = ("src", "tests", "docs", "examples")
+    *suffixes: str, under: tuple[str, ...] = ("src", "sim", "bench", "tests", "docs", "examples")
 ) -> list[Path]:
     """Our own files: generated C and build leavings are not among them."""
     found = [path for path in ROOT.iterdir() if path.is_file()]
@@ -510,8 +510,8 @@ def test_every_module_is_used() -> None:
     entries |= {  # bound by name, when the form is chosen
         f"{package}.{module}" for package in kernel._PACKAGES.values() for module in kernel._MODULES
     }
-    for path in (ROOT / "tests").rglob("*.py"):  # the simulated world is there for the tests
-        entries |= {name for name in names_used(path.read_text(), "tests") if ".sim." in name}
+    for path in (ROOT / "sim").rglob("*.py"):
+        entries |= names_used(path.read_text(), "sim")
     assert dead_modules(texts, entries) == sorted(AHEAD)
 
 

@@ -22,8 +22,8 @@ from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_i
 from penstock.log.settings import LogSettings
 from penstock.replica.effects import BeginAt, Hello, MatchAt
 from penstock.replica.frames import Frames, Row
-from penstock.sim.disk import SimDisk
-from penstock.sim.threads import Threads
+from sim.disk import SimDisk
+from sim.threads import Threads
 
 LEADER = 7  # the node
 SESSION = 1 << 32

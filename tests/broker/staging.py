@@ -10,7 +10,7 @@ from penstock.broker.commits.stageapps import NOBODY, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch, load
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .world import World
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import load
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import Fault, SimDisk
+from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
 
 from .world import Consumer, Message, Outcome, World
 

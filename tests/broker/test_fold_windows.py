@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.kernel import Event, load
 from penstock.log.fold import fold_entries
-from penstock.sim.clock import START_MONO_NS, START_WALL_NS
+from sim.clock import START_MONO_NS, START_WALL_NS
 
 from .world import messages
 

@@ -14,7 +14,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Matched, Refuse, Tell
 from penstock.replica.matching import Chain
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from .following import KEY, LEADER, OWNER, PATH, SESSION, SETTINGS, Lab, LeaderLog, batch, put
 

@@ -16,9 +16,9 @@ from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.kernel import load
 from penstock.limits import SECOND
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.disk import Fault
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
+from sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
 

@@ -19,9 +19,9 @@ from penstock.errors import LogDamaged
 from penstock.kernel import load
 from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.switching import Harness, Switch
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
+from sim.switching import Harness, Switch
 
 ORDERS = PartitionName("orders", 0)
 MESSAGES = 12

@@ -17,9 +17,9 @@ from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.keys import PartitionName
 from penstock.kernel import load
 from penstock.replica.record import Seat, elected
-from penstock.sim.brokers.cluster import STEP_NS, JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.switching import Harness, Switch
+from sim.brokers.cluster import STEP_NS, JoinedCluster
+from sim.brokers.node import JoinedNode
+from sim.switching import Harness, Switch
 
 ORDERS = PartitionName("orders", 0)
 ELECTIONS = 4

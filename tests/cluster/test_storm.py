@@ -15,8 +15,8 @@ import pytest
 from broker.world import Consumer, Message, Outcome
 from penstock.errors import Refused, StorageError
 from penstock.kernel import load
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
 
 EVENTS = 120
 CALM_S = 120.0

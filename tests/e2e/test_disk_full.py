@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim import history
-from penstock.sim.checker import check, report
-from penstock.sim.history import Event
+from sim import history
+from sim.checker import check, report
+from sim.history import Event
 
 from .daemon import Daemon
 from .v2client import (

@@ -29,8 +29,8 @@ from penstock.log.partition import PartitionLog, SyncJob
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.settings import LogSettings
 from penstock.log.verify import verify
-from penstock.sim.disk import Fault, SimDisk
-from penstock.sim.switching import Switch
+from sim.disk import Fault, SimDisk
+from sim.switching import Switch
 
 from .helpers import NOW_NS, SECOND, Writer
 

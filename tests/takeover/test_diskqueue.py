@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StorageError
-from penstock.sim.disk import SimDisk
 from penstock.takeover.diskqueue import (
     Meta,
     Metadata,
@@ -20,6 +19,7 @@ from penstock.takeover.diskqueue import (
     read_metadata,
 )
 from penstock.takeover.diskrecords import Tally, read_queue
+from sim.disk import SimDisk
 
 from .olddata import joined, record, records, write_file, write_old_path, write_queue
 

@@ -1,7 +1,7 @@
 """The rules of a cluster that no commit depends on, each with a switch that only a simulator turns.
 
 Without them nothing is lost; but partitions stay without a leader, or records change without end.
-`penstock.sim.timed` shows for each of them what happens without it.
+`sim.timed` shows for each of them what happens without it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A rule that can be taken away without any history noticing is either superfluous or untested. So
 each has a name here, the machines ask for it where they apply it, and the simulator shows for each
-within how many histories its absence is found (`penstock.sim.protocol.switches`).
+within how many histories its absence is found (`sim.protocol.switches`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock import limits
 from penstock.kernel import load
-from penstock.sim.clock import FakeClock
-from penstock.sim.threads import SlowThreads
+from sim.clock import FakeClock
+from sim.threads import SlowThreads
 
 from ..staging import REPEATED, block, commit, done, put, stored
 from ..tripwire import Stop, Tripwire

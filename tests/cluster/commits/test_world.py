@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from tests.cluster.commits.partition import Breach
-from tests.cluster.commits.world import Focus, play
 
 from penstock.cluster.commits.committer import Verdict
 from penstock.cluster.commits.safeguards import ALL, Safeguards
+from tests.cluster.commits.partition import Breach
+from tests.cluster.commits.world import Focus, play
 
 HISTORIES = 250  # of each block
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from tests.cluster.commits.partition import Breach, Copy, Partition
-
 from penstock.cluster import keys
 from penstock.cluster.commits.changes import Abandon, Close, Decide, Open, as_transaction
 from penstock.cluster.commits.committer import (
@@ -35,6 +33,7 @@ from penstock.cluster.commits.values import Decision, Part, Share, parts_of
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.store import Store
 from penstock.replica.leading import Outcome
+from tests.cluster.commits.partition import Breach, Copy, Partition
 
 PLACES = (("a", 0), ("a", 1), ("b", 0))
 APPS = ("x", "y")

@@ -1,0 +1,39 @@
+"""What a leader does alone ends soon after its office; without one of the rules it does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from penstock.replica.authority import ALL
+from sim.authority.switches import HARNESS, SWITCHES
+from sim.authority.world import World
+from sim.switching import Switch
+
+HISTORIES = 4_000
+
+
+def test_a_leader_that_was_replaced_stops() -> None:
+    assert HARNESS.find(0, HISTORIES) is None
+
+
+def test_the_histories_have_in_them_what_they_are_about() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(100):
+        world = World(seed)
+        world.play()
+        seen += world.seen
+    least = {"replaced": 80, "replaced turns": 800, "slept": 200, "left": 30}
+    assert {name: count for name, count in least.items() if seen[name] < count} == {}
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.off)
+def test_its_absence_is_found(switch: Switch) -> None:
+    assert HARNESS.without(switch) is not None, (
+        f"{switch.seeds_max} histories do without {switch.off}"
+    )
+
+
+def test_every_rule_has_a_switch() -> None:
+    assert [switch.off for switch in SWITCHES] == list(ALL._fields)
