@@ -6,39 +6,49 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from penstock.replica.safeguards import ALL
 from sim.brokers.histories import BROKERS
 from sim.brokers.timeline import brokers_timeline
-from sim.protocol.histories import Found, Tally
-from sim.protocol.histories import play_many as protocol_many
-from sim.protocol.switches import SWITCHES, Switch
+from sim.histories import Found, Kind, Tally, play_many
+from sim.protocol.histories import PROTOCOL
 from sim.protocol.timeline import timeline as protocol_timeline
 from sim.timeline import Timeline, as_html, as_text
-from sim.whole.histories import CLOCKED, WALK, WholeTally
-from sim.whole.histories import play_many as whole_many
-from sim.whole.timeline import clocked_timeline
-from sim.whole.timeline import timeline as walk_timeline
 
 EPILOG = """examples:
   python -m sim --histories 100000
   python -m sim --seed 4711
-  python -m sim --world whole --histories 100
-  python -m sim --seed 12 --without crc_compared --html history.html
+  python -m sim --world brokers --histories 50
+  python -m sim --world brokers --seed 6 --html history.html
 
-A history is a walk at random through publishes, faults of disks, links and the coordinator, with
-every promise checked after each event; in the whole world it is played on a clock. The same seed
-is the same history everywhere. --without takes a rule away, so that one can see what it is for.
-Exit code 1: a promise was broken."""
+A history is trouble at random, with every promise checked. The same seed is the same history
+everywhere. Exit code 1: a promise was broken."""
 FOUND_SHOWN_MAX = 20  # of a block
-HISTORIES = 20_000
-WHOLE_HISTORIES = 100
-WALK_HISTORIES = 500
-BROKERS_HISTORIES = 50
+
+
+class World(NamedTuple):
+    """Whose histories are played."""
+
+    kind: Kind
+    histories: int  # unless it is said how many
+    happened: str  # a sentence over a tally's figures
+    timeline: Callable[[int], Timeline]
+
+
+_OFFICES = "{offices:,} offices begun, {growths:,} sets grown, {shrinks:,} shrunk"
+WORLDS = {
+    "protocol": World(
+        PROTOCOL,
+        20_000,
+        "{answered:,} publishes answered OK, " + _OFFICES + ", {cuts:,} logs cut",
+        protocol_timeline,
+    ),
+    "brokers": World(
+        BROKERS, 50, "{answered:,} messages answered OK, " + _OFFICES, brokers_timeline
+    ),
+}
 
 
 def positive(text: str) -> int:
@@ -56,18 +66,13 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("--world", choices=tuple(WORLDS), default="protocol",
-                   help="protocol: the machines of replication over model logs; whole: real logs,"
-                   " roles, kernel and offices on simulated disks and a clock; walk: the same"
-                   " without offices: the dice decide; brokers: whole brokers"
-                   " with clients")  # fmt: skip
-    p.add_argument("--histories", type=positive, metavar="N",
-                   help=f"how many to play ({HISTORIES}; whole: {WHOLE_HISTORIES}; walk:"
-                   f" {WALK_HISTORIES}; brokers: {BROKERS_HISTORIES})")  # fmt: skip
+                   help="protocol: the machines of replication over model logs, without a clock;"
+                   " brokers: whole brokers with clients, on a clock")  # fmt: skip
+    counts = "; ".join(f"{name}: {world.histories:,}" for name, world in WORLDS.items())
+    p.add_argument("--histories", type=positive, metavar="N", help=f"how many to play ({counts})")
     p.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (0)")
     p.add_argument("--processes", type=positive, metavar="N", help="one for each core")
     p.add_argument("--seed", type=int, metavar="SEED", help="play one, and show it")
-    p.add_argument("--without", choices=ALL._fields, metavar="RULE",
-                   help="with --seed: take it away; one of " + ", ".join(ALL._fields))  # fmt: skip
     p.add_argument("--json", action="store_true", help="figures, or a history, as one document")
     p.add_argument("--html", type=Path, metavar="FILE", help="with --seed: write it as a page")
     return p
@@ -76,19 +81,11 @@ def parser() -> argparse.ArgumentParser:
 def sim_main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     world = WORLDS[arguments.world]
-    if arguments.seed is None:
-        if arguments.without or arguments.html:
-            parser().error("--without and --html need --seed")
-        return _play(arguments, world)
-    if world is not PROTOCOL and arguments.without:
-        parser().error("--without is for the protocol world: only there a rule can be taken away")
-    if world is not PROTOCOL:
+    if arguments.seed is not None:
         return _show(arguments, world.timeline(arguments.seed))
-    off = arguments.without
-    switch = next((one for one in SWITCHES if one.off == off), Switch(off or "", 1))
-    guards = switch.guards() if off else ALL
-    one = protocol_timeline(arguments.seed, guards, switch.reckless, switch.focus)
-    return _show(arguments, one)
+    if arguments.html:
+        parser().error("--html needs --seed")
+    return _play(arguments, world)
 
 
 def _show(arguments: argparse.Namespace, one: Timeline) -> int:
@@ -103,56 +100,12 @@ def _show(arguments: argparse.Namespace, one: Timeline) -> int:
     return 1 if one.breach else 0
 
 
-class _World(NamedTuple):
-    """Whose histories are played."""
-
-    histories: int  # unless it is said how many
-    play_many: Callable[[int, int, int], Iterator[Any]]  # blocks: tally, found, cpu_seconds
-    nothing: Any  # the tally before the first
-    happened: str  # a sentence over a tally's figures
-    timeline: Callable[[int], Timeline]
-
-
-PROTOCOL = _World(
-    HISTORIES,
-    protocol_many,
-    Tally(),
-    "{committed:,} publishes answered OK, {offices:,} offices begun, {growths:,} sets grown, "
-    "{shrinks:,} shrunk, {cuts:,} logs cut",
-    protocol_timeline,
-)
-WHOLE = _World(
-    WHOLE_HISTORIES,
-    partial(whole_many, kind=CLOCKED),
-    WholeTally(),
-    "{answered:,} messages answered OK, {offices:,} offices begun, {growths:,} sets grown, "
-    "{shrinks:,} shrunk, {cuts:,} logs cut",
-    clocked_timeline,
-)
-WALK_WORLD = WHOLE._replace(
-    histories=WALK_HISTORIES, play_many=partial(whole_many, kind=WALK), timeline=walk_timeline
-)
-BROKERS_WORLD = WHOLE._replace(
-    histories=BROKERS_HISTORIES,
-    play_many=partial(whole_many, kind=BROKERS),
-    happened="{answered:,} messages answered OK, {offices:,} offices begun, {growths:,} sets "
-    "grown, {shrinks:,} shrunk",
-    timeline=brokers_timeline,
-)
-WORLDS = {
-    "protocol": PROTOCOL,
-    "whole": WHOLE,
-    "walk": WALK_WORLD,
-    "brokers": BROKERS_WORLD,
-}
-
-
-def _play(arguments: argparse.Namespace, world: _World) -> int:
+def _play(arguments: argparse.Namespace, world: World) -> int:
     begun = time.monotonic()
     histories = arguments.histories or world.histories
-    tally, cpu_seconds = world.nothing, 0.0
+    tally, cpu_seconds = Tally(), 0.0
     found: list[Found] = []
-    for block in world.play_many(arguments.first, histories, arguments.processes or 0):
+    for block in play_many(world.kind, arguments.first, histories, arguments.processes or 0):
         tally = tally.plus(block.tally)
         cpu_seconds += block.cpu_seconds
         found += block.found

@@ -22,7 +22,7 @@ from penstock.limits import SECOND
 from penstock.log.partition import PartitionLog
 from sim.brokers.trouble import start
 from sim.brokers.world import TIMEOUT_NS, BrokersWorld
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 LED_S = 45.0
 WHOLE_S = 200.0  # a node that was dropped often waits so long before it counts again

@@ -23,7 +23,6 @@ from penstock.cluster.documents import (
     Setting,
     Settings,
 )
-from penstock.cluster.joined import ALL_GUARDS, JoinedGuards
 from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placed import PARTITIONS
@@ -40,9 +39,9 @@ from penstock.replica.frames import Frames
 from penstock.replica.leading import Outcome as Verdict
 from penstock.replica.record import Record, arranged
 from sim.brokers.node import PATH, JoinedNode
+from sim.brokers.port import AT_ONCE, Passage, Port
 from sim.clock import FakeClock
 from sim.disk import SimDisk
-from sim.timed.port import AT_ONCE, Passage, Port
 
 STEP_NS = 50 * MS
 ROUNDS = 4  # of frames and their answers in a step
@@ -68,12 +67,10 @@ class JoinedCluster:
         self,
         kernel: SimpleNamespace,
         nodes: int = 3,
-        guards: JoinedGuards = ALL_GUARDS,
         passage: Callable[[], Passage] = lambda: AT_ONCE,
         validated_every: int = 1,
     ) -> None:
         self.kernel = kernel
-        self.guards = guards
         self.passage = passage
         self.validated_every = validated_every
         self.slow: set[int] = set()  # nodes to which the coordinator's answers do not come

@@ -9,32 +9,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.documents import RECORD
-from penstock.kernel import Form
 from penstock.limits import SECOND
 from penstock.replica.record import Record
 from sim.brokers.calm import calm
 from sim.brokers.topics import PLANS
 from sim.brokers.trouble import TROUBLE_S, draw
 from sim.brokers.world import BrokersWorld
+from sim.histories import Kind, Tally
 from sim.quiet import quiet
-from sim.whole.histories import Kind, Played, WholeTally
 
-FORMS: tuple[Form, ...] = ("pure", "compiled")
 BEGINNING_S = 8.0  # until the nodes may act upon absence
+
+
+class Played(NamedTuple):
+    tally: Tally
+    digest: str  # the same seed gives the same
 
 
 def play(
     seed: int,
-    kernel: Form | None = None,
     canary: bool = False,
-    make: Callable[[int, Form, bool], BrokersWorld] = BrokersWorld,
+    make: Callable[[int, bool], BrokersWorld] = BrokersWorld,
 ) -> Played:
-    """One history. Raises `Breach`. Without a kernel, odd seeds have the compiled one."""
+    """One history. Raises `Breach`."""
     with quiet():
-        world = make(seed, kernel or FORMS[seed % 2], canary)
+        world = make(seed, canary)
         try:
             world.run(BEGINNING_S)
             begun_ns = world.cluster.clock.since_ns
@@ -51,9 +54,9 @@ def play(
             world.close()
 
 
-def _tally(world: BrokersWorld) -> WholeTally:
+def _tally(world: BrokersWorld) -> Tally:
     answered = sum(1 for _ in world.observer.answered())
-    return WholeTally(1, answered, world.offices, world.growths, world.shrinks)
+    return Tally(1, answered, world.offices, world.growths, world.shrinks)
 
 
 def _digest(world: BrokersWorld) -> str:
@@ -72,4 +75,8 @@ def records(world: BrokersWorld) -> Iterator[tuple[str, Record]]:
             yield entry.key, RECORD.decode(entry.key, entry.value)
 
 
-BROKERS = Kind(play, 5)
+def tally_of(seed: int) -> Tally:
+    return play(seed).tally
+
+
+BROKERS = Kind(tally_of, block=5, kept_max=10)

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from sim.brokers.cluster import STEP_NS
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 TOPIC = "orders"
 NAMES = ("late", "later")

@@ -18,9 +18,9 @@ from penstock.cluster.view import Remembered, View
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS, Consumer, Outcome
+from sim.brokers.port import Port
 from sim.brokers.process import Process
 from sim.disk import SimDisk
-from sim.timed.port import Port
 
 if TYPE_CHECKING:
     from sim.brokers.cluster import JoinedCluster
@@ -48,7 +48,7 @@ class JoinedNode(Process):
             self.broker, number, Membership(number + 1, self.generation, "", 0, life, 0, ACTIVE),
             lambda: Node(life, "127.0.0.1", 1, 2, 3, "0.1.0", f"zone {number}", 1 << 40, 0),
             self.coordinator, self, ledger, self._say, cluster.new_replica,
-            cluster.clock.mono_ns(), remembered, records, guards=cluster.guards,
+            cluster.clock.mono_ns(), remembered, records,
         )  # fmt: skip
         self.broker.open()
         self.is_up = True

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from penstock.errors import NotFound, PenstockError, Refused, WriteRefused
 from sim.brokers.clients import Message
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 
 class Feed(NamedTuple):

@@ -18,7 +18,7 @@ from penstock.kernel import Window
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer
 from sim.brokers.topics import PLANS
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 
 class Passed(NamedTuple):

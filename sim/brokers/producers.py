@@ -17,7 +17,7 @@ from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap,
 from penstock.limits import SECOND
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Publish
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 PATIENCE_NS = 3 * SECOND
 BEGUN_SHARE = 0.3  # of the turns in which nothing is on its way

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.kernel import Form
 from penstock.limits import SECOND
 from sim.brokers.histories import play
 from sim.brokers.node import JoinedNode
 from sim.brokers.world import BrokersWorld
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 from sim.timeline import Moments, Timeline, record_text
 
 
 class _Recorded(BrokersWorld):
-    def __init__(self, moments: Moments, seed: int, kernel: Form, canary: bool) -> None:
+    def __init__(self, moments: Moments, seed: int, canary: bool) -> None:
         self._moments = moments
         self._number = 0
-        super().__init__(seed, kernel, canary)
+        super().__init__(seed, canary)
         self.happened("the beginning")
 
     def happened(self, event: str) -> None:

@@ -15,7 +15,7 @@ from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.store import Backup
 from penstock.errors import Refused, StorageError
-from penstock.kernel import Form, load
+from penstock.kernel import load
 from penstock.limits import MS, SECOND
 from penstock.replica.record import Record
 from sim.brokers.clients import Consumer, Message
@@ -24,9 +24,9 @@ from sim.brokers.latecomers import Latecomers
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer, Publish
 from sim.brokers.passed import Cursors
+from sim.brokers.port import NEVER_NS, Passage
 from sim.brokers.producers import Producer
 from sim.brokers.topics import PLANS, Topics
-from sim.timed.port import NEVER_NS, Passage
 
 TIMEOUT_NS = 4 * SECOND  # of a message that a consumer has
 RDY_MAX = 100
@@ -41,14 +41,14 @@ CALLS_LOST = 0.02
 class BrokersWorld:
     """`canary`: a message that was acknowledged is lost behind the observer's back."""
 
-    def __init__(self, seed: int, kernel: Form, canary: bool = False) -> None:
+    def __init__(self, seed: int, canary: bool = False) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
         self.canary = canary
         self.observer = Observer()
         self.loses_calls = False
         self.cluster = JoinedCluster(
-            load(kernel), passage=self._passage, validated_every=VALIDATED_EVERY
+            load("compiled"), passage=self._passage, validated_every=VALIDATED_EVERY
         )
         self.cluster.dice = self.dice
         self.publishes_a_second = self.dice.choice((2, 6, 15))

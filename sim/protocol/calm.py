@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.protocol.observer import Breach
+from sim.histories import Breach
 
 if TYPE_CHECKING:
     from sim.protocol.node import Node
@@ -52,8 +52,6 @@ def _restore(world: World) -> None:
             node.start(lost_memory=node.kept.memory_lost_generation < 0)
         if node.entry.life != node.life:
             node.register()
-        if node.unsaved_epoch:
-            node.save_late()
         if node.stopped:
             node.become_new(keep_log=node.kept.ended)
             world.unlink_all(node.number)

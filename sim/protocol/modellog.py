@@ -32,7 +32,6 @@ class ModelLog:
         "epochs",
         "hashes",
         "poisoned",
-        "removed",
         "rotten",
         "synced",
     )
@@ -47,7 +46,6 @@ class ModelLog:
         self.poisoned = False  # a sync has failed: nothing more becomes durable
         self.rotten = False  # a batch is not what was written
         self.beyond = 0  # what a header promises that outlived what stood before it
-        self.removed: tuple[int, list[Batch]] | None = None  # a cut that is not on the disk yet
 
     def extent(self) -> Extent:
         return Extent(0, self.end, tuple(self.epochs))
@@ -81,17 +79,10 @@ class ModelLog:
             self.epochs.pop()
         self.synced, self.durable = min(self.synced, end), min(self.durable, end)
 
-    def cut(self, end: int, truncates: bool, syncs: bool) -> None:
-        removed = self.batches[end:]
-        self.truncate(end)
-        if not truncates or not syncs:
-            self.removed = end, removed
-
     def sync(self) -> None:
         self.synced = self.end
         if not self.poisoned:
             self.durable = self.synced
-            self.removed = None
 
     def fail_sync(self) -> None:
         self.poisoned = True
@@ -101,10 +92,7 @@ class ModelLog:
         pages reach the disk in any order."""
         self.beyond = self.batches[-1].promise if self.durable + kept < self.end else 0
         self.truncate(min(self.durable + kept, self.end))
-        if self.removed is not None and self.removed[0] >= self.end:
-            for batch in self.removed[1]:
-                self.append(batch)
-        self.removed, self.poisoned = None, False
+        self.poisoned = False
         self.synced = self.durable = self.end
 
     def claimed_end(self) -> int:

@@ -88,7 +88,6 @@ class Node:
         self.line: LeaderLine | None = None
         self.office_epoch = 0  # the last office of this life
         self.electing: Record | None = None
-        self.unsaved_epoch = 0
         self.stopped = False
         self.sync_wanted = False
         self.leader = -1  # node whose session the follower is in
@@ -105,20 +104,18 @@ class Node:
             kept.epoch,
             committed,
             world.waits,
-            world.guards,
         )
 
     def end_process(self) -> None:
         self.is_up = self.active = False
         self.line, self.electing = None, None
-        self.unsaved_epoch = 0
         self.world.unlink_all(self.number)
 
     def start(self, lost_memory: bool) -> None:
         """The process begins: what it has is what its disk has."""
-        world, kept, guards = self.world, self.kept, self.world.guards
+        world, kept = self.world, self.kept
         written = world.coordinator.entries[self.number].generation
-        if kept.ended or (kept.generation < written and guards.old_generation_is_new):
+        if kept.ended or kept.generation < written:
             self.become_new(keep_log=kept.ended)
             kept = self.kept
         kept.generation = max(kept.generation, written) + 1
@@ -135,15 +132,10 @@ class Node:
         world.observer.started(self)
         self.follower = self._new_follower(self._claimed_end())
         self._refuse_damage()
-        if not guards.generation_written_first:
-            self.active = True
 
     def _claimed_end(self) -> int:
         """What the headers say that every member has synced, this replica with them."""
-        kept = self.kept
-        if not kept.in_sync and self.world.guards.headers_believed_in_sync_only:
-            return 0
-        return kept.log.claimed_end()
+        return self.kept.log.claimed_end() if self.kept.in_sync else 0
 
     def _refuse_damage(self) -> None:
         self.kept.log.beyond = 0
@@ -190,9 +182,7 @@ class Node:
                 self._see(change.revision, change.record)
 
     def _see(self, revision: int, record: Record) -> None:
-        if revision <= self.revision:
-            return
-        if revision < self.kept.revision and self.world.guards.older_record_refused:
+        if revision <= self.revision or revision < self.kept.revision:
             return
         self.revision, self.record = revision, record
         self.kept.revision = max(self.kept.revision, revision)
@@ -207,12 +197,9 @@ class Node:
         leader = record.leader
         if leader is None or self.line is not None or self.stopped or not self.active:
             return
-        is_own_life = leader.life == self.life or not self.world.guards.restart_ends_office
-        if leader.node != self.number or not is_own_life or leader.replica != self.kept.replica:
+        if leader != Seat(self.number, self.life, self.kept.replica):
             return
-        if record.epoch < max(self.kept.epoch, self.unsaved_epoch):
-            return
-        if record.epoch == self.office_epoch:
+        if record.epoch < self.kept.epoch or record.epoch == self.office_epoch:
             return
         self.office_epoch = record.epoch
         self.follower.unlinked()
@@ -229,7 +216,6 @@ class Node:
             self.kept.generation,
             committed,
             world.waits,
-            world.guards,
         )
         self.sync_wanted = True
         world.observer.took_office(self, record)
@@ -238,12 +224,7 @@ class Node:
         self.work()
 
     def _save_epoch(self, epoch: int) -> None:
-        if not self.world.guards.epoch_saved:
-            return
-        if self.world.guards.epoch_saved_first:
-            self.kept.epoch = max(self.kept.epoch, epoch)
-        else:
-            self.unsaved_epoch = max(self.unsaved_epoch, epoch)
+        self.kept.epoch = max(self.kept.epoch, epoch)
 
     def note_in_sync(self) -> None:
         """Written down when the record lists this replica, and its disk has all that it has."""
@@ -255,7 +236,7 @@ class Node:
 
     def elect(self, unreachable: frozenset[int]) -> None:
         """Ask for the office."""
-        kept, guards = self.kept, self.world.guards
+        kept = self.kept
         if self.line is not None or self.electing is not None or not self.revision:
             return
         seat = Seat(self.number, self.life, kept.replica)
@@ -267,7 +248,7 @@ class Node:
             self.world.waits,
             self.stopped,
         )
-        if hindrance(self.record, candidate, guards) is not None:
+        if hindrance(self.record, candidate) is not None:
             return
         self._ask_for(seat, unreachable)
 
@@ -275,7 +256,7 @@ class Node:
         """All members are suspect, and this one may have the most."""
         if self.line is not None or self.electing is not None or self.stopped:
             return
-        chosen = last_resort(self.record, reports, self.world.guards)
+        chosen = last_resort(self.record, reports)
         if chosen is not None and chosen.node == self.number:
             self._ask_for(Seat(self.number, self.life, self.kept.replica), frozenset())
 
@@ -288,10 +269,8 @@ class Node:
         return Report(entry, self.entry.memory_lost_generation, self.kept.log.extent())
 
     def _ask_for(self, seat: Seat, unreachable: frozenset[int]) -> None:
-        guards = self.world.guards
         self.electing = election(self.record, seat, unreachable)
-        revision = self.revision if guards.revision_compared else -1
-        self._submit(ELECTION, self.electing, revision, ())
+        self._submit(ELECTION, self.electing, self.revision, ())
 
     def _submit(
         self, number: int, record: Record, revision: int, generations: tuple[tuple[int, int], ...]
@@ -343,9 +322,6 @@ class Node:
         batches = [Batch(epoch, world.new_content(), promise) for _ in range(count)]
         for batch in batches:
             log.append(batch)
-        if not world.guards.written_before_sent:
-            line.wrote(log.end)
-            self.work()
         if fails:
             log.truncate(start)
             world.observer.refused(batches)
@@ -353,8 +329,7 @@ class Node:
             self.work()
             return
         world.observer.appended(self, start, batches)
-        if world.guards.written_before_sent:
-            line.wrote(log.end)
+        line.wrote(log.end)
         self.sync_wanted = True
         self.work()
 
@@ -373,27 +348,13 @@ class Node:
         self.work()
 
     def fail_sync(self) -> None:
-        guards = self.world.guards
-        log = self.kept.log
-        log.fail_sync()
-        if not guards.failed_sync_ends_replica:
-            return
-        line = self.line
-        self.kept.ended = guards.failure_ends_office or line is None
-        if line is not None:
-            if not guards.failure_ends_office:
-                log.truncate(line.committed)
-                log.poisoned = False
-                line.failed("")
-                return
-            line.failed("a sync failed")
+        self.kept.log.fail_sync()
+        self.kept.ended = True
+        if self.line is not None:
+            self.line.failed("a sync failed")
             self.work()
         self.follower.sync_failed()
         self.work()
-
-    def save_late(self) -> None:
-        self.kept.epoch = max(self.kept.epoch, self.unsaved_epoch)
-        self.unsaved_epoch = 0
 
     # --- frames ---
 
@@ -402,9 +363,9 @@ class Node:
         self.work()
 
     def _on_hello(self, other: int, frame: Hello) -> None:
-        epoch = max(self.kept.epoch, self.unsaved_epoch, self.follower.epoch)
+        epoch = max(self.kept.epoch, self.follower.epoch)
         if self.line is not None:
-            if frame.epoch <= epoch and self.world.guards.lower_epoch_refused:
+            if frame.epoch <= epoch:
                 self.world.send(self.number, other, Refuse(frame.session, epoch))
                 return
             self.line.leave("another leader has a higher epoch")
@@ -413,7 +374,7 @@ class Node:
             self.kept.in_sync = False
         self.follower.unclean_epoch = self.record.unclean_epoch
         previous, self.leader = self.leader, other
-        self.follower.hello(frame.session, frame.epoch, frame.committed)
+        self.follower.hello(frame.session, frame.epoch)
         if self.follower.session != frame.session:  # refused, or stopped
             for effect in self.follower.out:
                 self.world.send(self.number, other, effect)
@@ -522,9 +483,8 @@ class Node:
         self._save_epoch(effect.epoch)
 
     def _do_cut(self, effect: Cut) -> None:
-        guards = self.world.guards
         self.world.observer.cut(self, effect.end)
-        self.kept.log.cut(effect.end, guards.cut_truncates, guards.cut_synced)
+        self.kept.log.truncate(effect.end)
 
     def _do_begin(self, effect: Begin) -> None:
         self.world.observer.begun_again(self)

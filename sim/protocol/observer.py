@@ -9,7 +9,7 @@
 | I5 | so has every member of every set that is or may come into force, as durable as was asked |
 | I6 | a commit rests on acknowledgements of this epoch and this link |
 | I7 | nothing is appended or answered below an epoch that was promised; promises outlive crashes |
-| I9 | a cut spares what is known to be committed, and is on the disk before it is answered |
+| I9 | a cut spares what is known to be committed |
 | I10 | a follower knows of nothing as committed that is not |
 | I11 | who is added has everything |
 | I12 | each change of the record is a legal one |
@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.replica.effects import Acknowledge, Matched, Tell
+from penstock.replica.effects import Acknowledge, Tell
 from penstock.replica.leading import LeaderLine
 from penstock.replica.record import Member, Record, broken_rule
+from sim.histories import Breach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
 
 EVERY_GENERATION = 1 << 62
 REPORTED = frozenset({"I7", "I9"})  # what holds even where too much was lost
-
-
-class Breach(Exception):
-    """A promise is broken: which one, and how."""
-
-    def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
 
 
 class Observer:
@@ -115,8 +108,6 @@ class Observer:
                     f"{self.promised[number]}",
                 )
             self.promised[number] = effect.epoch
-        elif kind is Matched and node.kept.log.removed is not None:
-            self._breach("I9", f"node {number} answers before its cut is on the disk")
 
     def appended(self, node: Node, start: int, batches: Sequence[Batch]) -> None:
         for place, batch in enumerate(batches, start):

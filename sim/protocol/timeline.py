@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.replica.leading import LeaderLine
-from penstock.replica.safeguards import ALL, Safeguards
+from sim.histories import Breach
 from sim.protocol.calm import calms_down
 from sim.protocol.node import Node
-from sim.protocol.observer import Breach
-from sim.protocol.world import Focus, World
+from sim.protocol.world import World
 from sim.timeline import Moments, Timeline, record_text
 
 
 class _Recorded(World):
     """A world that remembers what was sent and what has changed."""
 
-    def __init__(self, seed: int, guards: Safeguards, reckless: bool, focus: Focus) -> None:
+    def __init__(self, seed: int) -> None:
         self.moments = Moments()
-        super().__init__(seed, guards, reckless, focus)
+        super().__init__(seed)
 
     def send(self, source: int, target: int, frame: Any) -> None:
         self.moments.sent(source, target, frame)
@@ -28,11 +27,9 @@ class _Recorded(World):
         self.moments.happened(step, event, _record(self), [_state(node) for node in self.nodes])
 
 
-def timeline(
-    seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Focus = ()
-) -> Timeline:
+def timeline(seed: int) -> Timeline:
     breach = ""
-    world = _Recorded(seed, guards, reckless, focus)
+    world = _Recorded(seed)
     world.happened(0, "the beginning")
     try:
         for step, event in enumerate(world.draw(), 1):

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.replica.record import Member, Record, Seat
-from penstock.replica.safeguards import ALL, Safeguards
 from sim.protocol.coordinator import Change, Coordinator
 from sim.protocol.node import Kept, Node
 from sim.protocol.observer import Observer
@@ -29,12 +28,9 @@ Event = Callable[["World"], None]
 
 
 class World:
-    def __init__(
-        self, seed: int, guards: Safeguards = ALL, reckless: bool = False, focus: Focus = ()
-    ) -> None:
+    def __init__(self, seed: int, reckless: bool = False, focus: Focus = ()) -> None:
         self.dice = dice = random.Random(seed)
         self.throw = dice.random
-        self.guards = guards
         self.focus = dict(focus)
         self.reckless = reckless  # losses beyond what may be survived: then they must be reported
         self.waits = dice.random() < 0.5
@@ -438,11 +434,8 @@ def wipe(world: World) -> None:
     if world.observer.may_lose(node.number):
         world.observer.forsake(node.number, node.kept.replica)
         node.end_process()
-        replica = world.new_replica() if world.guards.empty_is_new else node.kept.replica
-        node.kept = Kept(replica)
+        node.kept = Kept(world.new_replica())
         world.observer.replaced(node)
-        if not world.guards.empty_is_new:
-            node.kept.generation = world.coordinator.entries[node.number].generation
 
 
 def rot(world: World) -> None:
@@ -466,12 +459,6 @@ def repair(world: World) -> None:
         node.become_new(keep_log=node.kept.ended)
         for other in world.linked_with(node.number):
             world.unlink(node.number, other)
-
-
-def save_late(world: World) -> None:
-    node = world.running()
-    if node is not None and node.unsaved_epoch:
-        node.save_late()
 
 
 _USUAL, _SWARM = (1,), (0, 0.3, 1, 1, 3)
@@ -507,7 +494,6 @@ WEIGHTS: dict[Event, tuple[float, tuple[float, ...]]] = {
     rot: (1, _SWARM),
     deliver_late: (2, _SWARM),
     repair: (2, _USUAL),
-    save_late: (3, _USUAL),
 }
 EVENTS = tuple(WEIGHTS)
 _SCALED_WEIGHTS = tuple((weight, scales, len(scales)) for weight, scales in WEIGHTS.values())

@@ -142,8 +142,8 @@ class Lab:
         self.followed.receive(node, frame)
         return self.turn()
 
-    def hello(self, epoch: int = 1, session: int = SESSION, committed: int = 0) -> list[Any]:
-        return self.send(Hello(LEADER, session, epoch, committed))
+    def hello(self, epoch: int = 1, session: int = SESSION) -> list[Any]:
+        return self.send(Hello(LEADER, session, epoch))
 
     def match(self, leader: LeaderLog, end: int) -> list[Any]:
         """A session up to its match."""

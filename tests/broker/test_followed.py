@@ -29,7 +29,7 @@ def content(log: PartitionLog) -> bytes:
 
 def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab = Lab()
-    lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6, 0))
+    lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6))
     assert lab.followed.awaited is Awaited.EPOCH
     assert lab.wire.take() == []
     lab.promises.flush()
@@ -119,7 +119,7 @@ def test_only_the_leader_of_the_session_is_listened_to() -> None:
     leader.write(b"one")
     lab.match(leader, 0)
     assert lab.send(leader.row(0), node=LEADER + 1) == []
-    assert lab.send(Hello(8, SESSION + 9, 0, 0), node=8) == [Refuse(SESSION + 9, 1)]
+    assert lab.send(Hello(8, SESSION + 9, 0), node=8) == [Refuse(SESSION + 9, 1)]
     assert lab.followed.leader == LEADER
     lab.followed.unlinked(LEADER + 1)
     assert lab.send(leader.row(0)) == [Acknowledge(SESSION, 1, 99, 1, 1)]

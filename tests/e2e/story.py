@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim.checker import Broken, Promise, check
-from sim.history import (
+from .checker import Broken, Promise, check
+from .history import (
     ChannelMade,
     Crashed,
     Delivered,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.checker import Checker, HistoryInvalid, Promise, check, report
-from sim.history import (
+from .checker import Checker, HistoryInvalid, Promise, check, report
+from .history import (
     ChannelGone,
     ChannelMade,
     Delivered,
@@ -21,7 +21,6 @@ from sim.history import (
     SettleRefused,
     StoredAtEnd,
 )
-
 from .story import MS, TIMEOUT_NS, Story, id_of
 
 

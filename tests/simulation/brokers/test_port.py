@@ -8,7 +8,7 @@ from penstock.cluster.coordinator import UNKNOWN, Put, RevisionIs, Transaction
 from penstock.cluster.store import Store
 from penstock.limits import SECOND
 from penstock.replica.leading import Outcome
-from sim.timed.port import ANSWER_NS, NEVER_NS, Passage, Port
+from sim.brokers.port import ANSWER_NS, NEVER_NS, Passage, Port
 
 
 class Played:

@@ -1,6 +1,6 @@
-"""Which promise did this history break? A judge without I/O, for simulations and real daemons.
+"""Which promise did this history break? A judge without I/O, of real daemons.
 
-`check` takes the events of one topic (`sim/history.py`) and returns what is broken, each with the
+`check` takes the events of one topic (`history.py`) and returns what is broken, each with the
 life of the message it is about. An empty answer is an acquittal of this one history only.
 
 What is judged
@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from sim.history import (
+from .history import (
     ChannelGone,
     ChannelMade,
     Crashed,
