@@ -10,8 +10,8 @@ ARGS ?=
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 READY_FOR_SPARK := $(VENV)/.ready-for-spark
-PYX := $(wildcard src/penstock/*/*.pyx)
-PXD := $(wildcard src/penstock/*/*.px[di])
+PYX := $(wildcard src/penstock/*/*.pyx bench/*.pyx)
+PXD := $(wildcard src/penstock/*/*.px[di] bench/*.pxd)
 
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,13 +36,13 @@ check: build  ## lint, format, types, import direction, tidiness
 	@.ci/check
 
 bench: build  ## the benchmark; ARGS="--quick" for a short look
-	@$(BIN)/penstock bench $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
 
 sim: build  ## histories of replication; ARGS="--histories 100000", ARGS="--seed 4711" shows one
-	@$(BIN)/penstock sim $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m sim $(ARGS)
 
-bench-spark: build  ## the data pipeline's figures; ARGS="--quick" for a short look, "--steady 10"
-	@$(BIN)/penstock bench-spark $(ARGS)
+bench-spark: build  ## the data pipeline's figures; ARGS="--quick" for a short look
+	@PYTHONPATH=. $(BIN)/python -m bench.spark $(ARGS)
 
 fmt: build  ## format and sort imports
 	@$(BIN)/ruff check --fix .
@@ -54,8 +54,8 @@ build: $(READY_TO_TEST)  ## everything in .venv, and the kernel compiled in plac
 clean:  ## remove what was built, keep the virtual environment's packages
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.ready-*
 	rm -f $(PYX:.pyx=.c)
-	find src -name '*.so' -delete
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src bench -name '*.so' -delete
+	find src sim bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY_TO_RUN): pyproject.toml setup.py $(PYX) $(PXD)
 	@echo "preparing $(VENV) (once)"

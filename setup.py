@@ -5,8 +5,8 @@ files that are as they were. So a build notes what it was made of, and what is f
 the next one gets its time back.
 
 `PENSTOCK_BUILD` says what is asked for: `later` builds nothing (the Makefile builds in place, as a
-step of its own), `kernel` leaves out the load generator of the benchmark, `required` fails where
-something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O2`.
+step of its own), `development` builds the load generator of the benchmark too, `required` fails
+where something does not compile, as a wheel for others must. `PENSTOCK_CFLAGS` replaces `-O2`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from setuptools.command.build_ext import build_ext
 
 WANTED = os.environ.get("PENSTOCK_BUILD", "")
 KERNEL = "src/penstock/kernel"
-PACKAGES = (KERNEL,) if WANTED == "kernel" else (KERNEL, "src/penstock/bench")
+PACKAGES = (KERNEL, "bench") if WANTED == "development" else (KERNEL,)
 OPTIMISED = os.environ.get("PENSTOCK_CFLAGS", "-O2").split()
 CFLAGS = [
     *OPTIMISED,
@@ -86,7 +86,7 @@ def sources() -> list[Path]:
 def extensions() -> list[Extension]:
     return [
         Extension(
-            ".".join(source.with_suffix("").parts[1:]),
+            ".".join(source.with_suffix("").parts).removeprefix("src."),
             [source.as_posix()],
             extra_compile_args=CFLAGS,
         )
@@ -104,7 +104,7 @@ class BuildKernel(build_ext):
         translated = cythonize(
             self.extensions,
             compiler_directives=DIRECTIVES,
-            include_path=["src"],
+            include_path=["src", "."],
             nthreads=os.cpu_count() or 1,
         )
         c_files = {module.name: module.sources for module in translated}

@@ -83,7 +83,7 @@ class Preparation:
 
     def kernel(self) -> None:
         build = [self.python, "setup.py", "build_ext", "--inplace", "--parallel"]
-        wanted = "" if self.purpose == "dev" else "kernel"
+        wanted = "development" if self.purpose == "dev" else ""
         command = [*build, str(os.cpu_count() or 1)]
         if no_compiler():
             command = ["env", f"CC={self.python} -m ziglang cc", *command]

@@ -20,7 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 ONE_SESSION = ("tests/spark/", "tests/pipelines/")
 LONG = (
-    "tests/bench/",
+    "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
     "tests/cluster/commits/test_world.py",
     "tests/cluster/test_dead_letter_storm.py",
@@ -42,7 +42,6 @@ LONG = (
     "tests/pipelines/audit/test_partitions.py",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
-    "tests/sim/",
     "tests/spark/test_bench.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
-
-from cases import each
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
 
@@ -32,12 +32,10 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("spark",),
     ("pipelines",),
     ("nsqadmin",),
-    ("sim", "bench"),
     ("tools",),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
-# Worlds for tests: no product code leans on them. The operator's command starts them.
-IMPORTED_BY_NOBODY = {"sim": frozenset({"tools"}), "bench": frozenset({"tools"})}
+DEVELOPMENT = ("sim", "bench", "tests")  # beside the product, which leans on none of them
 
 
 def modules(suffixes: tuple[str, ...]) -> list[Path]:
@@ -91,22 +89,30 @@ def violations(module: str, imports: list[tuple[int, str]]) -> list[str]:
         return [f"{module}: package {own!r} has no place in the order of tests/test_imports.py"]
     wrong = []
     for line, name in imports:
+        if name.partition(".")[0] in DEVELOPMENT:
+            wrong.append(f"{module}:{line} imports {name}, which is no part of the product")
+            continue
         other = package_of(name)
         if other is None or other == own or other.startswith("__"):
             continue
         if other not in RANK:
             wrong.append(f"{module}:{line} imports {name}, which has no place in the order")
-        elif other in IMPORTED_BY_NOBODY and own not in IMPORTED_BY_NOBODY[other]:
-            wrong.append(f"{module}:{line} imports {name}: {other} is for tests")
         elif RANK[other] >= RANK[own]:
             wrong.append(f"{module}:{line} imports {name}: {other} does not stand before {own}")
     return wrong
 
 
-@each("path", modules((".py", ".pyi")))
-def test_python_imports_point_one_way(path: Path) -> None:
-    imports = imported_by_python(dotted(path), path.stem == "__init__", path.read_text())
-    assert violations(dotted(path), imports) == []
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    return imported_by_python(dotted(path), path.stem == "__init__", path.read_text())
+
+
+def test_python_imports_point_one_way() -> None:
+    wrong = [
+        one
+        for path in modules((".py", ".pyi"))
+        for one in violations(dotted(path), imports_of(path))
+    ]
+    assert wrong == []
 
 
 def test_cython_imports_point_one_way() -> None:
@@ -116,28 +122,112 @@ def test_cython_imports_point_one_way() -> None:
     assert wrong == []
 
 
-@each(
-    ("module", "text", "count"),
-    [
-        ("penstock.wire.names", "from penstock.kernel import types", 0),
-        ("penstock.kernel.batch", "from penstock.wire import names", 1),
-        ("penstock.log.segment", "import penstock.broker.topic", 1),
-        ("penstock.log.segment", "from ..broker import topic", 1),
-        ("penstock.log.segment", "from . import index", 0),
-        ("penstock.log.segment", "if True:\n    from penstock.net import turn", 1),
-        ("penstock.broker.topic", "from penstock.sim.disk import FaultyDisk", 1),
-        ("penstock.tools.main", "from penstock.bench.main import bench_main", 0),
-        ("penstock.nsqd.main", "from penstock.bench.main import bench_main", 1),
-        ("penstock.nsqd.main", "from penstock import limits, errors", 0),
-        ("penstock.limits", "from penstock.kernel import batch", 1),
-        ("penstock.misc.thing", "import os", 1),
-        ("penstock.broker.topic", "from penstock.misc import thing", 1),
-    ],
+IMPORTS = (
+    ("penstock.wire.names", "from penstock.kernel import interface", 0),
+    ("penstock.kernel.batch", "from penstock.wire import names", 1),
+    ("penstock.log.segment", "import penstock.broker.topic", 1),
+    ("penstock.log.segment", "from ..broker import topic", 1),
+    ("penstock.log.segment", "from . import index", 0),
+    ("penstock.log.segment", "if True:\n    from penstock.net import turn", 1),
+    ("penstock.broker.topic", "from sim.disk import FaultyDisk", 1),
+    ("penstock.tools.main", "from bench.main import bench_main", 1),
+    ("penstock.nsqd.main", "from penstock import limits, errors", 0),
+    ("penstock.limits", "from penstock.kernel import batch", 1),
+    ("penstock.misc.thing", "import os", 1),
+    ("penstock.broker.topic", "from penstock.misc import thing", 1),
 )
-def test_the_rule_can_fail(module: str, text: str, count: int) -> None:
-    assert len(violations(module, imported_by_python(module, False, text))) == count
+
+
+def test_the_rule_can_fail() -> None:
+    for module, text, count in IMPORTS:
+        found = violations(module, imported_by_python(module, False, text))
+        assert len(found) == count, (module, text)
 
 
 def test_the_rule_sees_cimports() -> None:
     text = "from penstock.net.turn cimport Turn\ncimport penstock.log.segment\ncimport libc.stdint"
     assert len(violations("penstock.kernel.engine", imported_by_cython(text))) == 2
+
+
+# --- what nothing reaches ---
+
+ROOT = SOURCE.parent.parent
+# What programs import, and what Spark starts.
+OTHER_ENTRIES = (
+    "penstock.client",
+    "penstock.spark",
+    "pyspark_penstock",
+    "penstock.pipelines.__main__",
+    "penstock.pipelines.entry.penstock_pipeline",
+)
+# Finished and tested before a daemon starts them, by room. What a daemon reaches leaves the list.
+UNTIL_A_DAEMON_STARTS_THEM = (
+    "penstock.cluster",
+    "penstock.log.ledger",
+    "penstock.net.etcd",
+    "penstock.net.peers",
+    "penstock.replica.choice",
+)
+
+
+def reached(imports: dict[str, set[str]], roots: Iterable[str]) -> set[str]:
+    """Modules that these import, directly or not; and the packages that they lie in."""
+    found: set[str] = set()
+    waiting = [root for root in roots if root in imports]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        found.add(module)
+        names = {module.rpartition(".")[0], *imports[module]}
+        # `from package import name` names a module of the package, or what is in its `__init__`
+        waiting += [part for name in names for part in (name, name.rpartition(".")[0])
+                    if part in imports]  # fmt: skip
+    return found
+
+
+def names_in(path: Path) -> set[str]:
+    """What it imports, and modules that it names as texts: verbs are imported when asked for."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    module, text = dotted(path), ast.unparse(tree)
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    imports = imported_by_python(module, path.stem == "__init__", text)
+    return {name for _, name in imports} | {text for text in texts if isinstance(text, str)}
+
+
+def test_a_console_script_reaches_every_module() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    roots = [*(target.partition(":")[0] for target in scripts.values()), *OTHER_ENTRIES]
+    paths = [*modules((".py",)), *(SOURCE.parent / "pyspark_penstock").rglob("*.py")]
+    imports = {dotted(path): names_in(path) for path in paths}
+    left = {
+        module
+        for module in imports.keys() - reached(imports, roots)
+        if package_of(module) not in (None, "kernel")  # its forms are bound by name
+    }
+    excused = {
+        room: {one for one in left if one == room or one.startswith(f"{room}.")}
+        for room in UNTIL_A_DAEMON_STARTS_THEM
+    }
+    assert sorted(left - set().union(*excused.values())) == []
+    assert [room for room, found in excused.items() if not found] == []
+    assert [
+        f"{room}: {module} is reached"
+        for room in excused
+        for module in imports
+        if (module == room or module.startswith(f"{room}.")) and module not in left
+    ] == []
+
+
+def test_what_is_not_reached_is_seen() -> None:
+    imports = {
+        "penstock": set[str](),
+        "penstock.a": {"penstock.b.thing"},
+        "penstock.b": {"penstock.c"},
+        "penstock.c": set[str](),
+        "penstock.d": {"penstock.a"},
+    }
+    assert imports.keys() - reached(imports, ["penstock.a"]) == {"penstock.d"}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import struct
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock import kernel
 from penstock.kernel import layout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,11 +49,11 @@ CORE_SHELLS: dict[str, str] = {
     "kernel/bulk.pyx": "it sends to sockets in a thread, and gives up those that stand still",
 }
 # Where printing is the purpose.
-MAY_PRINT = ("tools/", "bench/", "sim/main.py", "command/program.py")
+MAY_PRINT = ("tools/", "command/program.py")
 
 
 def files(
-    *suffixes: str, under: tuple[str, ...] = ("src", "tests", "docs", "examples")
+    *suffixes: str, under: tuple[str, ...] = ("src", "sim", "bench", "tests", "docs", "examples")
 ) -> list[Path]:
     """Our own files: generated C and build leavings are not among them."""
     found = [path for path in ROOT.iterdir() if path.is_file()]
@@ -458,56 +456,7 @@ def test_layouts_can_fail() -> None:
     assert not header_sizes("m", "HEADER_BYTES = HEADER.size\nPATIENCE_NS = 72 * HOUR")
 
 
-# --- nothing dead, nothing foreign ---
-
-
-def dotted(path: Path) -> str:
-    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-
-
-def names_used(text: str, module: str) -> set[str]:
-    """Dotted names that a text mentions, imports resolved as far as words can tell."""
-    package = module.split(".")[:-1]
-    found = set(re.findall(r"penstock(?:\.\w+)+", text))
-    pattern = r"from\s+(\.*)([\w.]*)\s+c?import\s+(\([^)]*\)|[^\n]+)"
-    for dots, base, names in re.findall(pattern, text):
-        start = package[: len(package) - len(dots) + 1] if dots else []
-        prefix = ".".join([*start, *([base] if base else [])])
-        found.add(prefix)
-        found |= {f"{prefix}.{word}" for word in re.findall(r"\w+", re.sub(r"#.*", "", names))}
-    return found
-
-
-def dead_modules(texts: dict[str, str], entries: set[str]) -> list[str]:
-    """Modules that no other module of `texts` names."""
-    used = set(entries)
-    for module, text in texts.items():
-        used |= names_used(text, module) - {module}
-    return sorted(
-        m for m in texts if m not in used and m.split(".")[-1] not in ("__init__", "__main__")
-    )
-
-
-# Finished and tested before what will use them, each with its user. Who is used leaves the list.
-AHEAD = {
-    "penstock.cluster.commits.committer": "a node of a cluster that is asked for a commit",
-    "penstock.cluster.commits.partline": "the leader of a partition that has stages",
-    "penstock.cluster.joining": "a node that was by itself, when it is started with a cluster",
-    "penstock.cluster.load": "a node of a cluster measures what its partitions take",
-    "penstock.cluster.messages": "the same daemon, for what comes over its links",
-    "penstock.net.peers.links": "a node of a cluster, beside `net.etcd.session`",
-}
-
-
-def test_every_module_is_used() -> None:
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
-    entries = {script.split(":")[0] for script in scripts}
-    sources = [p for p in sorted(SOURCE.rglob("*")) if p.suffix in (".py", ".pyx")]
-    texts = {dotted(path): path.read_text() for path in sources}
-    entries |= {f"penstock.kernel.{module}" for module in kernel._COMPILED.values()}  # by name
-    for path in (ROOT / "tests").rglob("*.py"):  # the simulated world is there for the tests
-        entries |= {name for name in names_used(path.read_text(), "tests") if ".sim." in name}
-    assert dead_modules(texts, entries) == sorted(AHEAD)
+# --- nothing foreign ---
 
 
 def vendored(names: list[str]) -> list[str]:
@@ -520,12 +469,7 @@ def test_nothing_is_vendored() -> None:
     assert vendored([name_of(path) for top in places for path in top.rglob("*")]) == []
 
 
-def test_dead_and_foreign_can_fail() -> None:
-    texts = {"penstock.log.a": "from .b import thing", "penstock.log.b": "", "penstock.log.c": ""}
-    assert dead_modules(texts, {"penstock.log.a"}) == ["penstock.log.c"]
-    assert dead_modules({"penstock.log.a": "from penstock.log.a import x"}, set()) == [
-        "penstock.log.a"
-    ]
+def test_foreign_can_fail() -> None:
     assert vendored(["src/penstock/nsqadmin/static/d3.min.js", "src/vendor/x.py", "src/x.py"]) == [
         "src/penstock/nsqadmin/static/d3.min.js",
         "src/vendor/x.py",

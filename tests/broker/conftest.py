@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock.kernel
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 from unsynced import unsynced as unsynced
 
 from .world import LIVE, World

@@ -22,8 +22,8 @@ from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_i
 from penstock.log.settings import LogSettings
 from penstock.replica.effects import BeginAt, Hello, MatchAt
 from penstock.replica.frames import Frames, Row
-from penstock.sim.disk import SimDisk
-from penstock.sim.threads import Threads
+from sim.disk import SimDisk
+from sim.threads import Threads
 
 LEADER = 7  # the node
 SESSION = 1 << 32
@@ -142,8 +142,8 @@ class Lab:
         self.followed.receive(node, frame)
         return self.turn()
 
-    def hello(self, epoch: int = 1, session: int = SESSION, committed: int = 0) -> list[Any]:
-        return self.send(Hello(LEADER, session, epoch, committed))
+    def hello(self, epoch: int = 1, session: int = SESSION) -> list[Any]:
+        return self.send(Hello(LEADER, session, epoch))
 
     def match(self, leader: LeaderLog, end: int) -> list[Any]:
         """A session up to its match."""

@@ -25,8 +25,8 @@ from penstock.replica.effects import Propose
 from penstock.replica.frames import Frames, Target
 from penstock.replica.leading import Outcome as Settled
 from penstock.replica.record import Member, Record, Seat, elected
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import SimDisk
+from sim.clock import FakeClock
+from sim.disk import SimDisk
 
 from .world import Consumer, Outcome, World
 

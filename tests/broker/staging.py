@@ -11,7 +11,7 @@ from penstock.broker.commits.stageapps import NOBODY, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .world import World
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from cases import examples
 from penstock import kernel, limits
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import Fault, SimDisk
+from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
 
 from .world import Consumer, Message, Outcome, World
 

@@ -14,7 +14,7 @@ from penstock.broker.journal import Journal
 from penstock.log.fold import Position, decode_record, generation_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .following import OWNER, PATH, SETTINGS, batch, new_disk, put
 

@@ -14,7 +14,7 @@ from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.letters import Origin, origin
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
-from penstock.sim.clock import START_WALL_NS
+from sim.clock import START_WALL_NS
 
 from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World

@@ -14,7 +14,7 @@ from cases import examples
 from penstock import kernel
 from penstock.kernel import Event
 from penstock.log.fold import fold_entries
-from penstock.sim.clock import START_MONO_NS, START_WALL_NS
+from sim.clock import START_MONO_NS, START_WALL_NS
 
 from .world import messages
 

@@ -14,7 +14,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Matched, Refuse, Tell
 from penstock.replica.matching import Chain
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from .following import KEY, LEADER, OWNER, PATH, SESSION, SETTINGS, Lab, LeaderLog, batch, put
 
@@ -29,7 +29,7 @@ def content(log: PartitionLog) -> bytes:
 
 def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab = Lab()
-    lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6, 0))
+    lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6))
     assert lab.followed.awaited is Awaited.EPOCH
     assert lab.wire.take() == []
     lab.promises.flush()
@@ -119,7 +119,7 @@ def test_only_the_leader_of_the_session_is_listened_to() -> None:
     leader.write(b"one")
     lab.match(leader, 0)
     assert lab.send(leader.row(0), node=LEADER + 1) == []
-    assert lab.send(Hello(8, SESSION + 9, 0, 0), node=8) == [Refuse(SESSION + 9, 1)]
+    assert lab.send(Hello(8, SESSION + 9, 0), node=8) == [Refuse(SESSION + 9, 1)]
     assert lab.followed.leader == LEADER
     lab.followed.unlinked(LEADER + 1)
     assert lab.send(leader.row(0)) == [Acknowledge(SESSION, 1, 99, 1, 1)]

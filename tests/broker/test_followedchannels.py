@@ -37,8 +37,8 @@ from penstock.replica.journalline import (
     SendRecord,
     TellPlace,
 )
-from penstock.sim.disk import Fault
-from penstock.sim.threads import Threads
+from sim.disk import Fault
+from sim.threads import Threads
 
 from .following import KEY, LEADER, SESSION, Wire, new_disk
 

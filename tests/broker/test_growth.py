@@ -14,8 +14,8 @@ from penstock import limits
 from penstock.broker.stamped import Stamp
 from penstock.broker.topic import Topic
 from penstock.errors import GrowthRefused, PenstockError, Refused, StorageError
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import Call, Fault, SimDisk
+from sim.clock import FakeClock
+from sim.disk import Call, Fault, SimDisk
 
 from .faults import FaultyDisk
 from .test_partitions import document, fill, several, stored

@@ -15,7 +15,7 @@ from penstock.broker.settings import TopicSettings
 from penstock.broker.topicfile import ChannelEntry
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.replica.record import arranged
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from .hostedworld import BILLING, IDENTITY, ORDERS, PATH, Cluster, replica_on, target
 from .world import Outcome, World, bodies

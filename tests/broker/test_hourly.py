@@ -8,7 +8,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.hourly import HOURS
-from penstock.sim.clock import FakeClock
+from sim.clock import FakeClock
 
 from .world import World
 

@@ -24,8 +24,8 @@ from penstock.log.fold import (
     start_entry,
 )
 from penstock.log.followedjournal import FollowedJournal
-from penstock.sim.disk import Fault, SimDisk
-from penstock.sim.threads import Threads
+from sim.disk import Fault, SimDisk
+from sim.threads import Threads
 
 
 class Context:

@@ -16,7 +16,7 @@ from penstock.log.disk import OsDisk
 from penstock.log.fold import ChannelState, Entry, Group, cursor_entry, generation_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.journalfile import NAMES as ALL_NAMES
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
 

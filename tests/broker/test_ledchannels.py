@@ -26,8 +26,8 @@ from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node, ReplicaEntry
 from penstock.replica.frames import Frames
-from penstock.sim.disk import Fault
-from penstock.sim.threads import Threads
+from sim.disk import Fault
+from sim.threads import Threads
 
 from .following import KEY, new_disk
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from penstock import limits
 from penstock.broker.settings import ChannelOrder, ChannelSettings
 from penstock.broker.topicfile import ChannelEntry
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from .hostedworld import BILLING, Cluster, PlacedChannel, target
 from .world import MESSAGE_TIMEOUT_NS, Consumer, bodies

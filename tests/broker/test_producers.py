@@ -17,8 +17,8 @@ from penstock.broker.traced import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, WriteRefused
 from penstock.log.head import HEAD_BYTES
 from penstock.replica.producerline import Stamped
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import Fault, SimDisk
+from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
 from .tripwire import Stop, Tripwire

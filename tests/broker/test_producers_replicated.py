@@ -13,8 +13,8 @@ from penstock.errors import StorageError
 from penstock.kernel import encode_batch
 from penstock.log.partition import PartitionLog
 from penstock.replica.producerline import Known, Stamped
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import Fault
+from sim.clock import FakeClock
+from sim.disk import Fault
 
 from .following import NOW_NS, OWNER, PATH, SETTINGS, new_disk
 

@@ -13,7 +13,7 @@ from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.letters import Letter, origin
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.kernel import Section
-from penstock.sim.clock import START_WALL_NS
+from sim.clock import START_WALL_NS
 
 from .test_deadletters import DEAD, SECOND, give_up_after, letters, requeue_all
 from .test_leader import damage

@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.broker.hosted import HostedReplica
 from penstock.broker.shippedtables import LedTables
 from penstock.replica.tableframes import HasTable
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from .hostedworld import ORDERS, Cluster, target
 from .test_hosted_alone import HOUR_NS, consume_much

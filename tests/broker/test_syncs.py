@@ -6,7 +6,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.syncs import Syncs
-from penstock.sim.threads import Threads
+from sim.threads import Threads
 
 
 class Work:

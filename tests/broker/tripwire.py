@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.sim.disk import Call, Fault, SimDisk
+from sim.disk import Call, Fault, SimDisk
 
 
 class Stop(BaseException):

@@ -8,15 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from penstock.log.disk import OsDisk
-from penstock.sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
-from penstock.sim.brokers.clients import Consumer as Consumer
-from penstock.sim.brokers.clients import Message as Message
-from penstock.sim.brokers.clients import Outcome as Outcome
-from penstock.sim.brokers.clients import bodies as bodies
-from penstock.sim.brokers.clients import messages as messages
-from penstock.sim.brokers.process import Process
-from penstock.sim.clock import FakeClock
-from penstock.sim.threads import Threads
+from sim.brokers.clients import MESSAGE_TIMEOUT_NS as MESSAGE_TIMEOUT_NS
+from sim.brokers.clients import Consumer as Consumer
+from sim.brokers.clients import Message as Message
+from sim.brokers.clients import Outcome as Outcome
+from sim.brokers.clients import bodies as bodies
+from sim.brokers.clients import messages as messages
+from sim.brokers.process import Process
+from sim.clock import FakeClock
+from sim.threads import Threads
 
 LIVE: list[Process] = []  # of the present test: each engine has descriptors
 

@@ -21,9 +21,9 @@ from penstock.errors import (
     NotFound,
     PenstockError,
 )
-from penstock.sim.brokers.clients import Outcome
-from penstock.sim.brokers.cluster import JoinedCluster, place_of
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.clients import Outcome
+from sim.brokers.cluster import JoinedCluster, place_of
+from sim.brokers.node import JoinedNode
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from penstock.broker.letters import origin
 from penstock.broker.stored import Reader
 from penstock.cluster.creation import creation
 from penstock.errors import Refused
-from penstock.sim.brokers.cluster import JoinedCluster, place_of
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.cluster import JoinedCluster, place_of
+from sim.brokers.node import JoinedNode
 
 DEAD = "orders.billing.dead"
 SECOND = 1_000_000_000

@@ -15,9 +15,9 @@ from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.limits import SECOND
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.disk import Fault
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
+from sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
 

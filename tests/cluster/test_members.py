@@ -8,7 +8,7 @@ from penstock.limits import MS, PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND
 from penstock.replica.effects import Propose
 from penstock.replica.leading import LeaderLine, Outcome
 from penstock.replica.record import Member, Record, Seat
-from penstock.sim.protocol.modellog import Batch, ModelLog
+from sim.protocol.modellog import Batch, ModelLog
 
 NAME = PartitionName("orders", 0)
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)

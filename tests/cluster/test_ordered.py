@@ -6,7 +6,7 @@ import pytest
 
 from broker.world import bodies
 from penstock import kernel
-from penstock.sim.brokers.cluster import JoinedCluster
+from sim.brokers.cluster import JoinedCluster
 
 STEPS = range(0, 8)  # of 50 ms, after which the leader dies
 

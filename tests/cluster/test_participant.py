@@ -15,7 +15,7 @@ from penstock.limits import MS, PEER_HEARTBEAT_NS, SECOND
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
-from penstock.sim.protocol.modellog import ModelLog
+from sim.protocol.modellog import ModelLog
 
 NAME = PartitionName("t", 0)
 RECORD_OF_ONE = Record(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))

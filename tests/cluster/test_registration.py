@@ -18,7 +18,7 @@ from penstock.cluster.store import Store
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import NODE_LEASE_NS, SECOND
-from penstock.sim.timed.port import Port
+from sim.brokers.port import Port
 
 LEASE_S = NODE_LEASE_NS / SECOND
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 import random
 
 from broker.world import Consumer
-from cases import each
 from penstock import kernel
-from penstock.broker.hosting import ALL_HOSTING_GUARDS, HostingGuards
 from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
 from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.switching import Harness, Switch
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
 
 ORDERS = PartitionName("orders", 0)
 MESSAGES = 12
@@ -33,9 +30,8 @@ class Broken(AssertionError):
 
 
 class World:
-    def __init__(self, seed: int, guards: HostingGuards) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.guards = guards
         self.cluster = JoinedCluster(kernel)
         self.cluster.make("orders", durability="disk")
         self.cluster.make_channel("orders", "billing")
@@ -73,8 +69,7 @@ class World:
 
     def restart(self, node: JoinedNode) -> None:
         self.cluster.kill(node.number)
-        again = self.cluster.start(node.number)
-        again.joined.hosting.guards = self.guards
+        self.cluster.start(node.number)
         self.cluster.until(lambda: self.cluster.leader("orders"), 60)
 
     def rot(self, node: JoinedNode, body: bytes) -> None:
@@ -129,25 +124,15 @@ class World:
         return found
 
 
-HARNESS = Harness(lambda seed, guards: World(seed, guards).play(), Broken, ALL_HOSTING_GUARDS)
-SWITCHES = (Switch("damage_waits", 10), Switch("given_up_is_asked_for", 20))
 HISTORIES = 6
 
 
 def test_what_rots_is_delivered_and_repaired() -> None:
-    assert HARNESS.find(0, HISTORIES) is None
+    for seed in range(HISTORIES):
+        World(seed).play()
 
 
 def test_the_histories_have_in_them_what_they_are_about() -> None:
-    world = World(0, ALL_HOSTING_GUARDS)
+    world = World(0)
     world.play()
     assert (world.rotten, world.given_up > 0) == (4, True)
-
-
-@each("switch", SWITCHES)
-def test_its_absence_is_found(switch: Switch) -> None:
-    assert HARNESS.without(switch) is not None
-
-
-def test_the_rule_has_a_switch() -> None:
-    assert [switch.off for switch in SWITCHES] == list(ALL_HOSTING_GUARDS._fields)

@@ -19,9 +19,9 @@ from penstock.errors import (
 )
 from penstock.kernel import encode_batch
 from penstock.log.names import hosted_stage_number
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
-from penstock.sim.disk import Fault
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
+from sim.disk import Fault
 
 TOPIC = "orders"
 REF = Ref(TOPIC, "one")

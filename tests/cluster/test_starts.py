@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from cases import each, seeds
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.starts import (
-    ALL,
     CHANNEL_NUMBERS,
     FIRST,
     Answer,
@@ -27,7 +24,6 @@ from penstock.cluster.starts import (
     Found,
     KeepStart,
     Read,
-    Safeguards,
     Seen,
     Verdict,
 )
@@ -249,9 +245,8 @@ class Breach(Exception):
 class Partition:
     """Three copies of a log and a journal. A channel is made at some time, and then confirmed."""
 
-    def __init__(self, seed: int, guards: Safeguards) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.guards = guards
         self.is_young = self.dice.random() < 0.2
         self.ends = [0, 0, 0]
         self.known = [0, 0, 0]  # to be committed
@@ -274,7 +269,7 @@ class Partition:
             del self.journals[copy][len(self.journals[leader]) :]
         offsets = {record.number: record.offset for record in self.journals[leader]}
         number = 5 if self.is_young else 4
-        self.starts = ChannelStarts(offsets, number, self.ends[leader], self.guards)
+        self.starts = ChannelStarts(offsets, number, self.ends[leader])
         self.starts.seen(self.channels, self.seen_ends())
         self.carry_out()
         return self.starts
@@ -335,38 +330,13 @@ class Partition:
             raise Breach(f"a partition younger than its channel starts it at {start}")
 
 
-def play(seed: int, guards: Safeguards = ALL) -> Partition:
-    partition = Partition(seed, guards)
+def play(seed: int) -> Partition:
+    partition = Partition(seed)
     for _ in range(60):
         partition.step()
     return partition
 
 
-@each("first", range(0, 2000, 500))
-def test_a_confirmed_channel_gets_what_comes_and_nothing_older(first: int) -> None:
-    played = [play(seed) for seed in range(first, first + 500)]
-    assert sum(one.confirmed_at is not None for one in played) > 100
-
-
-SWITCHES = (
-    ("start_with_set", 50),
-    ("young_from_start", 300),
-    ("decided_when_committed", 500),
-    ("visible_end", 50),
-)
-
-
-@each(("off", "seeds_max"), SWITCHES)
-def test_the_absence_of_a_rule_is_found(off: str, seeds_max: int) -> None:
-    guards = ALL._replace(**{off: False})
-    with pytest.raises(Breach):
-        play_all(seeds_max, guards)
-
-
-def play_all(count: int, guards: Safeguards) -> None:
-    for seed in range(count):
-        play(seed, guards)
-
-
-def test_every_rule_has_a_switch() -> None:
-    assert tuple(off for off, _ in SWITCHES) == ALL._fields
+def test_a_confirmed_channel_gets_what_comes_and_nothing_older() -> None:
+    played = [play(seed) for seed in range(1000)]
+    assert sum(one.confirmed_at is not None for one in played) > 200

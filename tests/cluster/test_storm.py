@@ -16,8 +16,8 @@ from broker.world import Consumer, Message, Outcome
 from cases import each
 from penstock import kernel
 from penstock.errors import Refused, StorageError
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
 
 EVENTS = 120
 CALM_S = 120.0

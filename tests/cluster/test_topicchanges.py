@@ -12,9 +12,9 @@ from penstock.cluster import keys
 from penstock.cluster.documents import TOPIC, Topic
 from penstock.errors import ChangeUnknown, GrowthRefused, NotFound, PenstockError
 from penstock.limits import ATTEMPT_NS, SECOND
-from penstock.sim.brokers.clients import Outcome
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.clients import Outcome
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
 
 TWO = NewTopic(2)  # partitions
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
@@ -15,7 +12,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import View
-from penstock.cluster.watching import ALL, Phase, WatchGuards, Watching
+from penstock.cluster.watching import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
 
@@ -31,7 +28,7 @@ class Breach(Exception):
 
 
 class World:
-    def __init__(self, seed: int, guards: WatchGuards) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.now_ns = 0
         self.store = Store()
@@ -42,7 +39,7 @@ class World:
         self.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 0)))
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.view = View()
-        self.watching = Watching(self.coordinator, self.view, guards)
+        self.watching = Watching(self.coordinator, self.view)
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))
@@ -94,8 +91,8 @@ class World:
                 raise Breach(f"I8: the view shows {held} of partition {partition}, not {there}")
 
 
-def play(seed: int, guards: WatchGuards = ALL) -> World:
-    world = World(seed, guards)
+def play(seed: int) -> World:
+    world = World(seed)
     for _ in range(STEPS):
         world.step()
     return world
@@ -106,21 +103,3 @@ def test_no_view_shows_two_histories() -> None:
     restored = [world for world in played if world.restored]
     assert len(restored) > 50
     assert all(world.was_frozen for world in restored[:20])
-
-
-SWITCHES = (("behind_is_asked", 50),)
-
-
-@each(("off", "seeds_max"), SWITCHES)
-def test_the_absence_of_the_rule_is_found(off: str, seeds_max: int) -> None:
-    with pytest.raises(Breach, match="I8"):
-        play_all(seeds_max, ALL._replace(**{off: False}))
-
-
-def play_all(count: int, guards: WatchGuards) -> None:
-    for seed in range(count):
-        play(seed, guards)
-
-
-def test_the_rule_has_a_switch() -> None:
-    assert tuple(off for off, _ in SWITCHES) == ALL._fields

@@ -10,7 +10,7 @@ from penstock.limits import HAND_OVER_NS, HAND_OVERS_MAX, HEIR_STEADY_NS, WISHES
 from penstock.replica.effects import Propose
 from penstock.replica.leading import LeaderLine
 from penstock.replica.record import Member, Record, Seat
-from penstock.sim.protocol.modellog import ModelLog
+from sim.protocol.modellog import ModelLog
 
 A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 SEAT = Seat(1, 11, 101)

@@ -18,7 +18,7 @@ from penstock.nsqd import routes as nsqd_routes
 from penstock.nsqd.drain import drain_routes
 from penstock.nsqd.options import read_options
 from penstock.nsqlookupd import routes as lookupd_routes
-from penstock.sim.clock import FakeClock
+from sim.clock import FakeClock
 
 DIGITS = b"9" * 5000
 VALUES = [

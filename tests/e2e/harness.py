@@ -1,4 +1,4 @@
-"""Load on a real daemon, and the history of it: what `penstock.sim.checker` is fed with.
+"""Load on a real daemon, and the history of it: what `checker` is fed with.
 
 All clients live in one thread on non-blocking sockets, so the history has one order. Publishers
 keep a window of unanswered publishes; consumers finish most of what comes, requeue some, and let
@@ -18,11 +18,10 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.sim import history
-from penstock.sim.checker import check, report
-from penstock.sim.history import Event
-
+from . import history
+from .checker import check, report
 from .daemon import Daemon
+from .history import Event
 from .v2client import (
     ERROR,
     HEARTBEAT,

@@ -19,11 +19,11 @@ from penstock.net.fetch import Fetcher
 from penstock.nsqd.assembly import Ports, assemble
 from penstock.nsqd.derived import broker_options
 from penstock.nsqd.options import Options
-from penstock.sim.clock import FakeClock
-from penstock.sim.loop import FakeLoop
-from penstock.sim.threads import Threads
 from penstock.wire import frames
 from penstock.wire.frames import FrameType
+from sim.clock import FakeClock
+from sim.loop import FakeLoop
+from sim.threads import Threads
 
 ROUNDS_MAX = 10_000
 

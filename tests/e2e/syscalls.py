@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.log.disk import File
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 SOURCE = Path(__file__).with_name("syscalls.c")
 COMPILE_S_MAX = 60.0

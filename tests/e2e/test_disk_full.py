@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim import history
-from penstock.sim.checker import check, report
-from penstock.sim.history import Event
-
+from . import history
+from .checker import check, report
 from .daemon import Daemon
+from .history import Event
 from .v2client import (
     Closed,
     Message,

@@ -15,7 +15,7 @@ from penstock.errors import (
 )
 from penstock.ids.factory import GuidFactory
 from penstock.ids.guid import SEQUENCES_PER_TICK, make, parse
-from penstock.sim.clock import FakeClock
+from sim.clock import FakeClock
 
 NOW_NS = 1_700_000_000 * 10**9
 TICK_NS = 1 << 20

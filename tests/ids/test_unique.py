@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 from penstock.ids import unique
 from penstock.ids.unique import UniqueIds
 from penstock.limits import MS
-from penstock.sim.clock import FakeClock
+from sim.clock import FakeClock
 
 HASH = 0x18B4AAC2
 DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.log.verify import verify
-from penstock.sim.disk import Call, Fault, SimDisk
+from sim.disk import Call, Fault, SimDisk
 
 from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, bodies_from, body, corrupt
 

@@ -8,7 +8,7 @@ from penstock.errors import LogDamaged, StorageError
 from penstock.log.damage import Damage, DamageList
 from penstock.log.lost import LostRange
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 

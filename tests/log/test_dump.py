@@ -8,7 +8,7 @@ from penstock.kernel import id_to_hex
 from penstock.log.dump import Row, dump_file, dump_partition, dump_segment
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import END, NOW_NS, PATH, PLACE, SMALL, body, corrupt, filled_disk, new_log
 

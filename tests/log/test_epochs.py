@@ -10,7 +10,7 @@ from penstock.errors import LogDamaged
 from penstock.kernel.layout import name_at
 from penstock.log.epochs import BatchName, EpochStart, find_epochs
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt, put
 

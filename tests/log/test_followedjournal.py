@@ -27,7 +27,7 @@ from penstock.log.fold import (
 )
 from penstock.log.followedjournal import NOTHING, FollowedJournal
 from penstock.log.journals import read_journal
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 HISTORIES = 1000
 HISTORIES_PER_TEST = 100

@@ -21,7 +21,7 @@ from penstock.log.errors import (
 )
 from penstock.log.foreign import check_row
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
 

@@ -16,7 +16,7 @@ from penstock.errors import PartitionStopped, WriteRefused
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import SMALL, Writer, bodies_from, body, new_log
 

@@ -19,7 +19,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
 from penstock.log.sealed import seal
 from penstock.log.verify import verify
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body
 

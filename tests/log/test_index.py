@@ -11,7 +11,7 @@ from penstock.log.index import (
     encode_entries,
     load_index,
 )
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 DATA_BYTES = 100_000
 

@@ -24,7 +24,7 @@ from penstock.log.ledgerfile import (
     encode_record,
 )
 from penstock.log.verify import verify
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import put
 

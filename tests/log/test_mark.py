@@ -12,7 +12,7 @@ from penstock.log.mark import (
     decode_file,
     encode,
 )
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 OLD = Mark(10, 12, 99)
 NEW = Mark(20, 20, 150)

@@ -12,7 +12,7 @@ from penstock.kernel import id_at
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 

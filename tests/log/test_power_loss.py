@@ -17,7 +17,7 @@ from penstock.errors import WriteRefused
 from penstock.log.head import Owner
 from penstock.log.partition import PartitionLog, SyncJob
 from penstock.log.settings import LogSettings
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, Writer, bodies_from
 

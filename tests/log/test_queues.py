@@ -10,7 +10,7 @@ from penstock.log.head import Owner
 from penstock.log.inspect import Place
 from penstock.log.queues import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import PATH, PLACE, put
 

@@ -13,7 +13,7 @@ from penstock.kernel import BatchCheck, check_batch, decode_header
 from penstock.log.disk import OsDisk, OsFile
 from penstock.log.partition import PartitionLog
 from penstock.log.reader import Stretch
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
 

@@ -30,8 +30,7 @@ from penstock.log.partition import PartitionLog, SyncJob
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.settings import LogSettings
 from penstock.log.verify import verify
-from penstock.sim.disk import Fault, SimDisk
-from penstock.sim.switching import Switch
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, Writer
 
@@ -526,7 +525,7 @@ def walk_by_offsets_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 RULES = (believe_all_headers, sync_no_cut, lower_no_mark, leave_torn_writes)
 SEEDS_MAX = 100
-SWITCHES = (Switch("walk_by_offsets_only", 300),)
+SEEDS_BY_OFFSETS_MAX = 300
 
 
 def breaks(seed: int) -> bool:
@@ -547,13 +546,11 @@ def test_a_rule_that_is_left_out_is_missed(
 
 def test_epochs_still_tell_what_a_torn_write_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second line: only where the first is gone, too, does a walk by offsets alone do harm."""
-    (switch,) = SWITCHES
-    assert switch.off == walk_by_offsets_only.__name__
     leave_torn_writes(monkeypatch)
-    for seed in range(switch.seeds_max):
+    for seed in range(SEEDS_BY_OFFSETS_MAX):
         with monkeypatch.context() as by_offsets:
             walk_by_offsets_only(by_offsets)
             is_broken = breaks(seed)
         if is_broken and not breaks(seed):
             return
-    pytest.fail(f"{switch.seeds_max} histories have not missed it")
+    pytest.fail(f"{SEEDS_BY_OFFSETS_MAX} histories have not missed it")

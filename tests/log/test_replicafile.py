@@ -20,7 +20,7 @@ from penstock.log.replicafile import (
 )
 from penstock.log.sealed import seal
 from penstock.log.verify import verify
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import PATH, SMALL, Writer, bodies_from, body, put
 

@@ -11,7 +11,7 @@ from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRef
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused, RestoreRefused
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import PATH, SMALL, Writer, bodies_from, body
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from penstock.kernel import BatchCheck, encode_batch
 from penstock.log.scan import WINDOW_BYTES, Batch, Blocks, find_beyond, walk
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 
 def batch(base: int, count: int = 2, size: int = 20, synced_end: int = 0) -> bytes:

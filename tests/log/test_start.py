@@ -6,7 +6,7 @@ import pytest
 
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SECOND, Writer, body, new_log
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import StorageError, WriteRefused
 from penstock.log.partition import PartitionLog
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SMALL, bodies_from, body, new_log
 

@@ -16,7 +16,7 @@ from penstock.log.mark import Mark, MarkFile
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
 from penstock.log.verify import Report, verify
-from penstock.sim.disk import SimDisk
+from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SMALL, Writer, bodies_from, body, new_log
 

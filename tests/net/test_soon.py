@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from penstock.net.soon import Soon
-from penstock.sim.clock import FakeClock
-from penstock.sim.loop import FakeLoop
+from sim.clock import FakeClock
+from sim.loop import FakeLoop
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from penstock.nsqd.ground import Ground
 from penstock.nsqd.options import read_options
 from penstock.nsqd.routes import Routes
 from penstock.nsqd.topics import TopicMaker
-from penstock.sim.brokers.node import JoinedNode
+from sim.brokers.node import JoinedNode
 
 OPTIONS = read_options(["--data-path=/data"], {})
 BILLING = "topic=orders&channel=billing"

@@ -17,9 +17,9 @@ from penstock.limits import SECOND
 from penstock.net.fetch import Fetcher
 from penstock.nsqd.assembly import Ports, assemble
 from penstock.nsqd.options import read_options
-from penstock.sim.clock import FakeClock
-from penstock.sim.loop import FakeLoop
-from penstock.sim.threads import Threads
+from sim.clock import FakeClock
+from sim.loop import FakeLoop
+from sim.threads import Threads
 
 Make = Callable[[str], World]
 

@@ -15,10 +15,10 @@ from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
 from penstock.nsqd.waits import Waits
-from penstock.sim.brokers.cluster import JoinedCluster
-from penstock.sim.brokers.node import JoinedNode
 from penstock.wire.errors import WireFault
 from penstock.wire.states import State
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import JoinedNode
 
 from .asked import BILLING, OPTIONS, ask
 

@@ -11,7 +11,7 @@ from penstock import kernel
 from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.topics import Found
-from penstock.sim.brokers.cluster import JoinedCluster
+from sim.brokers.cluster import JoinedCluster
 
 from .asked import ask, topic_maker
 

@@ -8,8 +8,8 @@ import pytest
 
 from penstock import limits
 from penstock.nsqd.housekeeping import Housekeeping
-from penstock.sim.clock import FakeClock
-from penstock.sim.loop import FakeLoop
+from sim.clock import FakeClock
+from sim.loop import FakeLoop
 
 
 class World:

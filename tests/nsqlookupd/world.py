@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.nsqlookupd.protocol import Client
 from penstock.nsqlookupd.registry import Peer, Registry
-from penstock.sim.clock import FakeClock
+from sim.clock import FakeClock
 
 S = 1_000_000_000
 INACTIVE_NS = 300 * S

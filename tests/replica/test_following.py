@@ -39,7 +39,7 @@ class Follower:
         return chain
 
     def follow(self, end: int) -> None:
-        self.line.hello(SESSION, 5, 0)
+        self.line.hello(SESSION, 5)
         self.line.match_at(SESSION, end, self.chain(end))
         del self.log.batches[end:]
         self.log.synced = min(self.log.synced, end)
@@ -48,7 +48,7 @@ class Follower:
 
 def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
     follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     save, tell = follower.effects()
     assert save == SaveEpoch(5)
     assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
@@ -56,13 +56,13 @@ def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
 
 def test_a_lower_epoch_is_refused() -> None:
     follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 3, 0)
+    follower.line.hello(SESSION, 3)
     assert follower.effects() == [Refuse(SESSION, 4)]
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.match_at(SESSION, 2, follower.chain(2))
     assert follower.effects() == [
@@ -74,17 +74,17 @@ def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
 
 def test_another_last_common_batch_stops_the_replica() -> None:
     follower = Follower(MemoryLog([4, 4, 4]))
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.match_at(SESSION, 2, Chain(4, 1, 999))
     assert follower.effects() == [Stop("the last common batch is not the leader's")]
-    follower.line.hello(SESSION + 1, 6, 0)
+    follower.line.hello(SESSION + 1, 6)
     assert follower.effects() == []
 
 
 def test_what_is_known_to_be_committed_is_not_cut() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.match_at(SESSION, 2, follower.chain(2))
     reason = "the leader's log lacks what is known to be committed"
@@ -94,7 +94,7 @@ def test_what_is_known_to_be_committed_is_not_cut() -> None:
 def test_unless_the_record_says_that_it_was_given_up() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
     follower.line.unclean_epoch = 5
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.match_at(SESSION, 2, follower.chain(2))
     assert Cut(2) in follower.effects()
@@ -132,7 +132,7 @@ def test_a_row_that_follows_another_batch_is_refused() -> None:
 
 def test_nothing_is_appended_before_matching() -> None:
     follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.row(SESSION, 5, follower.chain(2), 2, ["x"], 2)
     assert follower.effects() == [Refuse(SESSION, 5)]
@@ -141,7 +141,7 @@ def test_nothing_is_appended_before_matching() -> None:
 def test_frames_of_an_older_session_are_dropped() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)
-    follower.line.hello(SESSION - 1, 5, 0)
+    follower.line.hello(SESSION - 1, 5)
     follower.line.row(SESSION - 1, 5, follower.chain(2), 2, ["x"], 2)
     follower.line.match_at(SESSION - 1, 1, follower.chain(1))
     assert follower.effects() == []
@@ -150,7 +150,7 @@ def test_frames_of_an_older_session_are_dropped() -> None:
 
 def test_an_empty_log_begins_where_the_leader_says() -> None:
     follower = Follower(MemoryLog([]))
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.begin_at(SESSION, 0)
     assert follower.effects() == [
@@ -162,7 +162,7 @@ def test_an_empty_log_begins_where_the_leader_says() -> None:
 
 def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.begin_at(SESSION, 2)
     reason = "the leader's log has nothing of what is known to be committed"
@@ -172,7 +172,7 @@ def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
 
 def test_it_begins_again_where_the_leaders_log_begins_behind_all_that_it_has() -> None:
     follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.line.hello(SESSION, 5, 0)
+    follower.line.hello(SESSION, 5)
     follower.effects()
     follower.line.begin_at(SESSION, 3)
     assert follower.effects()[0] == Begin(3)

@@ -62,7 +62,7 @@ def whole(target: Target, frame: Frame) -> bytes:
 
 
 frames: st.SearchStrategy[Frame] = st.one_of(
-    st.builds(Hello, st.just(NODE), u64, u32, u64),
+    st.builds(Hello, st.just(NODE), u64, u32),
     st.builds(Tell, u64, u32, u64, u64, extents(), u64),
     st.builds(MatchAt, st.just(NODE), u64, u64, chains),
     st.builds(BeginAt, st.just(NODE), u64, u64),

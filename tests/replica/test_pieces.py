@@ -129,9 +129,9 @@ def test_a_row_without_pieces_takes_the_place_of_the_unfinished_one() -> None:
 def test_the_hello_of_another_session_drops_what_is_unfinished() -> None:
     receiver = Frames(NODE)
     fed(receiver, parts(row(LETTERS))[:1] + parts(record(LETTERS))[:1])
-    fed(receiver, parts(Hello(NODE, 5, 9, 0)) + parts(HelloJournal(NODE, 5, 9)))
+    fed(receiver, parts(Hello(NODE, 5, 9)) + parts(HelloJournal(NODE, 5, 9)))
     assert receiver.assembly.count == 2  # it is the same one
-    fed(receiver, parts(Hello(NODE, 6, 9, 0)))
+    fed(receiver, parts(Hello(NODE, 6, 9)))
     assert receiver.assembly.count == 1  # the journal has sessions of its own
     fed(receiver, parts(HelloJournal(NODE, 6, 9)))
     assert receiver.assembly.count == 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.bench import spark as bench_spark
-from penstock.bench.spark_figures import FIGURES, Sizes
+from bench import spark as bench_spark
+from bench.spark_figures import FIGURES, Sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

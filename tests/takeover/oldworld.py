@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from broker.world import World
-from penstock.sim.clock import FakeClock
-from penstock.sim.disk import SimDisk
 from penstock.takeover.diskqueue import Record
 from penstock.takeover.start import take_over_at_start
+from sim.clock import FakeClock
+from sim.disk import SimDisk
 
 PATH = "/p"
 Queues = Mapping[str, Sequence[Record]]

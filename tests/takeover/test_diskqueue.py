@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from cases import each
 from penstock.errors import StorageError
-from penstock.sim.disk import SimDisk
 from penstock.takeover.diskqueue import (
     Meta,
     Metadata,
@@ -21,6 +20,7 @@ from penstock.takeover.diskqueue import (
     read_metadata,
 )
 from penstock.takeover.diskrecords import Tally, read_queue
+from sim.disk import SimDisk
 
 from .olddata import joined, record, records, write_file, write_old_path, write_queue
 

@@ -18,12 +18,12 @@ from penstock.log.disk import OsDisk
 from penstock.log.inspect import find
 from penstock.log.settings import LogSettings
 from penstock.log.verify import verify
-from penstock.sim.clock import START_WALL_NS, FakeClock
-from penstock.sim.disk import Call, Fault, SimDisk
 from penstock.takeover import sorter
 from penstock.takeover.diskqueue import Meta, Record, format_meta
 from penstock.takeover.takeover import Takeover, count
 from penstock.takeover.topicbuild import BuildSettings, Progress
+from sim.clock import START_WALL_NS, FakeClock
+from sim.disk import Call, Fault, SimDisk
 
 from .olddata import joined, record, records, write_file, write_old_path, write_queue
 from .oldworld import PATH, everything, expected, open_world, tree

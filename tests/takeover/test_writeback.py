@@ -15,13 +15,13 @@ from broker.world import World
 from cases import examples
 from penstock import kernel, limits
 from penstock.errors import DirectoryLocked, StorageError
-from penstock.sim.clock import START_WALL_NS, FakeClock
-from penstock.sim.disk import Fault, SimDisk
 from penstock.takeover.diskqueue import OldChannel, OldTopic, Record, list_old_files, read_metadata
 from penstock.takeover.diskrecords import Tally, read_queue
 from penstock.takeover.takeover import Takeover
 from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
+from sim.clock import START_WALL_NS, FakeClock
+from sim.disk import Fault, SimDisk
 
 from .olddata import records, write_old_path
 from .oldworld import PATH, everything, expected, open_world, tree

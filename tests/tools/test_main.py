@@ -54,8 +54,8 @@ def test_ctrl_c_within_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(argv: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.bench.figures.figures_main", interrupted)
-    assert main(["figures"]) == 130
+    monkeypatch.setattr("penstock.tools.ids.id_main", interrupted)
+    assert main(["id"]) == 130
 
 
 @each("verb", VERBS)

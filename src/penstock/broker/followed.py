@@ -235,7 +235,7 @@ class Followed:
     def _on_hello(self, node: int, frame: Hello) -> None:
         if not self.listed and self.own.believes_headers:
             self.own.become("copying")
-        self.line.hello(frame.session, frame.epoch, frame.committed)
+        self.line.hello(frame.session, frame.epoch)
         if self.line.session == frame.session:
             self.leader = node
         self._collect(node)

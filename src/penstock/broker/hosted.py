@@ -198,7 +198,7 @@ class HostedReplica:
         )  # fmt: skip
         self._tables = LedTables(self._station, self.key, epoch, replica)
         leader.keep_order(office)
-        leader.steps_over_damage = not self._hosting.guards.damage_waits
+        leader.steps_over_damage = False
         try:
             begin_office(self.topic, leader)
         except StorageError as error:
@@ -362,8 +362,6 @@ class HostedReplica:
             return
         record = office.line.record
         nodes = {*record.wanted, *(member.node for member in record.members)}
-        if not self._hosting.guards.given_up_is_asked_for:
-            nodes.clear()
         self._repairing.concede(nodes - {self._station.node}, leader.concede)
 
     def refresh(self) -> None:

@@ -120,16 +120,6 @@ class PlacedChannel(NamedTuple):
     partitions_then: int = PARTITIONS_MAX
 
 
-class HostingGuards(NamedTuple):
-    """A rule of a leader of several replicas, with a switch that only tests turn."""
-
-    damage_waits: bool = True  # else it steps over what is corrupt, as a node by itself does
-    given_up_is_asked_for: bool = True  # else it steps over what was given up on its own disk
-
-
-ALL_HOSTING_GUARDS = HostingGuards()
-
-
 class OfficeChange(NamedTuple):
     target: Target
     line: LeaderLine
@@ -152,7 +142,6 @@ class Hosting:
         self.stages = stages
         self.stage_row = JobRow(context.syncs)
         self.station = station
-        self.guards = ALL_HOSTING_GUARDS
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self.carried = CarriedLetters(

@@ -23,7 +23,6 @@ Nothing here guards commits: a wrong conclusion costs an election.
 from __future__ import annotations
 
 from penstock.cluster.documents import REMOVED, Membership
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
@@ -34,13 +33,11 @@ from penstock.limits import (
 )
 
 NEVER_NS = -(1 << 62)
+WITNESSES_MIN = 2
 
 
 class Absence:
-    def __init__(
-        self, own: int, view: View, lease_ns: int = NODE_LEASE_NS, rules: Rules = ALL
-    ) -> None:
-        self.rules = rules
+    def __init__(self, own: int, view: View, lease_ns: int = NODE_LEASE_NS) -> None:
         self.own = own
         self.view = view
         self.wait_ns = lease_ns + ABSENCE_GRACE_NS
@@ -75,15 +72,11 @@ class Absence:
         seen = self._witnesses.setdefault((node, life), {})
         seen[witness] = mono_ns
         fresh = [one for one, at_ns in seen.items() if mono_ns - at_ns <= REFUSAL_NS]
-        if self.own not in fresh or len(fresh) < self._witnesses_min or node in self._refused:
+        if self.own not in fresh or len(fresh) < WITNESSES_MIN or node in self._refused:
             return
         if mono_ns - self._refusal_ns.get(node, NEVER_NS) >= REFUSAL_PAUSE_NS:
             self._refusal_ns[node] = mono_ns
             self._refused[node] = life
-
-    @property
-    def _witnesses_min(self) -> int:
-        return 2 if self.rules.refusals_witnessed else 1
 
     # --- what follows from it ---
 
@@ -91,13 +84,12 @@ class Absence:
         since_ns = self._followed_since_ns
         if since_ns is None:
             return False
-        return mono_ns - since_ns >= self.wait_ns or not self.rules.absence_waits
+        return mono_ns - since_ns >= self.wait_ns
 
     def why_gone(self, node: int, life: int, mono_ns: int) -> str:
         """Why this life is over; empty: it is not known to be."""
         held = self.view.nodes.get(node)
-        is_other = held is not None and held.document.life != life
-        if is_other and self.rules.lives_compared:
+        if held is not None and held.document.life != life:
             return f"node {node} has started again"
         if node == self.own or self.links.get(node) == life:
             return ""

@@ -134,20 +134,9 @@ class GiveUp(NamedTuple):
     abandon: Abandon
 
 
-class ControllerGuards(NamedTuple):
-    """The rule of its transactions, with a switch that only a simulator turns."""
-
-    key_compared: bool = True  # else one that was replaced goes on
-
-
-ALL = ControllerGuards()
-
-
-def transaction_of(effect: Propose | GiveUp, guards: ControllerGuards = ALL) -> Transaction:
+def transaction_of(effect: Propose | GiveUp) -> Transaction:
     """Compares when the key `controller` was made, and all that is changed."""
-    compares: list[Compare] = []
-    if guards.key_compared:
-        compares.append(CreatedIs(keys.CONTROLLER, effect.controller_created))
+    compares: list[Compare] = [CreatedIs(keys.CONTROLLER, effect.controller_created)]
     if isinstance(effect, GiveUp):
         given_up = as_transaction(effect.abandon)
         return given_up._replace(compares=(*compares, *given_up.compares))

@@ -30,7 +30,6 @@ from penstock.cluster.batches import Batches, Proposal
 from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.soundness import Soundness
 from penstock.cluster.view import Held, View
 from penstock.limits import (
@@ -94,11 +93,9 @@ class Elections:
         absence: Absence,
         batches: Batches,
         local: Callable[[PartitionName], Local | None],
-        rules: Rules = ALL,
         soundness: Soundness | None = None,
     ) -> None:
-        self.rules = rules
-        self.soundness = soundness or Soundness(own, rules)
+        self.soundness = soundness or Soundness(own)
         self.own, self.life, self.generation = own, life, generation
         self.view = view
         self.absence = absence
@@ -202,7 +199,7 @@ class Elections:
         if leader is None:
             return "its leader resigned"
         if leader.node == self.own:
-            if leader.life == self.life or not self.rules.lives_compared:
+            if leader.life == self.life:
                 return ""
             return "its leader was an earlier life of this node"
         if self._left.get(name) == record.epoch:

@@ -24,23 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from penstock.kernel import murmur3_32
 from penstock.replica.leading import Outcome
 
 _PRODUCER_ID_BYTES = 8
-
-
-class ForwardGuards(NamedTuple):
-    """The rules of this module, each with a switch that only tests turn."""
-
-    stamp_picks_partition: bool = True  # else a stamped publish goes anywhere, as others do
-    unknown_stays: bool = True  # else it is tried elsewhere after an unknown outcome
-    unknown_is_told: bool = True  # else a refusal of the repeat counts for all attempts
-
-
-ALL = ForwardGuards()
 
 
 class Verdict(IntEnum):
@@ -57,7 +45,7 @@ def partition_of_producer(producer_id: int, hash_partitions: int) -> int:
 class Forward:
     """One publish. `partition` is where the next attempt goes; `verdict` ends it."""
 
-    __slots__ = ("_deadline_ns", "_guards", "_is_bound", "_is_unknown", "partition", "verdict")
+    __slots__ = ("_deadline_ns", "_is_bound", "_is_unknown", "partition", "verdict")
 
     def __init__(
         self,
@@ -66,16 +54,13 @@ class Forward:
         producer_id: int | None = None,
         hash_partitions: int = 0,
         is_named: bool = False,
-        guards: ForwardGuards = ALL,
     ) -> None:
         """`partition`: the one that was named, or that its spreading prefers."""
-        self._guards = guards
         self._deadline_ns = deadline_ns
-        is_stamped = producer_id is not None and guards.stamp_picks_partition and not is_named
-        if producer_id is not None and is_stamped:
+        if producer_id is not None and not is_named:
             partition = partition_of_producer(producer_id, hash_partitions)
         self.partition = partition
-        self._is_bound = is_named or is_stamped
+        self._is_bound = is_named or producer_id is not None
         self._is_unknown = False
         self.verdict: Verdict | None = None
 
@@ -87,13 +72,6 @@ class Forward:
         if outcome is Outcome.UNKNOWN:
             self._is_unknown = True
         if now_ns >= self._deadline_ns:
-            self._give_up()
-        elif others and not self._stays():
+            self.verdict = Verdict.UNKNOWN if self._is_unknown else Verdict.REFUSED
+        elif others and not (self._is_bound or self._is_unknown):
             self.partition = others[0]
-
-    def _stays(self) -> bool:
-        return self._is_bound or (self._is_unknown and self._guards.unknown_stays)
-
-    def _give_up(self) -> None:
-        may_be_stored = self._is_unknown and self._guards.unknown_is_told
-        self.verdict = Verdict.UNKNOWN if may_be_stored else Verdict.REFUSED

@@ -20,45 +20,29 @@ as reserved. While that is missing, `take` says so, and the publish waits.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of
 from penstock.limits import ID_RESERVE_TICKS
-
-
-class IdGuards(NamedTuple):
-    """The rules of this module, each with a switch that only tests turn."""
-
-    above_log: bool = True  # else ids come from the node's own clock only
-    above_floor: bool = True  # else a replacement begins at its own clock
-    reserved_first: bool = True  # else the floor is behind what was given out
-
-
-ALL = IdGuards()
 
 
 class NodeIds:
     """The ids that one process makes. `floor_tick`: as its start found it in the coordinator."""
 
-    __slots__ = ("_guards", "_range", "reserved_tick")
+    __slots__ = ("_range", "reserved_tick")
 
-    def __init__(self, node: int, floor_tick: int, guards: IdGuards = ALL) -> None:
-        last_id = (floor_tick << TICK_SHIFT) - 1 if floor_tick and guards.above_floor else 0
+    def __init__(self, node: int, floor_tick: int) -> None:
+        last_id = (floor_tick << TICK_SHIFT) - 1 if floor_tick else 0
         self._range = IdRange(node, last_id)
-        self._guards = guards
         self.reserved_tick = floor_tick  # ids below it may be made
 
     def lead(self, last_id: int) -> None:
         """This node leads a partition whose log's last id is this."""
-        if self._guards.above_log:
-            self._range.last_id = max(self._range.last_id, last_id)
+        self._range.last_id = max(self._range.last_id, last_id)
 
     def take(self, count: int, wall_ns: int) -> int | None:
         """The base id of `count` new ids; None: they are not reserved yet."""
         before = self._range.last_id
         base_id = self._range.take(count, wall_ns)
-        is_reserved = self._range.last_id >> TICK_SHIFT < self.reserved_tick
-        if not is_reserved and self._guards.reserved_first:
+        if self._range.last_id >> TICK_SHIFT >= self.reserved_tick:
             self._range.last_id = before
             return None
         return base_id

@@ -30,7 +30,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.hosted import HostedReplica
@@ -51,7 +50,6 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.topicchanges import TopicChanges, TopicGround
 from penstock.cluster.view import Change, Held, Remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
@@ -74,15 +72,6 @@ Records = dict[PartitionName, Held[Record]]
 Channels = dict[ChannelName, Held[Channel]]
 
 
-class JoinedGuards(NamedTuple):
-    """The rule of this module, with a switch that only tests turn."""
-
-    view_whole: bool = True  # else an office begins on the ground of older settings
-
-
-ALL_GUARDS = JoinedGuards()
-
-
 class Joined:
     """`say` sends a message to a node; `new_replica` draws a random id of a replica."""
 
@@ -101,15 +90,12 @@ class Joined:
         remembered: Remembered | None = None,
         records: Mapping[PartitionName, Held[Record]] | None = None,
         isolation: Isolation = Isolation(),  # noqa: B008
-        rules: Rules = ALL,
-        guards: JoinedGuards = ALL_GUARDS,
     ) -> None:
-        self._guards = guards
         self.own = own
         self.broker = broker
         self.participant = Participant(
             own, membership, describe, coordinator, self._local, self._assign, mono_ns,
-            remembered or Remembered(), records, rules, self._noticed,
+            remembered or Remembered(), records, self._noticed,
         )  # fmt: skip
         self.hosting: Hosting = broker.join(
             BrokerMembership(
@@ -156,8 +142,7 @@ class Joined:
         """Make true what the view shows. What fails is tried again with the next look. While only a
         part of a list is taken in, a record may stand beside an older topic: an office that began
         then would deliver from one that is paused, or was deleted."""
-        is_part = self.participant.view.is_pending and self._guards.view_whole
-        if is_part or not self._due:
+        if self.participant.view.is_pending or not self._due:
             return
         due, self._due = self._due, {}
         shown = self._shown(due)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.readmission import Readmission
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.slowness import Slowness
 from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, RESIGN_DOUBLINGS_MAX
 from penstock.replica.leading import LeaderLine
@@ -34,12 +33,10 @@ class Members:
         self,
         resign: Callable[[PartitionName, str], None],
         timeout_ns: int = REPLICA_TIMEOUT_NS,
-        rules: Rules = ALL,
     ) -> None:
-        self.rules = rules
         self.lines: dict[PartitionName, LeaderLine] = {}
         self.timeout_ns = timeout_ns
-        self.readmission = Readmission(rules)
+        self.readmission = Readmission()
         self.slowness = Slowness()
         self._resign = resign
         self._links: set[int] = set()
@@ -135,8 +132,6 @@ class Members:
             self.readmission.dropped(learner, learner in self._links, mono_ns)
             return
         if late and self._drop(name, late, mono_ns):
-            return
-        if not self.rules.barren_office_given_up:
             return
         doublings = min(self._resigned.get(name, 0), RESIGN_DOUBLINGS_MAX)
         if waited_ns >= 2 * self.timeout_ns << doublings and not line.is_changing:

@@ -40,7 +40,6 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.elections import Elections, Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.members import Members
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.soundness import Soundness
 from penstock.cluster.view import Change, Held, View
 from penstock.cluster.wishes import Wishes
@@ -78,18 +77,17 @@ class Offices:
         mono_ns: int,
         lease_ns: int = NODE_LEASE_NS,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
-        rules: Rules = ALL,
     ) -> None:
         self.own, self.life = own, life
         self.view = view
         self.coordinator = coordinator
         self.batches = Batches(coordinator)
-        self.absence = Absence(own, view, lease_ns, rules)
-        self.soundness = Soundness(own, rules)
+        self.absence = Absence(own, view, lease_ns)
+        self.soundness = Soundness(own)
         self.elections = Elections(
-            own, life, generation, view, self.absence, self.batches, local, rules, self.soundness
+            own, life, generation, view, self.absence, self.batches, local, self.soundness
         )
-        self.members = Members(self.resign, replica_timeout_ns, rules)
+        self.members = Members(self.resign, replica_timeout_ns)
         self.wishes = Wishes(view, self.members.lines, self.hand_over)
         self.heard = Heard()  # for the `LeaderLine`s of this node
         self.moved: set[PartitionName] = set()

@@ -25,7 +25,6 @@ from penstock.cluster.elections import Local, SendReport
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.offices import Offices
 from penstock.cluster.registration import Registration
-from penstock.cluster.rules import ALL, Rules
 from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import CORRUPT_NAMED_MAX, PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
@@ -90,7 +89,6 @@ class Participant:
         mono_ns: int,
         remembered: Remembered = Remembered(),  # noqa: B008
         records: Mapping[PartitionName, Held[Record]] | None = None,
-        rules: Rules = ALL,
         noticed: Callable[[Change], None] | None = None,
     ) -> None:
         """`assign` is given the records that change, `noticed` all that changes in the view."""
@@ -106,7 +104,6 @@ class Participant:
             coordinator,
             local,
             mono_ns,
-            rules=rules,
         )
         self.links: dict[int, int] = {}  # to the life of the process at the other end
         self.out: list[tuple[int, Message]] = []

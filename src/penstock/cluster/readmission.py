@@ -9,7 +9,6 @@ shortest.
 
 from __future__ import annotations
 
-from penstock.cluster.rules import ALL, Rules
 from penstock.limits import (
     READMISSION_DOUBLINGS_MAX,
     READMISSION_FORGET_NS,
@@ -30,8 +29,7 @@ class _Past:
 class Readmission:
     """By node, for all partitions that this node leads."""
 
-    def __init__(self, rules: Rules = ALL) -> None:
-        self.rules = rules
+    def __init__(self) -> None:
         self.held_off: set[int] = set()  # shared with each `LeaderLine`
         self._past: dict[int, _Past] = {}
 
@@ -43,7 +41,7 @@ class Readmission:
         if node not in self.held_off:
             past.count += 1
             doublings = past.count - (1 if is_linked else 2)
-            if doublings >= 0 and self.rules.readmission_waits:
+            if doublings >= 0:
                 past.hold_ns = READMISSION_NS << min(doublings, READMISSION_DOUBLINGS_MAX)
                 self.held_off.add(node)
         past.dropped_ns = mono_ns

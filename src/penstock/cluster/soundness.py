@@ -20,17 +20,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.rules import ALL, Rules
 from penstock.replica.record import Record
 
 _NONE: frozenset[PartitionName] = frozenset()
 
 
 class Soundness:
-    def __init__(self, own: int, rules: Rules = ALL) -> None:
+    def __init__(self, own: int) -> None:
         self.own = own
         self.corrupt: frozenset[PartitionName] = _NONE  # here
-        self.rules = rules
         self._of_node: dict[int, frozenset[PartitionName]] = {}
 
     def heard(self, node: int, corrupt: Collection[PartitionName]) -> None:
@@ -40,22 +38,19 @@ class Soundness:
         self._of_node.pop(node, None)
 
     def may_be_given(self, name: PartitionName, node: int) -> bool:
-        return not self.rules.sound_first or name not in self._of_node.get(node, _NONE)
+        return name not in self._of_node.get(node, _NONE)
 
     def should_wait(self, name: PartitionName, record: Record, reached: Collection[int]) -> bool:
         """This node is a member of `name`, and another one that is sound might ask."""
-        return self._is_corrupt(name) and bool(self._sound(name, record, reached))
+        return name in self.corrupt and bool(self._sound(name, record, reached))
 
     def heir(self, name: PartitionName, record: Record, reached: Collection[int]) -> int | None:
         """The member that should lead in the place of this node; by preference."""
-        if not self._is_corrupt(name):
+        if name not in self.corrupt:
             return None
         sound = self._sound(name, record, reached)
         preferred = [node for node in record.wanted if node in sound]
         return next(iter(preferred or sound), None)
-
-    def _is_corrupt(self, name: PartitionName) -> bool:
-        return self.rules.sound_first and name in self.corrupt
 
     def _sound(self, name: PartitionName, record: Record, reached: Collection[int]) -> list[int]:
         return [

@@ -54,18 +54,6 @@ from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 from penstock.replica.leading import Outcome
 
 
-class Safeguards(NamedTuple):
-    """The rules, each with a switch that only tests turn."""
-
-    start_with_set: bool = True  # a start is confirmed when the set has synced it
-    young_from_start: bool = True  # a partition younger than the channel has it from its start
-    decided_when_committed: bool = True  # what the log had at the start of the epoch
-    visible_end: bool = True  # else the written one
-
-
-ALL = Safeguards()
-
-
 class ChannelNumbers(NamedTuple):
     identity: int  # of the topic
     last: int
@@ -112,18 +100,16 @@ class Ends(NamedTuple):
 
 
 class ChannelStarts:
-    __slots__ = ("_epoch_end", "_made", "_partition", "_synced", "guards", "offsets", "out")
+    __slots__ = ("_epoch_end", "_made", "_partition", "_synced", "offsets", "out")
 
     def __init__(
         self,
         offsets: Mapping[int, int],
         partition: int,
         epoch_end: int,
-        guards: Safeguards = ALL,
     ) -> None:
         """`offsets`: of the channels that the journal knows, by number. `partition`: its
         own number. `epoch_end`: the log's end when the epoch began."""
-        self.guards = guards
         self.offsets = dict(offsets)
         self.out: list[Any] = []
         self._synced: set[int] = set()
@@ -138,7 +124,7 @@ class ChannelStarts:
 
     def go_on(self, ends: Ends) -> None:
         """The ends have moved."""
-        if ends.committed < self._epoch_end and self.guards.decided_when_committed:
+        if ends.committed < self._epoch_end:
             return
         for channel in self._made.values():
             if channel.number not in self.offsets:
@@ -148,13 +134,10 @@ class ChannelStarts:
         offset = self._start_of(channel, ends)
         self.offsets[channel.number] = offset
         self.out.append(KeepStart(channel.number, offset))
-        if not self.guards.start_with_set:
-            self.kept(channel.number)
 
     def _start_of(self, channel: ChannelMade, ends: Ends) -> int:
-        is_young = self._partition >= channel.partitions and self.guards.young_from_start
-        end = ends.visible if self.guards.visible_end else ends.written
-        known = PartitionEnds(ends.start, ends.handed, end)
+        is_young = self._partition >= channel.partitions
+        known = PartitionEnds(ends.start, ends.handed, ends.visible)
         return start_of_unknown(known, is_young, ends.gathers or channel.number == FIRST)
 
     def kept(self, number: int) -> None:

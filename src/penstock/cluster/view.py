@@ -49,7 +49,6 @@ from penstock.cluster.documents import (
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.errors import DocumentBroken
 from penstock.replica.record import Record
-from penstock.replica.safeguards import ALL, Safeguards
 
 _T = TypeVar("_T")
 
@@ -94,9 +93,7 @@ class View:
         self,
         remembered: Remembered = Remembered(),  # noqa: B008
         records: Mapping[PartitionName, Held[Record]] | None = None,
-        guards: Safeguards = ALL,
     ) -> None:
-        self.guards = guards
         self.uuid = remembered.uuid
         self.revision = 0  # everything up to here was taken in
         self.revision_seen = remembered.revision
@@ -283,7 +280,7 @@ class View:
     def judge(self, name: PartitionName, held: Held[Record]) -> str:
         """Why this record is not to be believed; empty: it is not older than what is known."""
         known = self.partitions.get(name)
-        if known is None or not self.guards.older_record_refused:
+        if known is None:
             return ""
         old, new = known.document, held.document
         if new.epoch < old.epoch:

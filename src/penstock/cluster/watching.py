@@ -17,7 +17,6 @@ was restored: a read, which is never behind, says which.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
@@ -33,15 +32,6 @@ from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, WATCH_PROGRESS_NS
 
 
-class WatchGuards(NamedTuple):
-    """The rule of this module, with a switch that only tests turn."""
-
-    behind_is_asked: bool = True  # else a watch from a revision to come is silent, and then leaps
-
-
-ALL = WatchGuards()
-
-
 class Phase(IntEnum):
     AWAY = 1
     MEETING = 2
@@ -52,8 +42,7 @@ class Phase(IntEnum):
 class Watching:
     """`tick` moves it; the view's `apply` is the shell's business."""
 
-    def __init__(self, coordinator: Coordinator, view: View, guards: WatchGuards = ALL) -> None:
-        self._guards = guards
+    def __init__(self, coordinator: Coordinator, view: View) -> None:
         self.coordinator = coordinator
         self.view = view
         self.phase = Phase.AWAY
@@ -148,8 +137,7 @@ class Watching:
             self._lose("the watch was compacted")
             self._meet()
         elif answer.revision < self._since - 1:
-            if self._guards.behind_is_asked:
-                self._confirm_revision()
+            self._confirm_revision()
         else:
             self._since = answer.revision + 1
             self.view.changes(answer)

@@ -1,7 +1,7 @@
 """The disk, as the log sees it: a protocol of few calls, and its form on the operating system.
 
 Everything fails with `OSError` and nothing else; who calls turns that into Penstock's errors. The
-simulated disk (`penstock/sim/disk.py`) follows the same protocol, so every rule above this line
+simulated disk (`sim/disk.py`) follows the same protocol, so every rule above this line
 runs against power losses, torn writes and full disks without a real one.
 """
 

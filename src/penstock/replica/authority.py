@@ -37,16 +37,6 @@ from penstock.limits import AUTHORITY_NS, ISOLATED_DELIVERY_NS, ISOLATED_PUBLISH
 NEVER_NS = -(1 << 62)
 
 
-class AuthorityGuards(NamedTuple):
-    """The rules of this module, each with a switch that only tests turn."""
-
-    authority_needed: bool = True  # else an office is believed in until its end is heard of
-    lone_leader_bounded: bool = True  # else one that needs nobody goes on without the coordinator
-
-
-ALL = AuthorityGuards()
-
-
 class Heard:
     """Of a node: shared by all partitions that it leads."""
 
@@ -75,7 +65,6 @@ class Isolation(NamedTuple):
 
     delivery_ns: int = ISOLATED_DELIVERY_NS
     publish_ns: int = ISOLATED_PUBLISH_NS  # where it is the only member
-    guards: AuthorityGuards = ALL
 
 
 class Permits(NamedTuple):
@@ -90,9 +79,8 @@ NO_PERMITS = Permits(False, False, False)
 
 def permits(age_ns: int, is_alone: bool, isolation: Isolation) -> Permits:
     """`age_ns`: of what is known. `is_alone`: the only member, where others are wanted."""
-    guards = isolation.guards
-    acts = age_ns <= AUTHORITY_NS or not guards.authority_needed
+    acts = age_ns <= AUTHORITY_NS
     if is_alone:
-        goes_on = acts or age_ns <= isolation.publish_ns or not guards.lone_leader_bounded
+        goes_on = acts or age_ns <= isolation.publish_ns
         return Permits(acts, goes_on, goes_on)
     return Permits(acts, acts or age_ns <= AUTHORITY_NS + isolation.delivery_ns, True)

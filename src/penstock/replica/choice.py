@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat, elected
-from penstock.replica.safeguards import ALL, Safeguards
 
 
 class Candidate(NamedTuple):
@@ -32,16 +31,16 @@ class Candidate(NamedTuple):
     stopped: bool
 
 
-def hindrance(record: Record, candidate: Candidate, guards: Safeguards = ALL) -> str | None:
+def hindrance(record: Record, candidate: Candidate) -> str | None:
     """Why this replica may not be elected; None where nothing speaks against it."""
     if candidate.stopped:
         return "it is stopped"
-    if candidate.generation != candidate.written_generation and guards.generation_written_first:
+    if candidate.generation != candidate.written_generation:
         return "its node's start is not written yet"
     entry = record.member_on(candidate.seat.node)
     if entry is None or entry.replica != candidate.seat.replica:
-        return "it is no member" if guards.members_only else None
-    if is_suspect(entry, candidate) and guards.suspects_refused:
+        return "it is no member"
+    if is_suspect(entry, candidate):
         return "its node has lost memory since it became a member"
     return None
 
@@ -58,23 +57,13 @@ class Report(NamedTuple):
     extent: Extent | None  # None: that replica is gone
 
 
-def last_resort(
-    record: Record, reports: Sequence[Report], guards: Safeguards = ALL
-) -> Member | None:
+def last_resort(record: Record, reports: Sequence[Report]) -> Member | None:
     """Who leads where all members are suspect or gone; None while one is sound, or silent."""
-    if not guards.all_reports_awaited:
-        return _longest(reports)
     lost = {one.entry: one.extent for one in reports if _has_lost(one)}
     left = [(entry, lost[entry]) for entry in record.members if lost.get(entry) is not None]
     if set(lost) != set(record.members) or not left:
         return None
     return max(left, key=lambda one: _amount(one[1]))[0]
-
-
-def _longest(reports: Sequence[Report]) -> Member | None:
-    """By the end alone. Only a simulator asks for it."""
-    ends = [(one.extent.end, one.entry) for one in reports if one.extent is not None]
-    return max(ends)[1] if ends else None
 
 
 def _has_lost(report: Report) -> bool:

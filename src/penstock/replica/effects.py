@@ -17,7 +17,6 @@ class Hello(NamedTuple):
     node: int
     session: int
     epoch: int
-    committed: int
 
 
 class MatchAt(NamedTuple):

@@ -37,7 +37,6 @@ from penstock.replica.effects import (
     Tell,
 )
 from penstock.replica.matching import Chain, Extent
-from penstock.replica.safeguards import ALL, Safeguards
 
 NO_SESSION = -1
 
@@ -72,7 +71,6 @@ class FollowerLine:
         "committed",
         "epoch",
         "generation",
-        "guards",
         "log",
         "matched_end",
         "out",
@@ -91,9 +89,7 @@ class FollowerLine:
         epoch: int,
         committed: int,
         waits: bool,
-        guards: Safeguards = ALL,
     ) -> None:
-        self.guards = guards
         self.log = log
         self.replica = replica
         self.generation = generation
@@ -108,17 +104,15 @@ class FollowerLine:
 
     # --- of links and epochs ---
 
-    def hello(self, session: int, epoch: int, committed: int) -> None:
-        if self.state is Following.STOPPED or self._is_late(session):
-            return
-        if epoch < self.epoch and self.guards.lower_epoch_refused:
+    def hello(self, session: int, epoch: int) -> None:
+        if self.state is Following.STOPPED or session < self.session:
+            return  # of an older link: sessions rise along an epoch, and from one to the next
+        if epoch < self.epoch:
             self.out.append(Refuse(session, self.epoch))
             return
         self._promise(epoch)
         self.session = session
         self.state = Following.MATCHING
-        if not self.guards.committed_end_matched:
-            self.committed = max(self.committed, min(committed, self.log.end))
         extent = self.log.extent()
         tell = Tell(session, epoch, self.replica, self.generation, extent, self.committed)
         self.out.append(tell)
@@ -136,10 +130,9 @@ class FollowerLine:
     # --- matching ---
 
     def match_at(self, session: int, end: int, chain: Chain) -> None:
-        if self.state is not Following.MATCHING or not self._is_of(session):
+        if self.state is not Following.MATCHING or session != self.session:
             return
-        own = self.log.chain_before(end)
-        if own != chain and self.guards.crc_compared:
+        if self.log.chain_before(end) != chain:
             self._stop("the last common batch is not the leader's")
         elif self._is_below_committed(end):
             self._stop("the leader's log lacks what is known to be committed")
@@ -149,7 +142,7 @@ class FollowerLine:
             self._follow(end)
 
     def begin_at(self, session: int, start: int) -> None:
-        if self.state is not Following.MATCHING or not self._is_of(session):
+        if self.state is not Following.MATCHING or session != self.session:
             return
         if self._is_below_committed(start):
             self._stop("the leader's log has nothing of what is known to be committed")
@@ -158,17 +151,8 @@ class FollowerLine:
         self.out.append(Begin(start))
         self._follow(start)
 
-    def _is_of(self, session: int) -> bool:
-        return session == self.session or not self.guards.sessions_compared
-
-    def _is_late(self, session: int) -> bool:
-        """A frame of an older link: sessions rise along an epoch, and from one to the next."""
-        return session < self.session and self.guards.sessions_compared
-
     def _is_below_committed(self, end: int) -> bool:
-        if end >= self.committed or 0 < self.unclean_epoch <= self.epoch:
-            return False
-        return self.guards.cut_above_committed
+        return end < self.committed and not 0 < self.unclean_epoch <= self.epoch
 
     def _follow(self, end: int) -> None:
         self.state = Following.FOLLOWING
@@ -179,15 +163,13 @@ class FollowerLine:
 
     def _answer(self, end: int) -> None:
         """All below `end` is written."""
-        if self.waits and self.guards.synced_before_acknowledged and self.log.synced < end:
+        if self.waits and self.log.synced < end:
             self.out.append(Sync())
         else:
             self._acknowledge(end)
 
     def _acknowledge(self, written: int) -> None:
-        synced = written
-        if self.guards.synced_before_acknowledged:
-            synced = min(self.log.synced, written)  # the cut may not be done yet
+        synced = min(self.log.synced, written)  # the cut may not be done yet
         self.out.append(Acknowledge(self.session, self.epoch, self.replica, written, synced))
 
     # --- rows ---
@@ -195,9 +177,9 @@ class FollowerLine:
     def row(
         self, session: int, epoch: int, previous: Chain, start: int, batches: Any, committed: int
     ) -> None:
-        if self.state is Following.STOPPED or not self._is_of(session):
+        if self.state is Following.STOPPED or session != self.session:
             return
-        if epoch < self.epoch and self.guards.lower_epoch_refused:
+        if epoch < self.epoch:
             self.out.append(Refuse(session, self.epoch))
         elif not self._fits(previous, start):
             self.state = Following.UNMATCHED
@@ -215,13 +197,9 @@ class FollowerLine:
             self.out.append(Refuse(self.session, self.epoch))
 
     def _fits(self, previous: Chain, start: int) -> bool:
-        if self.state is not Following.FOLLOWING and self.guards.matched_first:
+        if self.state is not Following.FOLLOWING or start != self.log.end:
             return False
-        if start > self.log.end:
-            return False
-        if not self.guards.chain_compared:
-            return True
-        return start == self.log.end and previous == self.log.chain_before(start)
+        return previous == self.log.chain_before(start)
 
     def appended(self, end: int, committed: int) -> None:
         """The row's batches stand in the log."""

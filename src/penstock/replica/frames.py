@@ -18,7 +18,7 @@ Numbers are big endian. Fields, in this order:
 
 | kind | | fields | then |
 |---|---|---|---|
-| 1 | Hello | epoch u32, committed u64 | |
+| 1 | Hello | epoch u32 | |
 | 2 | Tell | epoch u32, replica, generation, committed, start, end: u64 each | epochs: u32, u64 |
 | 3 | MatchAt | end u64, chain | |
 | 4 | BeginAt | start u64 | |
@@ -134,7 +134,7 @@ _PREFIX = struct.Struct(">II")  # length, crc
 _HEAD = struct.Struct(">BBHQQ")  # version, kind, partition, identity, session
 _LENGTH_MIN = 4 + _HEAD.size
 _EPOCH = struct.Struct(">IQ")
-_HELLO = struct.Struct(">IQ")
+_HELLO = struct.Struct(">I")
 _TELL = struct.Struct(">IQQQQQ")
 _OFFSET = struct.Struct(">Q")
 _ROW = struct.Struct(">IIQIQQ")
@@ -267,8 +267,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return _ROW_KIND, _ROW.pack(epoch, *previous, start, committed)
         case Acknowledge(_, epoch, replica, written, synced):
             return _ACKNOWLEDGE_KIND, _ACKNOWLEDGE.pack(epoch, replica, written, synced)
-        case Hello(_, _, epoch, committed):
-            return _HELLO_KIND, _HELLO.pack(epoch, committed)
+        case Hello(_, _, epoch):
+            return _HELLO_KIND, _HELLO.pack(epoch)
         case Tell():
             return _TELL_KIND, _tell_body(frame)
         case MatchAt(_, _, end, chain):

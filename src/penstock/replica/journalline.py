@@ -51,27 +51,6 @@ from penstock.replica.effects import Leave, Stop
 from penstock.replica.lacking import NOTHING, Lacking
 from penstock.replica.logstarts import LogStarts
 
-
-class JournalGuards(NamedTuple):
-    """The rules of this module, each with a switch that only tests turn."""
-
-    generations_have_epochs: bool = True  # else each leader counts on from what it finds
-    older_refused: bool = True  # frames of an older session or epoch, and older snapshots
-    begun_by_snapshot: bool = True  # else a new leader goes on where the old one stopped
-    answered_when_held: bool = True  # else when the leader has written it
-    held_when_synced: bool = True  # else when members have written it
-    syncs_asked_for: bool = True  # else what waits is synced when followers happen to
-    dropped_when_held: bool = True  # what is below the log's start; else when it is written
-    starts_end_with_generation: bool = True  # those that were not held
-    level_with_set: bool = True  # who is added has what the set has; else its log is enough
-    stages_before_place: bool = True  # a place counts when the stages that it lists are here
-    ordered_when_held: bool = True  # the next message; else when the FIN before it is written
-    start_from_leader: bool = True  # else each replica removes by its own clock
-
-
-ALL = JournalGuards()
-
-
 # --- effects ---
 
 
@@ -164,10 +143,6 @@ class Answer(NamedTuple):
     token: Any  # as the shell handed it in
 
 
-def _starts(start: int, place: Position, guards: JournalGuards) -> LogStarts:
-    return LogStarts(start, place, guards.dropped_when_held, guards.starts_end_with_generation)
-
-
 class JournalFollower:
     """`place` is the last record that may be followed by another, `NOTHING` where none may; `start`
     what the journal says of the log's start."""
@@ -175,7 +150,6 @@ class JournalFollower:
     __slots__ = (
         "_asked",
         "_failed",
-        "_guards",
         "_held",
         "_lacking",
         "_replica",
@@ -189,17 +163,14 @@ class JournalFollower:
         "synced_place",
     )
 
-    def __init__(
-        self, replica: int, epoch: int, place: Position, start: int, guards: JournalGuards = ALL
-    ) -> None:
+    def __init__(self, replica: int, epoch: int, place: Position, start: int) -> None:
         self.epoch = epoch  # the highest that this replica has promised
         self.session = 0
         self.place = place
         self.synced_place = NOTHING
         self.out: list[Any] = []
         self._replica = replica
-        self._guards = guards
-        self._starts = _starts(start, place, guards)
+        self._starts = LogStarts(start, place)
         self._held = NOTHING
         self._asked = False  # a snapshot is on its way, as far as is known
         self._failed = False  # the disk did not take what came
@@ -227,7 +198,7 @@ class JournalFollower:
         """A frame of a leader. A snapshot is what stands first in its generation."""
         if self._stopped or self._is_old(session, epoch):
             return
-        if place.sequence == 0 and self._may_replace(place):
+        if place.sequence == 0 and place.generation > self.place.generation:
             self.out.append(TakeSnapshot(record))
         elif self._asked:
             return
@@ -239,10 +210,7 @@ class JournalFollower:
         self.held(session, epoch, held)
 
     def _is_old(self, session: int, epoch: int) -> bool:
-        return (session, epoch) != (self.session, self.epoch) and self._guards.older_refused
-
-    def _may_replace(self, place: Position) -> bool:
-        return place.generation > self.place.generation or not self._guards.older_refused
+        return (session, epoch) != (self.session, self.epoch)
 
     def _follows(self, place: Position) -> bool:
         return self.place != NOTHING and place == self.place._replace(
@@ -281,12 +249,6 @@ class JournalFollower:
         if not self._stopped:
             self._wanted = max(self._wanted, self.place)
             self._sync_wanted()
-
-    def outlived(self, start: int) -> None:
-        """By this node's clock what lies below is too old. Its leader decides, by one clock for
-        all: what this replica removed of itself it might have to give out as the next leader."""
-        if not self._guards.start_from_leader:
-            self.out.append(DropBelow(start))
 
     def write_failed(self) -> None:
         """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
@@ -336,8 +298,7 @@ class JournalFollower:
             self._acknowledge()
 
     def _acknowledge(self) -> None:
-        synced = self.synced_place
-        shown = self._lacking.shown(synced) if self._guards.stages_before_place else synced
+        shown = self._lacking.shown(self.synced_place)
         self.out.append(
             AcknowledgePlace(self.session, self.epoch, self._replica, self.place, shown)
         )
@@ -379,7 +340,6 @@ class JournalLeader:
     __slots__ = (
         "_begun",
         "_epoch",
-        "_guards",
         "_needed",
         "_node",
         "_over",
@@ -393,23 +353,20 @@ class JournalLeader:
         "place",
     )
 
-    def __init__(
-        self, node: int, epoch: int, place: Position, start: int, guards: JournalGuards = ALL
-    ) -> None:
+    def __init__(self, node: int, epoch: int, place: Position, start: int) -> None:
         self.place = place
         self.held = NOTHING
         self.out: list[Any] = []
         self._node = node
         self._epoch = epoch
-        self._guards = guards
-        self._begun = not guards.begun_by_snapshot
+        self._begun = False
         self._over = False
         self._synced = NOTHING
         self._sync_asked = NOTHING
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._peers: dict[int, _Peer] = {}
         self._waiting: deque[tuple[Position, Any]] = deque()
-        self._starts = _starts(start, place, guards)
+        self._starts = LogStarts(start, place)
 
     # --- what is written here ---
 
@@ -495,8 +452,6 @@ class JournalLeader:
         peer = self._peers.get(node)
         if peer is None or peer.replica != replica or not peer.fed:
             return False
-        if not self._guards.level_with_set:
-            return True
         return self._is_mine(peer.synced) and peer.synced >= self.held
 
     # --- what the set has ---
@@ -508,7 +463,7 @@ class JournalLeader:
 
     def when_held(self, place: Position, token: Any) -> None:
         """`Answer` comes when the set has the record of this place."""
-        if place <= self.held or not self._guards.answered_when_held:
+        if place <= self.held:
             self.out.append(Answer(token))
         else:
             self._waiting.append((place, token))
@@ -518,14 +473,11 @@ class JournalLeader:
         """Of a strictly ordered channel: `Answer` says that the next message may go out, for the
         FIN of the one before it is with the set. Else another leader would give that out again,
         while its successor is being worked on."""
-        if self._guards.ordered_when_held:
-            self.when_held(place, token)
-        else:
-            self.out.append(Answer(token))
+        self.when_held(place, token)
 
     def _ask_sync(self, place: Position) -> None:
         """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
-        if place <= self._sync_asked or self._over or not self._guards.syncs_asked_for:
+        if place <= self._sync_asked or self._over:
             return
         self._sync_asked = place
         if self._synced < place:
@@ -555,13 +507,11 @@ class JournalLeader:
         peer = self._peers.get(node)
         if peer is None or peer.replica != replica:
             return NOTHING
-        return peer.synced if self._guards.held_when_synced else peer.written
+        return peer.synced
 
     def _is_mine(self, place: Position) -> bool:
         """A place of an earlier office proves nothing about what this one has said."""
-        return epoch_of(place.generation) == self._epoch or not (
-            self._guards.generations_have_epochs and self._guards.begun_by_snapshot
-        )
+        return epoch_of(place.generation) == self._epoch
 
     def leave(self) -> list[Any]:
         """The office is over: what waited has an unknown outcome."""

@@ -67,7 +67,6 @@ from penstock.replica.record import (
     resigned,
     touched,
 )
-from penstock.replica.safeguards import ALL, Safeguards
 
 UNMATCHED = -1
 _OFFICE_BITS = 32  # numbers of one office: one life may hold several, and their answers mix
@@ -110,7 +109,6 @@ class LeaderLine:
         "committed",
         "confirmed_ns",
         "end",
-        "guards",
         "heard",
         "held_off",
         "isolation",
@@ -136,14 +134,12 @@ class LeaderLine:
         generation: int,
         committed: int,
         waits: bool,
-        guards: Safeguards = ALL,
         heard: Heard | None = None,
         confirmed_ns: int = 0,
         isolation: Isolation = Isolation(),  # noqa: B008
         beside: bool = False,
     ) -> None:
         self.beside = beside
-        self.guards = guards
         self.log = log
         self.heard = heard if heard is not None else Heard()
         self.confirmed_ns = confirmed_ns  # when the record of this office was read
@@ -155,7 +151,7 @@ class LeaderLine:
         self.seat = seat
         self.waits = waits
         self.end = self.start_end = log.end
-        self.own = log.synced if waits and guards.own_sync_awaited else log.end
+        self.own = log.synced if waits else log.end
         self.committed = committed
         self.peers: dict[int, Peer] = {}
         self.over = False
@@ -189,39 +185,27 @@ class LeaderLine:
         return self._sets
 
     def _need(self) -> None:
-        sets = self._sets if self.guards.all_possible_sets_needed else self._sets[-1:]
-        needed = dict.fromkeys(member for members in sets for member in members)
+        needed = dict.fromkeys(member for members in self._sets for member in members)
         self._needed = tuple(member for member in needed if member.node != self.seat.node)
         self.advance()
 
     def _counted(self, member: Member) -> int:
         peer = self.peers.get(member.node)
-        if peer is None:
-            return UNMATCHED
-        if peer.replica != member.replica and self.guards.counted_by_replica:
+        if peer is None or peer.replica != member.replica:
             return UNMATCHED
         return peer.counted
 
     def advance(self) -> None:
         end = self.own
-        if self.guards.learners_not_counted:
-            for member in self._needed:
-                counted = self._counted(member)
-                if counted < end:
-                    end = counted
-        else:
-            end = self._end_of_any(end)
+        for member in self._needed:
+            counted = self._counted(member)
+            if counted < end:
+                end = counted
         if end > self.committed and not self.over:
             self.committed = end
             self.out.append(CommitTo(end))
             self._renew_own_entry()
             self._propose_heir()
-
-    def _end_of_any(self, end: int) -> int:
-        """As many acknowledgements as there are members, whoever they come from."""
-        ends = sorted((peer.counted for peer in self.peers.values()), reverse=True)
-        wanted = len(self._needed)
-        return min([end, *ends[:wanted]]) if len(ends) >= wanted else UNMATCHED
 
     @property
     def synced_everywhere(self) -> int:
@@ -263,7 +247,7 @@ class LeaderLine:
     def wrote(self, end: int) -> None:
         """A row stands in the log up to `end`: it goes out, and then its sync begins."""
         self.end = end
-        if not self.waits or not self.guards.own_sync_awaited:
+        if not self.waits:
             self.own = end
         for node in self.peers:
             self.feed(node)
@@ -276,10 +260,7 @@ class LeaderLine:
 
     def failed(self, reason: str) -> None:
         """A write or a sync failed."""
-        if self.guards.failure_ends_office:
-            self.leave(reason)
-        else:
-            self.end = self.own = self.log.end
+        self.leave(reason)
 
     def leave(self, reason: str) -> None:
         if not self.over:
@@ -294,20 +275,12 @@ class LeaderLine:
             return
         self._session += 1
         session = (self.record.epoch << _OFFICE_BITS) + self._session
-        kept = self.peers.get(node)
-        self.peers[node] = peer = Peer(session, complete=not self.beside)
-        if kept is not None and not self.guards.acknowledgements_end_with_link:
-            peer.counted, peer.replica = kept.counted, kept.replica
-        self.out.append(Hello(node, session, self.record.epoch, self.committed))
+        self.peers[node] = Peer(session, complete=not self.beside)
+        self.out.append(Hello(node, session, self.record.epoch))
 
     def unlinked(self, node: int) -> None:
-        peer = self.peers.get(node)
-        if peer is None:
+        if self.peers.pop(node, None) is None:
             return
-        if self.guards.acknowledgements_end_with_link:
-            del self.peers[node]
-        else:
-            peer.sent, peer.session = UNMATCHED, -1
         if self._demanded is not None and self._demanded.node == node and self._proposed is None:
             self._demand(None)
 
@@ -317,10 +290,7 @@ class LeaderLine:
         if peer is None:
             return
         peer.replica, peer.generation = replica, generation
-        if not self.guards.matched_first and extent.end == self.log.end:
-            peer.counted = peer.sent = extent.end
-            return
-        end = self._common_end(extent)
+        end = common_end(self.log.extent(), extent)
         if end is None:
             self.out.append(BeginAt(node, session, self.log.extent().start))
             return
@@ -329,16 +299,6 @@ class LeaderLine:
             self.leave(f"no batch ends at {end}, where a follower's log begins to differ")
         else:
             self.out.append(MatchAt(node, session, end, chain))
-
-    def _common_end(self, other: Extent) -> int | None:
-        own = self.log.extent()
-        if not self.guards.matched_by_epochs:
-            return min(own.end, other.end)
-        if not self.guards.matched_by_all_epochs and own.epochs and other.epochs:
-            newest = other.epochs[-1][0]
-            places = [n for n, (epoch, _) in enumerate(own.epochs) if epoch <= newest]
-            return min(own.end_of(places[-1]), other.end) if places else own.start
-        return common_end(own, other)
 
     def matched(self, node: int, session: int, end: int) -> None:
         peer = self._peer(node, session)
@@ -374,9 +334,9 @@ class LeaderLine:
 
     def _peer(self, node: int, session: int) -> Peer | None:
         peer = self.peers.get(node)
-        if self.over or peer is None:
+        if self.over or peer is None or peer.session != session:
             return None
-        return peer if peer.session == session or not self.guards.sessions_compared else None
+        return peer
 
     def feed(self, node: int) -> None:
         """One row after the other: the next one when this one was acknowledged."""
@@ -434,10 +394,10 @@ class LeaderLine:
             self._propose(regrouped(self.record, added=(entry,)), self._generation_of(entry))
 
     def _generation_of(self, entry: Member) -> tuple[tuple[int, int], ...]:
-        return ((entry.node, entry.generation),) if self.guards.generation_compared else ()
+        return ((entry.node, entry.generation),)
 
     def _is_level(self, peer: Peer) -> bool:
-        if peer.counted < self.start_end and self.guards.level_at_epoch_start:
+        if peer.counted < self.start_end:
             return False
         return peer.counted >= self.committed or self._is_near(peer)
 
@@ -451,7 +411,7 @@ class LeaderLine:
         self._demanded = newcomer
         self._demanded_end = self.committed
         self._sets = [self.record.members]
-        if newcomer is not None and self.guards.counted_from_proposal:
+        if newcomer is not None:
             self._sets.append(regrouped(self.record, added=(newcomer,)).members)
         self._need()
 
@@ -487,9 +447,6 @@ class LeaderLine:
         if not (is_free and gone and kept >= self.record.members_min) or self.seat.node in nodes:
             return False
         self._propose(regrouped(self.record, gone=gone))
-        if not self.guards.shrunk_by_coordinator:
-            self._sets = [self._sets[-1]]
-            self._need()
         return True
 
     def resign(self, reason: str) -> None:
@@ -524,15 +481,13 @@ class LeaderLine:
 
     def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
         self._number += 1
-        revision = self.revision if self.guards.revision_compared else -1
         number = (self.record.epoch << _OFFICE_BITS) + self._number
-        return Propose(number, record, revision, generations)
+        return Propose(number, record, self.revision, generations)
 
     def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
         self._proposed = self._proposal(record, generations)
         self._unsettled = None
-        may_count = record.members not in self._sets
-        if may_count and (self.guards.counted_from_proposal or self._demanded is None):
+        if record.members not in self._sets:
             self._sets.append(record.members)
             self._need()
         self.out.append(self._proposed)
@@ -559,14 +514,11 @@ class LeaderLine:
         elif self._unsettled is Outcome.REFUSED:  # by a comparison of something else
             self._adopt(self.record, self.revision)
         elif self._unsettled is Outcome.UNKNOWN:
-            if self.guards.unknown_settled_by_change:
-                self._propose(touched(self.record))
-            else:
-                self._adopt(self.record, self.revision)
+            self._propose(touched(self.record))
 
     def seen(self, revision: int, record: Record) -> None:
         """The record has changed."""
-        if self.over or (revision <= self.revision and self.guards.older_record_refused):
+        if self.over or revision <= self.revision:
             return
         if record.epoch != self.record.epoch or record.leader != self.seat:
             self.leave("the record names another office")

@@ -9,20 +9,15 @@ from penstock.replica.lacking import NOTHING
 
 
 class LogStarts:
-    __slots__ = ("_end_with_generation", "_newest", "_waiting", "_when_held", "dropped")
+    __slots__ = ("_newest", "_waiting", "dropped")
 
-    def __init__(
-        self, start: int, place: Position, when_held: bool, end_with_generation: bool
-    ) -> None:
-        """The rules `dropped_when_held` and `starts_end_with_generation` of `journalline`."""
-        self._when_held = when_held
-        self._end_with_generation = end_with_generation
+    def __init__(self, start: int, place: Position) -> None:
         self._newest = start
         self._waiting: deque[tuple[Position, int]] = deque([(place, start)] if start else ())
         self.dropped = 0
 
     def wrote(self, place: Position, start: int) -> None:
-        if place.sequence == 0 and self._end_with_generation:
+        if place.sequence == 0:  # what was said before and was not held goes with its generation
             self._waiting.clear()
             self._newest = 0
         if start > self._newest:
@@ -40,7 +35,7 @@ class LogStarts:
     def droppable(self, held: Position) -> int:
         """The start that is now below `held`; 0: none that was not named before."""
         found = 0
-        while self._waiting and (self._waiting[0][0] <= held or not self._when_held):
+        while self._waiting and self._waiting[0][0] <= held:
             found = self._waiting.popleft()[1]
         if found <= self.dropped:
             return 0

@@ -30,17 +30,6 @@ from typing import NamedTuple
 from penstock.errors import ProducerFenced, SequenceGap
 
 
-class ProducerGuards(NamedTuple):
-    """The rules of this module, each with a switch that only tests turn."""
-
-    committed_only: bool = True  # else what is written counts as stored
-    saved_below_committed: bool = True  # else the file's end is that of the log
-    shipped_to_learners: bool = True  # else a learner folds what it finds in the log
-
-
-ALL = ProducerGuards()
-
-
 class Known(NamedTuple):
     """What is committed of one producer."""
 
@@ -101,21 +90,18 @@ def _last(known: Known | None, newest: Newest | None, epoch: int) -> tuple[int, 
 class ProducerLine:
     """The table of one replica as of `end`, and the batches above it. `table` is as of `end`."""
 
-    __slots__ = ("_guards", "_tail", "end", "table")
+    __slots__ = ("_tail", "end", "table")
 
-    def __init__(self, end: int, table: Mapping[int, Known], guards: ProducerGuards = ALL) -> None:
+    def __init__(self, end: int, table: Mapping[int, Known]) -> None:
         self.end = end
         self.table = dict(table)
         self._tail: deque[Stamped] = deque()
-        self._guards = guards
 
     # --- what the log gets, and loses ---
 
     def wrote(self, batch: Stamped) -> None:
         """It stands in the log here."""
         self._tail.append(batch)
-        if not self._guards.committed_only:
-            self._store(batch)
 
     def committed(self, end: int) -> None:
         """All below `end` is committed, and was reported by `wrote`."""
@@ -152,7 +138,3 @@ class ProducerLine:
             if batch.producer_id == producer_id:
                 return Newest(batch.epoch, batch.next_sequence)
         return None
-
-    def end_to_save(self, written_end: int) -> int:
-        """Of a file of the table, to be written once the log is synced so far."""
-        return self.end if self._guards.saved_below_committed else written_end

@@ -94,16 +94,7 @@ VERBS = {
         "penstock.tools.sql", "sql_main", "ask topics and tables by SQL, on Spark in this process"
     ),
     "bench": VerbEntry(
-        "penstock.bench.main", "bench_main", "measure this build against its budgets and a peer"
-    ),
-    "figures": VerbEntry(
-        "penstock.bench.figures", "figures_main", "measure HTTP, stats, connections and the client"
-    ),
-    "bench-spark": VerbEntry(
-        "penstock.bench.spark", "bench_spark_main", "measure the data pipeline on an embedded Spark"
-    ),
-    "sim": VerbEntry(
-        "penstock.sim.main", "sim_main", "simulate replication, and check its promises"
+        "penstock.tools.bench", "bench_main", "publish to an nsqd and consume, and say how quickly"
     ),
     "cheat": VerbEntry(
         "penstock.tools.cheat", "cheat_main", "short recipes: publish, replay, disk-full ..."

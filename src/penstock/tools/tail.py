@@ -39,6 +39,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--partition", type=int, metavar="N", help="only this partition")
     parser.add_argument("--full", action="store_true", help="whole bodies, however long")
     add_json(parser, "for programs: a line each")
+    add_addresses(parser)
+    return parser
+
+
+def add_addresses(parser: argparse.ArgumentParser) -> None:
+    """Of nsqds that are talked to over TCP."""
     group = parser.add_argument_group("where")
     group.add_argument(
         "--nsqd-tcp-address",
@@ -55,7 +61,6 @@ def parser() -> argparse.ArgumentParser:
     where.add_context(group)
     where.add_files(group)
     where.add_auth(group)
-    return parser
 
 
 def tail_main(argv: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.file import PROBE_NAMES, commit_file_name, read_commit_file
 from penstock.errors import WriteRefused
-from penstock.sim.disk import Call, Fault, SimDisk
+from sim.disk import Call, Fault, SimDisk
 
 from ..staging import REPEATED, block, commit, done, on, put, settle, stored
 from ..world import World

@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.log.inspect import find
 from penstock.log.verify import verify
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stage_and_commit, stored
 from ..world import World, bodies

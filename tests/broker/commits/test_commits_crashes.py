@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import kernel, limits
-from penstock.sim.clock import FakeClock
-from penstock.sim.threads import SlowThreads
+from sim.clock import FakeClock
+from sim.threads import SlowThreads
 
 from ..staging import REPEATED, block, commit, done, put, stored
 from ..tripwire import Stop, Tripwire

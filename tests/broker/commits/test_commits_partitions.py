@@ -20,7 +20,7 @@ from penstock.errors import (
 from penstock.kernel import Section, encode_batch
 from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..staging import Told, block, commit, done, on, put, settle, stored

@@ -15,7 +15,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.kernel import Section, encode_batch
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, block, commit, done, on, put, settle, stored
 from ..world import World, bodies

@@ -11,7 +11,7 @@ from penstock.log.fold import Folding, Group, Position, staged_entry, unstaged_e
 from penstock.replica.frames import Target
 from penstock.replica.journalline import JournalFollower
 from penstock.replica.stageframes import AskStage, SendStage, StageStored
-from penstock.sim.disk import Fault
+from sim.disk import Fault
 
 from ..following import Wire
 from .test_stagestore import NUMBER, Lab, file_of

@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.stageapps import Ref
 from penstock.errors import Refused, StageDamaged, StageExists, WriteRefused
-from penstock.sim.disk import Fault, SimDisk
+from sim.disk import Fault, SimDisk
 
 from ..staging import Told, block, commit, done, on, put, settle, stored
 from ..world import World

@@ -13,8 +13,8 @@ from penstock.broker.commits.stagestore import StageStore, staged_of
 from penstock.broker.health import Health
 from penstock.broker.syncs import Syncs
 from penstock.log.names import hosted_stage_name, hosted_stage_number
-from penstock.sim.disk import Fault, SimDisk
-from penstock.sim.threads import Threads
+from sim.disk import Fault, SimDisk
+from sim.threads import Threads
 
 from ..following import new_disk
 

@@ -19,7 +19,6 @@ from penstock.cluster.commits.partline import (
     Prepared,
     Store,
 )
-from penstock.cluster.commits.safeguards import Safeguards
 from penstock.cluster.commits.values import Part, Pin
 
 
@@ -61,9 +60,8 @@ class Copy:
 
 
 class Partition:
-    def __init__(self, part: Part, guards: Safeguards, view: CommitsView) -> None:
+    def __init__(self, part: Part, view: CommitsView) -> None:
         self.part = part
-        self.guards = guards
         self.copies = [Copy() for _ in range(3)]
         self.leader = 0
         self.start = 0  # of the log, as all copies have it
@@ -87,7 +85,7 @@ class Partition:
         self.snapshot = len(own.journal)
         self.to_store: Store | None = None
         marked = [one for one in self.marked(own) if one.end > self.start]
-        self.line = PartLine(own.pins().values(), marked, own.known, self.guards)
+        self.line = PartLine(own.pins().values(), marked, own.known)
         self.carry_out()
         self.see(view)
 
@@ -199,6 +197,4 @@ class Partition:
     def visible(self, copy: Copy) -> int:
         if copy is self.own:
             return self.line.visible
-        if not self.guards.visible_outside_parts:
-            return copy.known
         return visible_end(copy.known, found_parts(self.marked(copy)).values())

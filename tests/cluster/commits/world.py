@@ -12,8 +12,6 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from tests.cluster.commits.partition import Breach, Copy, Partition
-
 from penstock.cluster import keys
 from penstock.cluster.commits.changes import Abandon, Close, Decide, Open, as_transaction
 from penstock.cluster.commits.committer import (
@@ -30,11 +28,11 @@ from penstock.cluster.commits.committer import (
 )
 from penstock.cluster.commits.documents import DECISION
 from penstock.cluster.commits.partline import CommitsView, Decided
-from penstock.cluster.commits.safeguards import ALL, Safeguards
 from penstock.cluster.commits.values import Decision, Part, Share, parts_of
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.store import Store
 from penstock.replica.leading import Outcome
+from tests.cluster.commits.partition import Breach, Copy, Partition
 
 PLACES = (("a", 0), ("a", 1), ("b", 0))
 APPS = ("x", "y")
@@ -82,9 +80,8 @@ class Snapshot(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, guards: Safeguards = ALL, focus: Focus = ()) -> None:
+    def __init__(self, seed: int, focus: Focus = ()) -> None:
         self.dice = random.Random(seed)
-        self.guards = guards
         self.events = {**EVENTS, **dict(focus)}
         self.store = Store()
         self.identities = {"a": 1, "b": 1}
@@ -190,7 +187,7 @@ class World:
 
     def _make(self, place: tuple[str, int]) -> Partition:
         part = Part(place[0], self.identities[place[0]], place[1])
-        return Partition(part, self.guards, self._view(part, self.history[-1]))
+        return Partition(part, self._view(part, self.history[-1]))
 
     def _new_number(self) -> int:
         self.made += 1
@@ -201,7 +198,7 @@ class World:
             return
         shares = self.shares[app, version]
         number = self._new_number()
-        committer = Committer(app, version, shares, 0, self._new_number, self.guards)
+        committer = Committer(app, version, shares, 0, self._new_number)
         self.committers[number] = committer
         self.asked[number] = app, version
         self._carry_out(number)
@@ -507,9 +504,9 @@ def messages_of(stage: str, part: Part) -> int:
     return 1 + (int(version) * 5 + APPS.index(app) * 3 + part.number) % 8
 
 
-def play(seed: int, guards: Safeguards = ALL, focus: Focus = ()) -> World:
+def play(seed: int, focus: Focus = ()) -> World:
     """Raises Breach."""
-    world = World(seed, guards, focus)
+    world = World(seed, focus)
     world.run()
     world.calm()
     return world

@@ -22,5 +22,5 @@ that a part has begun proves that it was decided. And any reader on any replica 
 end**: the committed end, or the base of the part that is not whole below it.
 
 `committer` is the one who asks, `partline` a partition's leader, `marks` what logs say of parts,
-`changes` the transactions, `safeguards` the rules with their switches.
+`changes` the transactions.
 """

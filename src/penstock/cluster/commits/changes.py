@@ -24,9 +24,8 @@ class Decide(NamedTuple):
     """If the app's record is as it was read, the topics are, and the prepare key is there."""
 
     decision: Decision
-    revision: int | None
+    revision: int
     topics: tuple[tuple[str, int], ...]  # names, and revisions of their keys
-    is_prepare_compared: bool = True
 
 
 class Close(NamedTuple):
@@ -75,10 +74,8 @@ def as_transaction(change: Open | Decide | Close | Abandon) -> Transaction:
 
 def _compared(change: Decide) -> tuple[Compare, ...]:
     decision = change.decision
-    compares: list[Compare] = []
-    if change.revision is not None:
-        compares.append(RevisionIs(keys.commit(decision.app), change.revision))
-    if change.is_prepare_compared:
-        compares.append(Exists(keys.prepare(decision.transaction)))
-    compares += [RevisionIs(keys.topic(name), revision) for name, revision in change.topics]
-    return tuple(compares)
+    return (
+        RevisionIs(keys.commit(decision.app), change.revision),
+        Exists(keys.prepare(decision.transaction)),
+        *(RevisionIs(keys.topic(name), revision) for name, revision in change.topics),
+    )

@@ -41,7 +41,6 @@ from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.cluster.commits.changes import Abandon, Close, Decide, Open
-from penstock.cluster.commits.safeguards import ALL, Safeguards
 from penstock.cluster.commits.values import Decision, Part, Prepare, Share, parts_of
 from penstock.errors import ConfigError
 from penstock.replica.leading import Outcome
@@ -131,7 +130,6 @@ class Committer:
         "_target",
         "_target_revision",
         "_version",
-        "guards",
         "out",
         "state",
         "transaction",
@@ -144,11 +142,9 @@ class Committer:
         shares: tuple[Share, ...],
         opened_ns: int,
         make_transaction: Callable[[], int],
-        guards: Safeguards = ALL,
     ) -> None:
         """`make_transaction` throws dice. Raises ConfigError."""
         _check(shares)
-        self.guards = guards
         self.transaction = make_transaction()
         self.state = State.READING
         self.out: list[Any] = []
@@ -220,8 +216,6 @@ class Committer:
             self._transact(Open(self.transaction, prepare, self._record_revision))
 
     def _are_topics_the_same(self) -> bool:
-        if not self.guards.identities_compared:
-            return True
         return all(
             share.topic in self._found.topics
             and self._found.topics[share.topic].identity == share.identity
@@ -272,9 +266,8 @@ class Committer:
         decision = Decision(self._app, self._version, self.transaction, self._shares, False)
         self._deciding = Decide(
             decision,
-            self._record_revision if self.guards.version_compared else None,
-            topics if self.guards.identities_compared else (),
-            self.guards.prepare_compared,
+            self._record_revision,
+            topics,
         )
         self.state = State.DECIDING
         self._transact(self._deciding)
@@ -283,8 +276,6 @@ class Committer:
         now = self._found.decision
         if now is not None and now.transaction == self.transaction:
             self._store(now, self._found.revision)
-        elif not self.guards.unknown_settled_by_change:
-            self._give_up("it was not decided")
         elif self._record_revision != self._found.revision:
             self._begin_again()
         elif not self._found.is_prepared:
@@ -329,7 +320,7 @@ class Committer:
         if number != self._number or not isinstance(repeat, Transact):
             return
         if outcome is Outcome.UNKNOWN and self.state is not State.OPENING:
-            self._settle_unknown(repeat)
+            self._transact(repeat.change)  # type: ignore[arg-type]
             return
         self._repeat = None
         if self.state is State.OPENING:
@@ -338,13 +329,6 @@ class Committer:
             self._decided(outcome, revision)
         elif self.state is State.CLOSING:
             self._closed(outcome)
-
-    def _settle_unknown(self, repeat: Transact) -> None:
-        if self.state is State.DECIDING and not self.guards.unknown_settled_by_change:
-            self.state = State.READING_BACK
-            self._read()
-        else:
-            self._transact(repeat.change)  # type: ignore[arg-type]
 
     def _opened(self, outcome: Outcome, revision: int) -> None:
         if outcome is Outcome.DONE:

@@ -32,7 +32,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from penstock.cluster.commits.marks import Found, Mark, Marked, found_parts, found_with, visible_end
-from penstock.cluster.commits.safeguards import ALL, Safeguards
 from penstock.cluster.commits.values import Pin
 
 NONE = -1
@@ -108,7 +107,6 @@ class PartLine:
         "_states",
         "_view",
         "committed_end",
-        "guards",
         "out",
         "pins",
         "storing",
@@ -119,18 +117,16 @@ class PartLine:
         pins: Iterable[Pin],
         batches: Iterable[Marked],
         committed: int,
-        guards: Safeguards = ALL,
     ) -> None:
         """`batches`: those with a mark, from the lowest `end` of a pin on, and of the part that
         reaches the committed end."""
-        self.guards = guards
         self.pins = {pin.transaction: pin for pin in pins}
         self.committed_end = committed
         self._view = CommitsView(0, (), frozenset())
         self.storing = NONE
         self.out: list[Any] = []
         self._states = dict.fromkeys(self.pins, State.PINNING)
-        self._found: dict[int, Found] = found_parts(batches) if guards.parts_marked else {}
+        self._found: dict[int, Found] = found_parts(batches)
         self._decided: dict[int, int] = {}  # to the revision
         for transaction, found in self._found.items():
             if found.whole and transaction in self.pins:
@@ -142,17 +138,13 @@ class PartLine:
     @property
     def is_storing(self) -> bool:
         """The end of the log belongs to a part."""
-        return self.storing != NONE and self.guards.nothing_between
+        return self.storing != NONE
 
     def is_pinned(self, stage: str) -> bool:
-        if not self.guards.pinned_stages_kept:
-            return False
         return any(stage in pin.stages for pin in self.pins.values())
 
     @property
     def visible(self) -> int:
-        if not self.guards.visible_outside_parts:
-            return self.committed_end
         return visible_end(self.committed_end, self._found.values())
 
     def asked(self, transaction: int) -> None:
@@ -170,8 +162,6 @@ class PartLine:
             self.pins[pin.transaction] = pin
             self._states[pin.transaction] = State.PINNING
             self.out.append(KeepPin(pin))
-            if not self.guards.pins_with_set:
-                self.out.append(Prepared(pin.transaction))
         elif state is State.PREPARED:
             self.out.append(Prepared(pin.transaction))
 
@@ -210,7 +200,7 @@ class PartLine:
             return False
         if pin.transaction in self._decided or pin.transaction in view.prepares:
             return False
-        return view.revision >= pin.revision or not self.guards.later_view_only
+        return view.revision >= pin.revision
 
     def _go_on(self) -> None:
         if self.storing == NONE:
@@ -231,7 +221,7 @@ class PartLine:
         ]
         if not waiting:
             return NONE
-        return (min if self.guards.stored_in_order else max)(waiting)[1]
+        return min(waiting)[1]
 
     def _store(self) -> None:
         pin = self.pins[self.storing]
@@ -259,8 +249,7 @@ class PartLine:
 
     def _finish(self) -> None:
         for transaction, found in list(self._found.items()):
-            is_with_set = found.end <= self.committed_end or not self.guards.whole_before_done
-            if not (found.whole and is_with_set):
+            if not (found.whole and found.end <= self.committed_end):
                 continue
             if self._states.get(transaction) is State.STORED:
                 self.out.append(Done(transaction))

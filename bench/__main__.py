@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+
+from bench.main import bench_main
+
+sys.exit(bench_main(sys.argv[1:]))

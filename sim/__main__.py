@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+
+from sim.main import sim_main
+
+sys.exit(sim_main(sys.argv[1:]))

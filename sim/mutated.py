@@ -1,0 +1,520 @@
+"""The rules that worlds and tests miss when they are taken away, and within how many histories.
+
+`world` is the protocol world, or the path of a test whose own histories notice. `focus` makes the
+events of the protocol world come more often that the breach needs. With `reckless` more is lost
+there than can be survived: what is checked then is that it is reported.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    name: str  # what is done without the rule
+    module: str
+    text: str  # stands in the module once
+    instead: str
+    within: int = 0  # histories, of a world
+    focus: tuple[tuple[str, float], ...] = ()
+    reckless: bool = False
+    world: str = "protocol"
+
+
+_LEADING = "penstock.replica.leading"
+_FOLLOWING = "penstock.replica.following"
+_CHOICE = "penstock.replica.choice"
+_ELECTIONS = (("elect", 3.0), ("cut_link", 3.0), ("mend_link", 2.0), ("publish", 2.0))
+
+PROTOCOL = (
+    # offices and epochs
+    Mutant(
+        "office_survives_failure",
+        _LEADING,
+        '''        """A write or a sync failed."""
+        self.leave(reason)
+''',
+        '''        """A write or a sync failed."""
+        self.end = self.own = self.log.end
+''',
+        300,
+    ),
+    Mutant(
+        "lower_epoch_heard",
+        _FOLLOWING,
+        "        if epoch < self.epoch:\n"
+        "            self.out.append(Refuse(session, self.epoch))\n            return\n",
+        "",
+        5_000,
+    ),
+    Mutant(
+        "epoch_not_saved",
+        _FOLLOWING,
+        "            self.out.append(SaveEpoch(epoch))\n",
+        "            pass\n",
+        50,
+    ),
+    Mutant(
+        "older_record_obeyed",
+        _LEADING,
+        "if self.over or revision <= self.revision:",
+        "if self.over:",
+        1_500,
+    ),
+    # rows
+    Mutant(
+        "acknowledged_before_sync",
+        _FOLLOWING,
+        "        if self.waits and self.log.synced < end:\n"
+        "            self.out.append(Sync())\n"
+        "        else:\n"
+        "            self._acknowledge(end)\n\n"
+        "    def _acknowledge(self, written: int) -> None:\n"
+        "        synced = min(self.log.synced, written)  # the cut may not be done yet\n",
+        "        self._acknowledge(end)\n\n"
+        "    def _acknowledge(self, written: int) -> None:\n"
+        "        synced = written\n",
+        50,
+    ),
+    Mutant(
+        "own_log_counted_unsynced",
+        _LEADING,
+        "self.own = log.synced if waits else log.end",
+        "self.own = log.end",
+        100,
+    ),
+    Mutant(
+        "own_sync_not_awaited",
+        _LEADING,
+        "        if not self.waits:\n            self.own = end\n",
+        "        self.own = end\n",
+        100,
+    ),
+    Mutant(
+        "chain_not_compared",
+        _FOLLOWING,
+        "        return previous == self.log.chain_before(start)\n",
+        "        return True\n",
+        6_000,
+        (("rot", 5.0),),
+    ),
+    Mutant(
+        "equal_ends_taken_for_equal_logs",
+        _LEADING,
+        "        end = common_end(self.log.extent(), extent)\n",
+        "        if extent.end == self.log.end:\n"
+        "            peer.counted = peer.sent = extent.end\n"
+        "            return\n"
+        "        end = common_end(self.log.extent(), extent)\n",
+        50,
+    ),
+    Mutant(
+        "acknowledgements_outlive_link",
+        _LEADING,
+        "        if self.peers.pop(node, None) is None:\n            return\n",
+        "        if node not in self.peers:\n            return\n"
+        "        self.peers[node].sent, self.peers[node].session = UNMATCHED, -1\n",
+        300,
+    ),
+    Mutant(
+        "matched_by_ends",
+        _LEADING,
+        "        end = common_end(self.log.extent(), extent)\n",
+        "        end = min(self.log.extent().end, extent.end)\n",
+        50,
+    ),
+    Mutant(
+        "matched_by_newest_epoch",
+        _LEADING,
+        "        end = common_end(self.log.extent(), extent)\n",
+        "        own, end = self.log.extent(), common_end(self.log.extent(), extent)\n"
+        "        if own.epochs and extent.epochs:\n"
+        "            newest = extent.epochs[-1][0]\n"
+        "            places = [n for n, (e, _) in enumerate(own.epochs) if e <= newest]\n"
+        "            last = own.end_of(places[-1]) if places else own.start\n"
+        "            end = min(last, extent.end) if places else last\n",
+        2_000,
+        _ELECTIONS,
+    ),
+    Mutant(
+        "crc_not_compared",
+        _FOLLOWING,
+        "        if self.log.chain_before(end) != chain:\n",
+        "        if False:\n",
+        600,
+        (("rot", 5.0), ("isolate", 3.0)),
+    ),
+    Mutant(
+        "committed_beyond_match",
+        _FOLLOWING,
+        "        known = min(committed, self.matched_end)\n",
+        "        known = committed\n",
+        500,
+    ),
+    Mutant(
+        "committed_was_cut",
+        _FOLLOWING,
+        "        return end < self.committed and not 0 < self.unclean_epoch <= self.epoch\n",
+        "        return False\n",
+        1_500,
+        (("recover", 6.0),),
+        reckless=True,
+    ),
+    Mutant(
+        "cut_left_out",
+        _FOLLOWING,
+        "                self.out.append(Cut(end))\n",
+        "                pass\n",
+        50,
+    ),
+    # sets
+    Mutant(
+        "learner_counted",
+        _LEADING,
+        "        for member in self._needed:\n            counted = self._counted(member)\n"
+        "            if counted < end:\n                end = counted\n",
+        "        ends = sorted((one.counted for one in self.peers.values()), reverse=True)\n"
+        "        wanted = len(self._needed)\n"
+        "        end = min([end, *ends[:wanted]]) if len(ends) >= wanted else UNMATCHED\n",
+        50,
+    ),
+    Mutant(
+        "counted_by_node",
+        _LEADING,
+        "if peer is None or peer.replica != member.replica:\n            return UNMATCHED",
+        "if peer is None:\n            return UNMATCHED",
+        50,
+    ),
+    Mutant(
+        "level_at_committed_end",
+        _LEADING,
+        "        if peer.counted < self.start_end:\n            return False\n",
+        "",
+        5_000,
+        _ELECTIONS,
+    ),
+    Mutant(
+        "shrunk_at_once",
+        _LEADING,
+        "        self._propose(regrouped(self.record, gone=gone))\n",
+        "        self._propose(regrouped(self.record, gone=gone))\n"
+        "        self._sets = [self._sets[-1]]\n"
+        "        self._need()\n",
+        200,
+    ),
+    Mutant(
+        "unknown_settled_by_read",
+        _LEADING,
+        "            self._propose(touched(self.record))\n",
+        "            self._adopt(self.record, self.revision)\n",
+        3_000,
+        (("lose_transaction", 4.0),),
+    ),
+    Mutant(
+        "newest_set_only",
+        _LEADING,
+        "for members in self._sets for member in members)",
+        "for members in self._sets[-1:] for member in members)",
+        50,
+    ),
+    Mutant(
+        "revision_not_compared",
+        _LEADING,
+        "return Propose(number, record, self.revision, generations)",
+        "return Propose(number, record, -1, generations)",
+        50,
+    ),
+    Mutant(
+        "generation_not_compared",
+        _LEADING,
+        "        return ((entry.node, entry.generation),)\n",
+        "        return ()\n",
+        600,
+    ),
+    Mutant(
+        "demanded_and_not_counted",
+        _LEADING,
+        "        if newcomer is not None:\n            self._sets",
+        "        if False:\n            self._sets",
+        500,
+    ),
+    Mutant(
+        "set_below_minimum",
+        _LEADING,
+        "kept >= self.record.members_min)",
+        "True)",
+        100,
+    ),
+    # elections
+    Mutant(
+        "stopped_elected",
+        _CHOICE,
+        '        return "it is stopped"\n',
+        "        pass\n",
+        2_000,
+    ),
+    Mutant(
+        "elected_as_another_replica",
+        _CHOICE,
+        "if entry is None or entry.replica != candidate.seat.replica:",
+        "if entry is None:",
+        200,
+    ),
+    Mutant(
+        "too_many_left_out",
+        _CHOICE,
+        "tuple(gone[:spare])",
+        "tuple(gone)",
+        50,
+    ),
+    Mutant(
+        "one_silent_member_passed_over",
+        _CHOICE,
+        "    if set(lost) != set(record.members) or not left:\n",
+        "    if not left:\n",
+        4_000,
+        (("elect_last", 10.0), ("lose_power", 2.0)),
+    ),
+    Mutant(
+        "elected_outside_set",
+        _CHOICE,
+        '        return "it is no member"\n',
+        "        return None\n",
+        50,
+    ),
+    Mutant(
+        "suspect_elected",
+        _CHOICE,
+        "    if is_suspect(entry, candidate):\n",
+        "    if False:\n",
+        2_000,
+        (("lose_power", 3.0),),
+    ),
+    Mutant(
+        "longest_elected_unasked",
+        _CHOICE,
+        "    lost = {one.entry: one.extent for one in reports if _has_lost(one)}\n",
+        "    ends = [(one.extent.end, one.entry) for one in reports if one.extent is not None]\n"
+        "    return max(ends)[1] if ends else None\n"
+        "    lost = {one.entry: one.extent for one in reports if _has_lost(one)}\n",
+        4_000,
+        (("elect_last", 10.0), ("lose_power", 2.0)),
+    ),
+)
+
+
+def _of_test(world: str, module: str, *rows: tuple[str, str, str]) -> tuple[Mutant, ...]:
+    """Name, text, and what stands instead."""
+    return tuple(Mutant(*row[:1], module, *row[1:], world=world) for row in rows)
+
+
+_JOURNALS = "tests/replica/test_journal_walk.py"
+_COMMITS = "tests/cluster/commits/test_world.py"
+_SCENARIOS = "tests/simulation/brokers/test_scenarios.py"
+TESTED = (
+    *_of_test(
+        _SCENARIOS,
+        "penstock.cluster.absence",
+        (
+            "absence_acted_on_at_once",
+            "        return mono_ns - since_ns >= self.wait_ns\n",
+            "        return True\n",
+        ),
+        ("one_witness_is_enough", "WITNESSES_MIN = 2\n", "WITNESSES_MIN = 1\n"),
+    ),
+    *_of_test(
+        _SCENARIOS,
+        "penstock.cluster.members",
+        (
+            "barren_office_kept",
+            '            self._resign(name, "nothing could be committed")\n',
+            "            pass\n",
+        ),
+    ),
+    *_of_test(
+        _SCENARIOS,
+        "penstock.cluster.readmission",
+        ("readmitted_at_once", "            if doublings >= 0:\n", "            if False:\n"),
+    ),
+    *_of_test(
+        "tests/cluster/test_joined.py",
+        "penstock.cluster.soundness",
+        (
+            "corrupt_elected_first",
+            "        return name in self.corrupt and bool(",
+            "        return False and bool(",
+        ),
+    ),
+    *_of_test(
+        _JOURNALS,
+        "penstock.replica.journalline",
+        ("answered_before_held", "        if place <= self.held:\n", "        if True:\n"),
+        ("held_when_written", "        return peer.synced\n", "        return peer.written\n"),
+        (
+            "level_without_journal",
+            "        return self._is_mine(peer.synced) and peer.synced >= self.held\n",
+            "        return True\n",
+        ),
+        (
+            "places_without_epochs",
+            "        return epoch_of(place.generation) == self._epoch\n",
+            "        return True\n",
+        ),
+    ),
+    *_of_test(
+        _JOURNALS,
+        "penstock.replica.logstarts",
+        ("dropped_when_written", "self._waiting[0][0] <= held:", "True:"),
+        (
+            "starts_outlive_generation",
+            "            self._waiting.clear()\n            self._newest = 0\n",
+            "            pass\n",
+        ),
+    ),
+    *_of_test(
+        "tests/replica/test_authority.py",
+        "penstock.replica.authority",
+        (
+            "authority_never_ends",
+            "    acts = age_ns <= AUTHORITY_NS\n",
+            "    acts = True\n",
+        ),
+        (
+            "lone_leader_unbounded",
+            "        goes_on = acts or age_ns <= isolation.publish_ns\n",
+            "        goes_on = True\n",
+        ),
+    ),
+    *_of_test(
+        "tests/cluster/test_idfloor.py",
+        "penstock.cluster.idfloor",
+        (
+            "ids_below_log",
+            "        self._range.last_id = max(self._range.last_id, last_id)\n",
+            "        pass\n",
+        ),
+        (
+            "ids_below_floor",
+            "(floor_tick << TICK_SHIFT) - 1 if floor_tick else 0",
+            "0",
+        ),
+        (
+            "ids_not_reserved",
+            "        if self._range.last_id >> TICK_SHIFT >= self.reserved_tick:\n",
+            "        if False:\n",
+        ),
+    ),
+    *_of_test(
+        "tests/cluster/test_forwarding.py",
+        "penstock.cluster.forwarding",
+        (
+            "stamp_goes_anywhere",
+            "        if producer_id is not None and not is_named:\n",
+            "        if False:\n",
+        ),
+        (
+            "unknown_spread_again",
+            "not (self._is_bound or self._is_unknown)",
+            "not self._is_bound",
+        ),
+        (
+            "unknown_called_refused",
+            "Verdict.UNKNOWN if self._is_unknown else Verdict.REFUSED",
+            "Verdict.REFUSED",
+        ),
+    ),
+    *_of_test(
+        "tests/cluster/test_controller_walk.py",
+        "penstock.cluster.controller",
+        (
+            "replaced_controller_goes_on",
+            "= [CreatedIs(keys.CONTROLLER, effect.controller_created)]",
+            "= []",
+        ),
+    ),
+    *_of_test(
+        "tests/cluster/test_starts.py",
+        "penstock.cluster.starts",
+        (
+            "start_confirmed_when_written",
+            "        self.out.append(KeepStart(channel.number, offset))\n",
+            "        self.out.append(KeepStart(channel.number, offset))\n"
+            "        self.kept(channel.number)\n",
+        ),
+        (
+            "young_partition_from_end",
+            "        is_young = self._partition >= channel.partitions\n",
+            "        is_young = False\n",
+        ),
+        (
+            "decided_before_committed",
+            "        if ends.committed < self._epoch_end:\n",
+            "        if False:\n",
+        ),
+        ("start_at_written_end", "ends.handed, ends.visible)", "ends.handed, ends.written)"),
+    ),
+    *_of_test(
+        "tests/cluster/test_watching_restored.py",
+        "penstock.cluster.watching",
+        ("behind_and_not_asked", "            self._confirm_revision()\n", "            pass\n"),
+    ),
+    *_of_test(
+        "tests/cluster/test_slow_view.py",
+        "penstock.cluster.joined",
+        (
+            "part_of_list_acted_on",
+            "        if self.participant.view.is_pending or not self._due:\n",
+            "        if not self._due:\n",
+        ),
+    ),
+    *_of_test(
+        "tests/cluster/test_rotten.py",
+        "penstock.broker.hosted",
+        (
+            "corrupt_stepped_over",
+            "        leader.steps_over_damage = False\n",
+            "        leader.steps_over_damage = True\n",
+        ),
+    ),
+    *_of_test(
+        _COMMITS,
+        "penstock.cluster.commits.partline",
+        ("parts_without_marks", " = found_parts(batches)\n", " = {}\n"),
+        (
+            "visible_inside_part",
+            "        return visible_end(self.committed_end, self._found.values())\n",
+            "        return self.committed_end\n",
+        ),
+        ("done_before_set", "found.whole and found.end <= self.committed_end):", "found.whole):"),
+        (
+            "pinned_stage_expires",
+            "        return any(stage in pin.stages for pin in self.pins.values())\n",
+            "        return False\n",
+        ),
+        (
+            "pinned_before_set",
+            "            self.out.append(KeepPin(pin))\n",
+            "            self.out.append(KeepPin(pin))\n"
+            "            self.out.append(Prepared(pin.transaction))\n",
+        ),
+        ("stored_out_of_order", "return min(waiting)[1]", "return max(waiting)[1]"),
+        (
+            "older_view_ends_pin",
+            "        return view.revision >= pin.revision\n",
+            "        return True\n",
+        ),
+    ),
+    *_of_test(
+        _COMMITS,
+        "penstock.cluster.commits.changes",
+        (
+            "version_not_compared",
+            "        RevisionIs(keys.commit(decision.app), change.revision),\n",
+            "",
+        ),
+        ("prepare_not_compared", "        Exists(keys.prepare(decision.transaction)),\n", ""),
+    ),
+)
+
+MUTANTS = PROTOCOL + TESTED
+CANARIES = ("learner_counted", "matched_by_ends", "cut_left_out")  # in the ordinary run

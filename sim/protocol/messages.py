@@ -1,0 +1,19 @@
+"""What goes over a link in the model, beside the effects that are frames themselves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.replica.matching import Chain
+from sim.protocol.modellog import Batch
+
+
+class Row(NamedTuple):
+    """Batches that follow `previous`; without any it only reports the committed end."""
+
+    session: int
+    epoch: int
+    previous: Chain
+    start: int
+    batches: tuple[Batch, ...]
+    committed: int

@@ -1,0 +1,541 @@
+"""A node with one replica: the shell of the machines, with model parts in the place of real ones.
+
+What survives the process stands in `Kept`, and what survives a loss of power in the log's durable
+part. The rest is forgotten at each start. A node that has started does nothing before the
+coordinator knows of its generation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.replica.choice import Candidate, Report, election, hindrance, last_resort
+from penstock.replica.effects import (
+    Acknowledge,
+    Append,
+    Begin,
+    BeginAt,
+    CommitTo,
+    Cut,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Matched,
+    Propose,
+    Read,
+    Refuse,
+    SaveEpoch,
+    Stop,
+    Sync,
+    Tell,
+)
+from penstock.replica.following import FollowerLine, Following
+from penstock.replica.leading import UNMATCHED, LeaderLine, Outcome
+from penstock.replica.record import Record, Seat
+from sim.protocol.coordinator import Answer, Entry, Transaction
+from sim.protocol.messages import Row
+from sim.protocol.modellog import Batch, ModelLog
+
+if TYPE_CHECKING:
+    from sim.protocol.world import World
+
+ELECTION = 0  # the number of a transaction that is no LeaderLine's
+
+
+@dataclass
+class Kept:
+    """On the disk, each change of it synced at once."""
+
+    replica: int
+    generation: int = 0
+    memory_lost_generation: int = 0
+    epoch: int = 0  # promised
+    in_sync: bool = False  # the log had everything when that was written
+    ended: bool = False  # a sync has failed: its log is worth what is durable
+    revision: int = 0  # of the newest record that was acted upon
+    log: ModelLog = field(default_factory=ModelLog)
+
+    def copy(self) -> Kept:
+        """A snapshot. (`dataclasses.replace` takes three times as long.)"""
+        return Kept(
+            self.replica,
+            self.generation,
+            self.memory_lost_generation,
+            self.epoch,
+            self.in_sync,
+            self.ended,
+            self.revision,
+            self.log.copy(),
+        )
+
+
+class Node:
+    def __init__(self, world: World, number: int, kept: Kept) -> None:
+        self.world = world
+        self.number = number
+        self.kept = kept
+        self.backup: Kept | None = None
+        self.is_up = False
+        self.active = False  # it may do something: its start is written
+        self.life = 0
+        self.place = 0  # in the coordinator's changes
+        self.record: Record = world.coordinator.record
+        self.revision = 0
+        self.entry = Entry(0, 0, 0)
+        self.lives: dict[int, int] = {}
+        self.line: LeaderLine | None = None
+        self.office_epoch = 0  # the last office of this life
+        self.electing: Record | None = None
+        self.stopped = False
+        self.sync_wanted = False
+        self.leader = -1  # node whose session the follower is in
+        self.follower = self._new_follower(0)
+
+    # --- starts and ends ---
+
+    def _new_follower(self, committed: int) -> FollowerLine:
+        kept, world = self.kept, self.world
+        return FollowerLine(
+            kept.log,
+            kept.replica,
+            kept.generation,
+            kept.epoch,
+            committed,
+            world.waits,
+        )
+
+    def end_process(self) -> None:
+        self.is_up = self.active = False
+        self.line, self.electing = None, None
+        self.world.unlink_all(self.number)
+
+    def start(self, lost_memory: bool) -> None:
+        """The process begins: what it has is what its disk has."""
+        world, kept = self.world, self.kept
+        written = world.coordinator.entries[self.number].generation
+        if kept.ended or kept.generation < written:
+            self.become_new(keep_log=kept.ended)
+            kept = self.kept
+        kept.generation = max(kept.generation, written) + 1
+        if lost_memory:
+            kept.memory_lost_generation = kept.generation
+        else:
+            kept.log.restarted()
+        self.life += 1
+        self.is_up, self.stopped, self.sync_wanted = True, False, False
+        self.place, self.revision, self.lives = 0, 0, {}
+        self.record = world.first_record
+        self.office_epoch = 0
+        self.leader = -1
+        world.observer.started(self)
+        self.follower = self._new_follower(self._claimed_end())
+        self._refuse_damage()
+
+    def _claimed_end(self) -> int:
+        """What the headers say that every member has synced, this replica with them."""
+        return self.kept.log.claimed_end() if self.kept.in_sync else 0
+
+    def _refuse_damage(self) -> None:
+        self.kept.log.beyond = 0
+        if self.follower.committed > self.kept.log.end:
+            self._stop("acknowledged data is corrupt")
+
+    def register(self) -> None:
+        kept = self.kept
+        entry = Entry(kept.generation, kept.memory_lost_generation, self.life)
+        self.world.coordinator.register(self.number, entry)
+        self.entry = entry
+        self.active = True
+
+    def become_new(self, keep_log: bool) -> None:
+        """Another replica: what it had does not count any more."""
+        kept = self.kept
+        log = kept.log.copy() if keep_log else ModelLog()
+        self.world.observer.forsake(self.number, kept.replica)
+        self.world.observer.begun_again(self)
+        self.kept = replace(
+            kept, replica=self.world.new_replica(), in_sync=False, ended=False, log=log
+        )
+        self.stopped = False
+        self.follower = self._new_follower(0)
+        self.leader = -1
+
+    def _stop(self, reason: str) -> None:
+        self.stopped = True
+        self.follower.state = Following.STOPPED
+        self.world.observer.stopped(self, reason)
+
+    # --- metadata ---
+
+    def look(self, count: int) -> None:
+        """Read the next changes of the coordinator."""
+        changes = self.world.coordinator.changes
+        if self.place == len(changes):
+            return
+        for change in changes[self.place : self.place + count]:
+            self.place += 1
+            if change.entry is not None:
+                self.lives[change.node] = change.entry.life
+            if change.record is not None:
+                self._see(change.revision, change.record)
+
+    def _see(self, revision: int, record: Record) -> None:
+        if revision <= self.revision or revision < self.kept.revision:
+            return
+        self.revision, self.record = revision, record
+        self.kept.revision = max(self.kept.revision, revision)
+        if self.line is not None:
+            self.line.seen(revision, record)
+            self.work()
+        self._sit_down(record, revision)
+        self.note_in_sync()
+
+    def _sit_down(self, record: Record, revision: int) -> None:
+        """Begin the office, if the record names this replica in this life."""
+        leader = record.leader
+        if leader is None or self.line is not None or self.stopped or not self.active:
+            return
+        if leader != Seat(self.number, self.life, self.kept.replica):
+            return
+        if record.epoch < self.kept.epoch or record.epoch == self.office_epoch:
+            return
+        self.office_epoch = record.epoch
+        self.follower.unlinked()
+        self.follower.epoch = record.epoch
+        self._save_epoch(record.epoch)
+        world = self.world
+        committed = self.follower.committed
+        log = self.kept.log
+        self.line = LeaderLine(
+            log,
+            record,
+            revision,
+            leader,
+            self.kept.generation,
+            committed,
+            world.waits,
+        )
+        self.sync_wanted = True
+        world.observer.took_office(self, record)
+        for other in world.linked_with(self.number):
+            self.line.linked(other)
+        self.work()
+
+    def _save_epoch(self, epoch: int) -> None:
+        self.kept.epoch = max(self.kept.epoch, epoch)
+
+    def note_in_sync(self) -> None:
+        """Written down when the record lists this replica, and its disk has all that it has."""
+        kept = self.kept
+        if kept.in_sync or kept.log.synced < kept.log.end or self.stopped:
+            return
+        follows = self.follower.state is Following.FOLLOWING or self.line is not None
+        kept.in_sync = follows and self.record.has(self.number, kept.replica)
+
+    def elect(self, unreachable: frozenset[int]) -> None:
+        """Ask for the office."""
+        kept = self.kept
+        if self.line is not None or self.electing is not None or not self.revision:
+            return
+        seat = Seat(self.number, self.life, kept.replica)
+        candidate = Candidate(
+            seat,
+            kept.generation,
+            self.entry.generation,
+            self.entry.memory_lost_generation,
+            self.world.waits,
+            self.stopped,
+        )
+        if hindrance(self.record, candidate) is not None:
+            return
+        self._ask_for(seat, unreachable)
+
+    def elect_last(self, reports: list[Report]) -> None:
+        """All members are suspect, and this one may have the most."""
+        if self.line is not None or self.electing is not None or self.stopped:
+            return
+        chosen = last_resort(self.record, reports)
+        if chosen is not None and chosen.node == self.number:
+            self._ask_for(Seat(self.number, self.life, self.kept.replica), frozenset())
+
+    def report(self) -> Report | None:
+        entry = self.record.member_on(self.number)
+        if entry is None or self.stopped:
+            return None
+        if entry.replica != self.kept.replica:
+            return Report(entry, 0, None)
+        return Report(entry, self.entry.memory_lost_generation, self.kept.log.extent())
+
+    def _ask_for(self, seat: Seat, unreachable: frozenset[int]) -> None:
+        self.electing = election(self.record, seat, unreachable)
+        self._submit(ELECTION, self.electing, self.revision, ())
+
+    def _submit(
+        self, number: int, record: Record, revision: int, generations: tuple[tuple[int, int], ...]
+    ) -> None:
+        transaction = Transaction(self.number, self.life, number, record, revision, generations)
+        self.world.coordinator.submit(transaction)
+
+    def answered(self, answer: Answer) -> None:
+        if answer.number == ELECTION:
+            record, self.electing = self.electing, None
+            if record is not None and answer.outcome is Outcome.DONE:
+                self._see(answer.revision, answer.record)
+        elif self.line is not None:
+            self.line.outcome(answer.number, answer.outcome, answer.revision)
+            self.work()
+
+    def read(self) -> None:
+        """The coordinator's record arrives, as it is now."""
+        coordinator = self.world.coordinator
+        if self.line is not None:
+            self.line.read(coordinator.revision, coordinator.record)
+            self.work()
+
+    # --- links ---
+
+    def linked(self, other: int) -> None:
+        if self.line is not None:
+            self.line.linked(other)
+            self.work()
+
+    def unlinked(self, other: int) -> None:
+        if self.line is not None:
+            self.line.unlinked(other)
+            self.work()
+        if self.leader == other:
+            self.leader = -1
+            self.follower.unlinked()
+
+    # --- publishing ---
+
+    def publish(self, count: int, fails: bool) -> None:
+        line, world = self.line, self.world
+        if line is None or not line.ready or self.stopped:
+            return
+        log = self.kept.log
+        start = log.end
+        promise = line.synced_everywhere
+        epoch = line.record.epoch
+        batches = [Batch(epoch, world.new_content(), promise) for _ in range(count)]
+        for batch in batches:
+            log.append(batch)
+        if fails:
+            log.truncate(start)
+            world.observer.refused(batches)
+            line.failed("a write failed")
+            self.work()
+            return
+        world.observer.appended(self, start, batches)
+        line.wrote(log.end)
+        self.sync_wanted = True
+        self.work()
+
+    # --- the disk ---
+
+    def sync(self) -> None:
+        if not self.sync_wanted and self.kept.log.synced == self.kept.log.end:
+            return
+        self.sync_wanted = False
+        self.kept.log.sync()
+        if self.line is not None:
+            self.line.synced()
+        else:
+            self.follower.synced()
+        self.note_in_sync()
+        self.work()
+
+    def fail_sync(self) -> None:
+        self.kept.log.fail_sync()
+        self.kept.ended = True
+        if self.line is not None:
+            self.line.failed("a sync failed")
+            self.work()
+        self.follower.sync_failed()
+        self.work()
+
+    # --- frames ---
+
+    def receive(self, other: int, frame: Any) -> None:
+        _RECEIVERS[type(frame)](self, other, frame)
+        self.work()
+
+    def _on_hello(self, other: int, frame: Hello) -> None:
+        epoch = max(self.kept.epoch, self.follower.epoch)
+        if self.line is not None:
+            if frame.epoch <= epoch:
+                self.world.send(self.number, other, Refuse(frame.session, epoch))
+                return
+            self.line.leave("another leader has a higher epoch")
+            self.work()
+        if not self.record.has(self.number, self.kept.replica):
+            self.kept.in_sync = False
+        self.follower.unclean_epoch = self.record.unclean_epoch
+        previous, self.leader = self.leader, other
+        self.follower.hello(frame.session, frame.epoch)
+        if self.follower.session != frame.session:  # refused, or stopped
+            for effect in self.follower.out:
+                self.world.send(self.number, other, effect)
+            self.follower.out.clear()
+            self.leader = previous
+
+    def _on_match_at(self, other: int, frame: MatchAt) -> None:
+        if other == self.leader:
+            self.follower.match_at(frame.session, frame.end, frame.chain)
+
+    def _on_begin_at(self, other: int, frame: BeginAt) -> None:
+        if other == self.leader:
+            self.follower.begin_at(frame.session, frame.start)
+
+    def _on_row(self, other: int, frame: Row) -> None:
+        if other == self.leader:
+            self.follower.row(*frame)
+            self.world.observer.learned(self)
+
+    def _on_tell(self, other: int, frame: Tell) -> None:
+        if self.line is not None:
+            session, _, replica, generation, extent, _ = frame
+            self.line.told(other, session, replica, generation, extent)
+
+    def _on_matched(self, other: int, frame: Matched) -> None:
+        if self.line is not None:
+            self.line.matched(other, frame.session, frame.end)
+
+    def _on_acknowledge(self, other: int, frame: Acknowledge) -> None:
+        if self.line is not None:
+            peer = self.line.peers.get(other)
+            if peer is not None and peer.session == frame.session:
+                self.world.observer.acknowledged(self, other, frame)
+            self.line.acknowledged(other, *frame)
+
+    def _on_refuse(self, other: int, frame: Refuse) -> None:
+        if self.line is not None:
+            self.line.refused(other, frame.session, frame.epoch)
+
+    # --- effects ---
+
+    def work(self) -> None:
+        """Carry out what the machines want done."""
+        line, follower = self.line, self.follower
+        while line is not None and line.out:
+            effects, line.out = line.out, []
+            for effect in effects:
+                _EFFECTS[type(effect)](self, effect)
+            line = self.line
+        while follower.out:
+            effects, follower.out = follower.out, []
+            for effect in effects:
+                _EFFECTS[type(effect)](self, effect)
+            follower = self.follower
+
+    def _to_node(self, effect: Any) -> None:
+        self.world.send(self.number, effect.node, effect)
+
+    def _to_leader(self, effect: Any) -> None:
+        if self.leader >= 0:
+            self.world.observer.answering(self, effect)
+            self.world.send(self.number, self.leader, effect)
+
+    def _do_feed(self, effect: Feed) -> None:
+        line, log = self.line, self.kept.log
+        if line is None:
+            return
+        node, session, start, committed = effect
+        previous = log.chain_before(start)
+        end = min(start + self.world.fed_max, log.end)
+        batches = tuple(log.batches[start:end])
+        if previous is not None and batches:
+            row = Row(session, line.record.epoch, previous, start, batches, committed)
+            self.world.send(self.number, node, row)
+            line.fed(node, end)
+
+    def _do_commit(self, effect: CommitTo) -> None:
+        line, log = self.line, self.kept.log
+        if line is None:
+            return
+        self.world.observer.committed(self, line, effect.end)
+        for node, peer in line.peers.items():
+            if peer.sent != UNMATCHED:
+                previous = log.chain_before(peer.sent)
+                if previous is not None:
+                    row = Row(peer.session, line.record.epoch, previous, peer.sent, (), effect.end)
+                    self.world.send(self.number, node, row)
+
+    def _do_propose(self, effect: Propose) -> None:
+        self._submit(effect.number, effect.record, effect.revision, effect.generations)
+
+    def _do_read(self, effect: Read) -> None:
+        self.world.reads.append((self.number, self.life))
+
+    def _do_leave(self, effect: Leave) -> None:
+        line, self.line = self.line, None
+        if line is not None:
+            stopped = self.follower.state is Following.STOPPED
+            self.follower = self._new_follower(line.committed)
+            self.follower.epoch = max(line.record.epoch, self.follower.epoch)
+            if stopped:
+                self.follower.state = Following.STOPPED
+        self.leader = -1
+
+    def _do_save_epoch(self, effect: SaveEpoch) -> None:
+        self._save_epoch(effect.epoch)
+
+    def _do_cut(self, effect: Cut) -> None:
+        self.world.observer.cut(self, effect.end)
+        self.kept.log.truncate(effect.end)
+
+    def _do_begin(self, effect: Begin) -> None:
+        self.world.observer.begun_again(self)
+        self.kept.log = self.follower.log = ModelLog()
+
+    def _do_append(self, effect: Append) -> None:
+        start, batches, committed = effect
+        log = self.kept.log
+        fresh = batches[log.end - start :]
+        if self.kept.in_sync and any(batch.promise > log.synced for batch in fresh):
+            self.kept.in_sync = False  # it catches up: the headers speak of others
+        self.world.observer.appended(self, log.end, fresh)
+        for batch in fresh:
+            log.append(batch)
+        self.follower.appended(log.end, committed)
+        self.world.observer.learned(self)
+
+    def _do_sync(self, effect: Sync) -> None:
+        self.sync_wanted = True
+
+    def _do_stop(self, effect: Stop) -> None:
+        self._stop(effect.reason)
+
+
+_RECEIVERS: dict[type, Any] = {
+    Hello: Node._on_hello,
+    MatchAt: Node._on_match_at,
+    BeginAt: Node._on_begin_at,
+    Row: Node._on_row,
+    Tell: Node._on_tell,
+    Matched: Node._on_matched,
+    Acknowledge: Node._on_acknowledge,
+    Refuse: Node._on_refuse,
+}
+_EFFECTS: dict[type, Any] = {
+    Hello: Node._to_node,
+    MatchAt: Node._to_node,
+    BeginAt: Node._to_node,
+    Feed: Node._do_feed,
+    CommitTo: Node._do_commit,
+    Propose: Node._do_propose,
+    Read: Node._do_read,
+    Leave: Node._do_leave,
+    SaveEpoch: Node._do_save_epoch,
+    Tell: Node._to_leader,
+    Cut: Node._do_cut,
+    Begin: Node._do_begin,
+    Matched: Node._to_leader,
+    Append: Node._do_append,
+    Sync: Node._do_sync,
+    Acknowledge: Node._to_leader,
+    Refuse: Node._to_leader,
+    Stop: Node._do_stop,
+}

@@ -1,1 +1,0 @@
-"""A world of two controllers whose transactions are slow: a replaced one changes nothing."""

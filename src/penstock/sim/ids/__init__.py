@@ -1,1 +1,0 @@
-"""A world for message ids: clocks that differ, leaders that change, machines that are replaced."""

@@ -1,0 +1,310 @@
+"""`penstock bench`: how quickly a running nsqd takes messages, and gives them out.
+
+The client is Python on one core, so a quick nsqd is rarely the limit of `publish` and `consume`:
+they compare machines, disks and settings as a Python program meets them. `latency` publishes at a
+steady pace and consumes in the same process, whose one clock times each message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+from penstock import limits
+from penstock.client import Consumer, ConsumerOptions, Message, Producer, ProducerOptions
+from penstock.command.run import loop_factory
+from penstock.errors import PenstockError
+from penstock.tools import where
+from penstock.tools.tail import add_addresses, addresses_of
+from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
+
+TOPICS = {"publish": "bench", "consume": "bench", "latency": "bench_latency"}
+CHANNEL = "bench"
+COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
+RATE = 200.0
+PENDING_MAX = 200  # publishes of a connection without an answer
+IDLE_S_MAX = 5.0  # a consumer waits no longer for the next message
+_STAMP_BYTES = 8  # the time at which a message of `latency` was published
+
+
+class Plan(NamedTuple):
+    topic: str
+    channel: str
+    count: int
+    size_bytes: int
+    batch: int
+    connections: int
+    rate: float
+
+
+class Nsqd(NamedTuple):
+    """Where it is, and how it is talked to."""
+
+    nsqds: list[str]
+    lookupds: list[str]
+    options: dict[str, Any]
+
+    def producer(self) -> Producer:
+        options = ProducerOptions(**self.options)
+        return Producer(self.nsqds, lookupds=self.lookupds, options=options)
+
+    def consumer(self, plan: Plan, max_in_flight: int) -> Consumer:
+        options = ConsumerOptions(max_in_flight=max_in_flight, **self.options)
+        return Consumer(
+            plan.topic, plan.channel, self.nsqds, lookupds=self.lookupds, options=options
+        )
+
+
+class Result(NamedTuple):
+    messages: int
+    seconds: float
+    taken_ns: list[int]  # of each request, or of each message; sorted; empty: not measured
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = VerbParser(
+        prog="penstock bench",
+        description="Measure a running nsqd: publish to it, consume what is there, or both at a "
+        "steady pace for the latency. The messages that are published stay in the topic.",
+        examples=[
+            "penstock bench publish",
+            "penstock bench publish --size 1024 --batch 100 --connections 4",
+            "penstock bench consume --count 50000",
+            "penstock bench latency --rate 500 --json",
+        ],
+    )
+    parser.add_argument("what", choices=tuple(COUNTS))
+    topics = "{publish}; latency: {latency}".format_map(TOPICS)
+    parser.add_argument("--topic", help=f"to or from it ({topics})")
+    parser.add_argument("--channel", default=CHANNEL, help=f"of the consumers ({CHANNEL})")
+    counts = ", ".join(f"{what}: {count:,}" for what, count in COUNTS.items())
+    parser.add_argument("--count", type=int, metavar="N", help=f"messages ({counts})")
+    parser.add_argument("--size", type=int, default=200, metavar="BYTES", help="of a body (200)")
+    parser.add_argument("--batch", type=int, default=1, metavar="N",
+                        help="messages of a request (1); above that it is an MPUB")  # fmt: skip
+    parser.add_argument("--connections", type=int, default=1, metavar="N",
+                        help="of publishers, or of consumers (1)")  # fmt: skip
+    parser.add_argument("--rate", type=float, default=RATE, metavar="N",
+                        help=f"of latency: messages a second ({RATE:g})")  # fmt: skip
+    add_json(parser)
+    add_addresses(parser)
+    return parser
+
+
+def bench_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    plan = _plan(arguments)
+    found = where.find(arguments, where.TCP)
+    files = found.tls()
+    nsqds, lookupds = addresses_of(found, files)
+    options = {"tls": (files or True) if found.context.tls else None, "lookup_tls": files,
+               "auth_secret": found.secret()}  # fmt: skip
+    nsqd = Nsqd(nsqds, lookupds, options)
+    measure = {"publish": publish, "consume": consume, "latency": latency}[arguments.what]
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        result = runner.run(measure(nsqd, plan))
+    if arguments.json:
+        print_json(as_document(arguments.what, plan, result))
+    else:
+        print(as_text(arguments.what, plan, result))
+    return DONE
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    count = COUNTS[arguments.what] if arguments.count is None else arguments.count
+    whole = {"count": count, "batch": arguments.batch, "connections": arguments.connections}
+    for name, value in (*whole.items(), ("rate", arguments.rate)):
+        if value <= 0:
+            raise WrongUse(f"--{name} {value:g}: must be above 0")
+    if arguments.size < _STAMP_BYTES:
+        raise WrongUse(f"--size {arguments.size}: at least {_STAMP_BYTES}")
+    topic = arguments.topic or TOPICS[arguments.what]
+    return Plan(topic, arguments.channel, count, arguments.size, arguments.batch,
+                arguments.connections, arguments.rate)  # fmt: skip
+
+
+# --- publish ---
+
+
+async def publish(nsqd: Nsqd, plan: Plan) -> Result:
+    """Requests over all connections at once; each is timed from the call to nsqd's OK."""
+    async with AsyncExitStack() as stack:
+        producers = [
+            await stack.enter_async_context(nsqd.producer()) for _ in range(plan.connections)
+        ]
+        begun_ns = time.perf_counter_ns()
+        shares = shared(plan.count, plan.connections)
+        work = [_publish(one, plan, share) for one, share in zip(producers, shares, strict=True)]
+        found = await asyncio.gather(*work)
+        seconds = (time.perf_counter_ns() - begun_ns) / limits.SECOND
+    return Result(plan.count, seconds, sorted(taken for one in found for taken in one))
+
+
+async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
+    body = bytes(plan.size_bytes)
+    taken: list[int] = []
+    pending: deque[Awaitable[Any]] = deque()
+    left = count
+    while left:
+        batch = min(plan.batch, left)
+        left -= batch
+        sent_ns = time.perf_counter_ns()
+        if plan.batch == 1:
+            answer = producer.pub(plan.topic, body)
+        else:
+            answer = producer.mpub(plan.topic, [body] * batch)
+        answer.add_done_callback(
+            lambda _, sent_ns=sent_ns: taken.append(time.perf_counter_ns() - sent_ns)
+        )
+        pending.append(answer)
+        if len(pending) >= PENDING_MAX:
+            await pending.popleft()
+    for one in pending:
+        await one
+    return taken
+
+
+def shared(count: int, parts: int) -> list[int]:
+    """As equal as can be."""
+    return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+# --- consume ---
+
+
+async def consume(nsqd: Nsqd, plan: Plan) -> Result:
+    """What waits in the channel, from the first message to the last one."""
+    left = plan.count
+    first_ns = last_ns = 0
+    ended = asyncio.Event()
+
+    async def drain(consumer: Consumer) -> None:
+        nonlocal left, first_ns, last_ns
+        async for message in consumer:
+            if not left:
+                message.req()
+                continue
+            message.fin()
+            last_ns = time.perf_counter_ns()
+            first_ns = first_ns or last_ns
+            left -= 1
+            if not left:
+                ended.set()
+
+    async with AsyncExitStack() as stack:
+        consumers = [
+            await stack.enter_async_context(nsqd.consumer(plan, 2500))
+            for _ in range(plan.connections)
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for one in consumers:
+                tasks.create_task(drain(one))
+            await _until_idle(ended, lambda: left)
+            for one in consumers:
+                one.stop()
+    if left == plan.count:
+        raise PenstockError(f"nothing came from {plan.channel} in {plan.topic}: publish first")
+    return Result(plan.count - left, (last_ns - first_ns) / limits.SECOND, [])
+
+
+async def _until_idle(ended: asyncio.Event, left: Any) -> None:
+    """All came, or none did for a while."""
+    before = -1
+    while before != left():
+        before = left()
+        try:
+            await asyncio.wait_for(ended.wait(), IDLE_S_MAX)
+        except TimeoutError:
+            continue
+        return
+
+
+# --- latency ---
+
+
+async def latency(nsqd: Nsqd, plan: Plan) -> Result:
+    """Each message is timed from the call that publishes it to its handler. What was in the channel
+    before is finished and not counted."""
+    taken: list[int] = []
+    done = asyncio.Event()
+    session = time.perf_counter_ns()
+
+    async def handle(message: Message) -> None:
+        now_ns = time.perf_counter_ns()
+        sent_ns = int.from_bytes(message.body[:_STAMP_BYTES], "big")
+        if session <= sent_ns <= now_ns:
+            taken.append(now_ns - sent_ns)
+            if len(taken) >= plan.count:
+                done.set()
+
+    rest = bytes(plan.size_bytes - _STAMP_BYTES)
+    async with nsqd.producer() as producer, nsqd.consumer(plan, 100) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        begun_ns = time.perf_counter_ns()
+        for number in range(plan.count):
+            due_ns = begun_ns + int(number / plan.rate * limits.SECOND)
+            await asyncio.sleep(max(0, due_ns - time.perf_counter_ns()) / limits.SECOND)
+            stamp = time.perf_counter_ns().to_bytes(_STAMP_BYTES, "big")
+            await producer.pub(plan.topic, stamp + rest)
+        await _until_idle(done, lambda: len(taken))
+        seconds = (time.perf_counter_ns() - begun_ns) / limits.SECOND
+        consumer.stop()
+        await running
+    if not taken:
+        raise PenstockError(f"none of the messages came back from {plan.topic}")
+    return Result(len(taken), seconds, sorted(taken))
+
+
+# --- what is said of it ---
+
+
+def percentile(taken_ns: Sequence[int], share: float) -> float:
+    """In milliseconds. `taken_ns` is sorted."""
+    place = min(len(taken_ns) - 1, int(share * len(taken_ns)))
+    return taken_ns[place] / limits.MS
+
+
+def as_document(what: str, plan: Plan, result: Result) -> dict[str, Any]:
+    seconds = max(result.seconds, 1e-9)
+    document = {
+        "what": what,
+        "topic": plan.topic,
+        "messages": result.messages,
+        "size_bytes": plan.size_bytes,
+        "batch": plan.batch,
+        "connections": plan.connections,
+        "seconds": round(result.seconds, 6),
+        "messages_per_second": round(result.messages / seconds, 1),
+    }
+    if result.taken_ns:
+        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+            document[name] = round(percentile(result.taken_ns, share), 3)
+        document["max_ms"] = round(result.taken_ns[-1] / limits.MS, 3)
+    return document
+
+
+_DONE = {"publish": "published to", "consume": "consumed from", "latency": "through"}
+_TIMED = {"publish": "answered", "latency": "delivered"}
+
+
+def as_text(what: str, plan: Plan, result: Result) -> str:
+    document = as_document(what, plan, result)
+    rate = document["messages_per_second"]
+    text = f"{result.messages:,} messages {_DONE[what]} {plan.topic} in {result.seconds:.2f} s: "
+    text += f"{rate:,.0f} messages/s"
+    if what == "publish":
+        text += f", {rate * plan.size_bytes / 1e6:,.1f} MB/s"
+    if result.taken_ns:
+        text += (
+            f"\n{_TIMED[what]} after {document['p50_ms']} ms (p50), {document['p99_ms']} ms (p99), "
+            f"{document['max_ms']} ms (longest)"
+        )
+    return text

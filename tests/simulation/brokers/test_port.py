@@ -1,0 +1,86 @@
+"""Calls that take their time, get lost, or arrive when their process has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.cluster.coordinator import UNKNOWN, Put, RevisionIs, Transaction
+from penstock.cluster.store import Store
+from penstock.limits import SECOND
+from penstock.replica.leading import Outcome
+from sim.brokers.port import ANSWER_NS, NEVER_NS, Passage, Port
+
+
+class Played:
+    def __init__(self, *passages: Passage) -> None:
+        self.store = Store()
+        waiting = list(passages)
+        self.port = Port(self.store, lambda: waiting.pop(0))
+        self.heard: list[tuple[str, Any]] = []
+
+    def put(self, key: str, revision: int | None = None) -> None:
+        compares = () if revision is None else (RevisionIs(key, revision),)
+        self.port.transact(
+            Transaction(compares, (Put(key, b""),)),
+            lambda settled: self.heard.append((key, settled.outcome)),
+        )
+
+
+def test_calls_overtake_one_another() -> None:
+    played = Played(Passage(30, 0), Passage(10, 5))
+    played.put("slow")
+    played.put("quick")
+    played.port.run(10)
+    assert list(played.store.entries) == ["quick"]
+    assert played.heard == []
+    played.port.run(15)
+    assert played.heard == [("quick", Outcome.DONE)]
+    played.port.run(30)
+    assert played.heard[1:] == [("slow", Outcome.DONE)]
+
+
+def test_an_answer_that_is_lost_says_nothing_of_what_was_done() -> None:
+    played = Played(Passage(1, NEVER_NS), Passage(NEVER_NS, 0))
+    played.put("done")
+    played.put("lost")
+    played.port.run(ANSWER_NS)
+    assert played.heard == [("done", UNKNOWN.outcome), ("lost", UNKNOWN.outcome)]
+    assert list(played.store.entries) == ["done"]
+    assert list(played.port.pending()) == []
+
+
+def test_a_transaction_arrives_though_its_author_has_given_up() -> None:
+    played = Played(Passage(3 * SECOND, 0))
+    played.put("late", 0)
+    played.port.run(ANSWER_NS)
+    assert played.heard == [("late", Outcome.UNKNOWN)]
+    assert len(list(played.port.pending())) == 1
+    played.port.run(3 * SECOND)
+    assert list(played.store.entries) == ["late"]
+    assert list(played.port.pending()) == []
+
+
+def test_a_transaction_arrives_though_its_process_has_ended() -> None:
+    played = Played(Passage(50, 0), Passage())
+    played.put("late")
+    played.put("never sent")
+    played.port.close()
+    played.port.run(50)
+    assert list(played.store.entries) == ["late"]
+    assert played.heard == []
+
+
+def test_a_cut_fails_what_is_asked_and_ends_the_watch() -> None:
+    played = Played(Passage(), Passage())
+    ended: list[Any] = []
+    played.port.watch("", 1, ended.append)
+    played.port.is_cut = True
+    played.put("a")
+    played.port.run(ANSWER_NS - 1)
+    assert played.heard == []
+    played.port.run(ANSWER_NS)
+    assert played.heard == [("a", Outcome.UNKNOWN)]
+    assert [type(one).__name__ for one in ended] == ["Failed"]
+    played.port.is_cut = False
+    played.port.run(ANSWER_NS + 1)
+    assert played.store.entries == {}

@@ -1,0 +1,83 @@
+"""Replication in the protocol world: no history breaks a promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sim.histories import Tally, find, play_block
+from sim.protocol.histories import PROTOCOL, play
+from sim.protocol.world import World
+
+HISTORIES, HISTORIES_LONG = 3_000, 200_000
+
+
+def test_no_history_breaks_a_promise() -> None:
+    result = play_block(PROTOCOL, 0, HISTORIES)
+    assert result.found == ()
+    assert is_lively(result.tally)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_no_history_of_very_many_breaks_a_promise() -> None:
+    result = play_block(PROTOCOL, HISTORIES, HISTORIES_LONG)
+    assert result.found == ()
+    assert is_lively(result.tally)
+
+
+def test_alarms_that_were_false_stay_away() -> None:
+    """A follower stops where the log of a replaced leader has rotted; a replaced leader commits a
+    batch that rots on its own disk."""
+    for seed in (30_321_674, 42_825_447):
+        assert play_block(PROTOCOL, seed, 1).found == ()
+
+
+def is_lively(tally: Tally) -> bool:
+    """Did enough happen? Else the histories say nothing."""
+    count = tally.histories
+    return (
+        tally.answered > 3 * count
+        and tally.offices > count
+        and tally.growths > count / 2
+        and tally.shrinks > count / 8
+        and tally.cuts > count / 30
+    )
+
+
+def test_histories_in_which_nothing_happens_are_void() -> None:
+    assert not is_lively(Tally(histories=100, answered=5000, offices=300))
+
+
+def test_one_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness itself: a follower loses its last batch each time that something is committed."""
+
+    def commit_and_lose(world: World) -> None:
+        for node in world.nodes:
+            if node.line is None and node.kept.log.end and node.follower.committed:
+                node.kept.log.truncate(node.kept.log.end - 1)
+
+    def losing_run(world: World) -> None:
+        has_lost = False
+        for event in world.draw():
+            world.step(event)
+            if not has_lost and world.observer.answered > 2:
+                has_lost = True
+                commit_and_lose(world)
+
+    monkeypatch.setattr(World, "run", losing_run)
+    assert find(play, 0, 100) is not None
+
+
+def test_a_seed_is_the_same_history_in_another_process() -> None:
+    texts = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-m", "sim", "--seed", "4711"]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]
+    assert texts[0].endswith(b"everything held\n")

@@ -1,0 +1,96 @@
+"""`penstock bench` against a daemon: that it measures what it says, not what comes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.daemon import Daemon
+from penstock.tools import bench
+from penstock.tools.main import main
+
+from .utilities import ask
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("bench") / "data", "--durability=os") as running:
+        yield running
+
+
+def run(daemon: Daemon, *words: str) -> int:
+    return main(["bench", *words, f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"])
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "IDLE_S_MAX", 0.3)
+
+
+@pytest.mark.parametrize("batch", [1, 30])
+def test_what_is_published_is_consumed(
+    batch: int, daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = f"--topic=t{batch}"
+    size = ["--size=50", f"--batch={batch}", "--connections=3", "--json"]
+    assert run(daemon, "publish", topic, "--count=1000", *size) == 0
+    published = json.loads(capsys.readouterr().out)
+    assert (published["messages"], published["batch"]) == (1000, batch)
+    assert published["messages_per_second"] > 0
+    assert 0 < published["p50_ms"] <= published["p99_ms"] <= published["max_ms"]
+    stats = json.loads(ask(daemon, f"/stats?format=json&topic=t{batch}"))
+    assert stats["topics"][0]["message_count"] == 1000
+    assert stats["topics"][0]["message_bytes"] == 50_000
+    for wanted, found in ((600, 600), (600, 400)):
+        assert run(daemon, "consume", topic, f"--count={wanted}", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["messages"] == found
+
+
+def test_consumers_of_several_connections_share_them(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(daemon, "publish", "--count=500") == 0
+    assert run(daemon, "consume", "--count=500", "--connections=4") == 0
+    published, answered, consumed = capsys.readouterr().out.splitlines()
+    assert published.startswith("500 messages published to bench in ")
+    assert published.endswith(" MB/s")
+    assert answered.startswith("answered after ")
+    assert consumed.startswith("500 messages consumed from bench in ")
+
+
+def test_the_latency_is_of_its_own_messages(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(daemon, "publish", "--topic=bench_latency", "--count=50") == 0
+    capsys.readouterr()
+    assert run(daemon, "latency", "--count=40", "--rate=1000", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["topic"], found["messages"]) == ("bench_latency", 40)
+    assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+def test_nothing_to_consume(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(daemon, "consume", "--topic=empty") == 1
+    assert "nothing came from bench in empty: publish first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--count=0"], "--count 0: must be above 0"),
+        (["--rate=-1"], "--rate -1: must be above 0"),
+        (["--size=7"], "--size 7: at least 8"),
+    ],
+)
+def test_wrong_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "latency", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_percentiles_and_shares() -> None:
+    taken = [number * 1_000_000 for number in range(1, 101)]
+    assert (bench.percentile(taken, 0.5), bench.percentile(taken, 0.99)) == (51, 100)
+    assert bench.percentile([5_000_000], 0.99) == 5
+    assert bench.shared(10, 4) == [3, 3, 2, 2]
