@@ -433,27 +433,6 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/cluster/test_starts.py",
-        "penstock.cluster.starts",
-        (
-            "start_confirmed_when_written",
-            "        self.out.append(KeepStart(channel.number, offset))\n",
-            "        self.out.append(KeepStart(channel.number, offset))\n"
-            "        self.kept(channel.number)\n",
-        ),
-        (
-            "young_partition_from_end",
-            "        is_young = self._partition >= channel.partitions\n",
-            "        is_young = False\n",
-        ),
-        (
-            "decided_before_committed",
-            "        if ends.committed < self._epoch_end:\n",
-            "        if False:\n",
-        ),
-        ("start_at_written_end", "ends.handed, ends.visible)", "ends.handed, ends.written)"),
-    ),
-    *_of_test(
         "tests/cluster/test_watching_restored.py",
         "penstock.cluster.watching",
         ("behind_and_not_asked", "            self._confirm_revision()\n", "            pass\n"),
