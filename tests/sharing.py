@@ -46,7 +46,6 @@ CORES = tuple(f"tests/{core}/" for core in ("kernel", "wire", "ids", "log", "bro
 # Where coverage of the cores is measured: roles of a replica are played by three nodes together.
 MEASURED = (
     *CORES,
-    "tests/simulation/whole/",
     "tests/simulation/brokers/",
     "tests/cluster/test_client_channels.py",
     "tests/cluster/test_dead_letter_storm.py",
@@ -66,8 +65,6 @@ HISTORIES = (
     "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_storm.py",
     "tests/kernel/test_keyorder_stories.py",
-    "tests/simulation/whole/test_clocked.py",
-    "tests/simulation/whole/test_histories.py",
     "tests/simulation/brokers/test_histories.py",
 )
 
