@@ -1,6 +1,6 @@
 """The rules that worlds and tests miss when they are taken away, and within how many histories.
 
-`world` is the protocol world, or the path of a test whose own histories notice. `focus` makes the
+`world` is one of the two, or the path of a test whose own histories notice. `focus` makes the
 events of the protocol world come more often that the breach needs. With `reckless` more is lost
 there than can be survived: what is checked then is that it is reported.
 """
@@ -495,5 +495,16 @@ TESTED = (
     ),
 )
 
-MUTANTS = PROTOCOL + TESTED
+BROKERS = (
+    Mutant(
+        "committed_alone",
+        _LEADING,
+        "        return peer.counted\n\n    def advance",
+        "        return self.end\n\n    def advance",
+        5,
+        world="brokers",
+    ),
+)
+
+MUTANTS = PROTOCOL + BROKERS + TESTED
 CANARIES = ("learner_counted", "matched_by_ends", "cut_left_out")  # in the ordinary run

@@ -8,8 +8,6 @@ from __future__ import annotations
 _EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc", "duckdb"),
-    "bench": ("trustme",),
-    "dev": ("playwright",),
 }
 
 
