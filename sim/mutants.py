@@ -81,10 +81,14 @@ def played(mutant: Mutant) -> Verdict:
 def _found(mutant: Mutant) -> str | None:
     if mutant.world.startswith("tests/"):
         return _failed(mutant.world)
+    from sim.brokers.histories import play as play_brokers
     from sim.histories import find
     from sim.protocol.histories import play
 
-    found = find(lambda seed: play(seed, mutant.reckless, mutant.focus), 0, mutant.within)
+    if mutant.world == "brokers":
+        found = find(play_brokers, 0, mutant.within)
+    else:
+        found = find(lambda seed: play(seed, mutant.reckless, mutant.focus), 0, mutant.within)
     return None if found is None else f"seed {found.seed}: {found.text}"
 
 

@@ -454,7 +454,6 @@ PLACEMENT_TOLERANCE = 0.1  # of the mean, by which nodes may differ: loads are m
 PLACEMENT_REPLICA_BYTES = 16 * MIB  # an empty replica weighs this: it has files, and may grow
 PLACEMENT_LEADER_BYTES_PER_S = 64 * KIB  # and an idle leader this: it has windows and heartbeats
 PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 partitions
-PLACEMENT_HALF_LIFE_NS = 1800 * SECOND  # of measured loads: a batch job of minutes moves nothing
 COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one another
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need
 CONTROLLER_SETTLE_NS = 7 * SECOND  # a lease of 5 s and 2 s: until then absence may be an outage

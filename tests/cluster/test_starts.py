@@ -1,28 +1,21 @@
-"""Where channels start: both machines step by step, then failovers at random."""
+"""Who makes a channel, step by step, and many at once."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from cases import each, seeds
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.starts import (
     CHANNEL_NUMBERS,
-    FIRST,
     Answer,
     AskStart,
-    ChannelMade,
     ChannelMaking,
     ChannelNumbers,
-    ChannelStarts,
-    Confirm,
     Create,
-    Ends,
     Found,
-    KeepStart,
     Read,
     Seen,
     Verdict,
@@ -32,67 +25,12 @@ from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replica.leading import Outcome
 
 NAME = keys.ChannelName("t", "c")
-ENDS = Ends(start=10, handed=20, visible=90, committed=95, written=100)
 
 
-def taken(machine: ChannelStarts | ChannelMaking) -> list[Any]:
+def taken(machine: ChannelMaking) -> list[Any]:
     out, machine.out = machine.out, []
     return out
 
-
-# --- at the leader ---
-
-
-class TestStarts:
-    def test_at_the_visible_end_and_confirmed_when_the_set_has_it(self) -> None:
-        starts = ChannelStarts({}, 1, 95)
-        starts.seen([ChannelMade(2, 5)], ENDS)
-        assert taken(starts) == [KeepStart(2, 90)]
-        starts.asked(2)
-        assert taken(starts) == []
-        starts.kept(2)
-        starts.kept(2)
-        assert taken(starts) == [Confirm(2)]
-        starts.asked(2)
-        assert taken(starts) == [Confirm(2)]
-
-    def test_the_first_channel_gets_what_the_topic_has_kept(self) -> None:
-        starts = ChannelStarts({}, 1, 95)
-        starts.seen([ChannelMade(FIRST, 5)], ENDS)
-        assert taken(starts) == [KeepStart(FIRST, 20)]
-
-    def test_a_channel_made_while_the_topic_is_paused(self) -> None:
-        starts = ChannelStarts({}, 1, 95)
-        starts.seen([ChannelMade(2, 5)], ENDS._replace(gathers=True))
-        assert taken(starts) == [KeepStart(2, 20)]
-
-    def test_a_partition_younger_than_the_channel(self) -> None:
-        starts = ChannelStarts({}, 6, 95)
-        starts.seen([ChannelMade(2, 5)], ENDS)
-        assert taken(starts) == [KeepStart(2, 10)]
-
-    def test_not_before_all_of_the_log_at_the_start_of_the_epoch_is_committed(self) -> None:
-        starts = ChannelStarts({}, 1, 100)
-        starts.seen([ChannelMade(2, 5)], ENDS)
-        assert taken(starts) == []
-        starts.go_on(ENDS._replace(visible=100, committed=100))
-        assert taken(starts) == [KeepStart(2, 100)]
-
-    def test_a_start_in_the_journal_stays(self) -> None:
-        starts = ChannelStarts({2: 40}, 1, 95)
-        starts.seen([ChannelMade(2, 5)], ENDS)
-        assert taken(starts) == []
-        starts.kept(2)  # with the snapshot of the new leader
-        assert taken(starts) == [Confirm(2)]
-
-    def test_nobody_confirms_what_it_does_not_know(self) -> None:
-        starts = ChannelStarts({}, 1, 95)
-        starts.asked(2)
-        starts.kept(2)
-        assert taken(starts) == []
-
-
-# --- who makes a channel ---
 
 TOPIC_SEEN = Seen(Topic(9, 1, 2, False, (), False, ()), 20)
 
@@ -211,9 +149,12 @@ def found_in(store: Store, name: keys.ChannelName) -> Found:
     )
 
 
-@each("seed", seeds(8, 50))
-def test_many_at_once_get_numbers_of_their_own(seed: int) -> None:
-    dice = random.Random(seed)
+def test_many_at_once_get_numbers_of_their_own() -> None:
+    for seed in range(50):
+        make_many(random.Random(seed))
+
+
+def make_many(dice: random.Random) -> None:
     store = Store()
     topic = TOPIC.encode(TOPIC_SEEN.document)
     store.transact(Transaction((), (Put(keys.topic("t"), topic),)))
@@ -233,110 +174,3 @@ def test_many_at_once_get_numbers_of_their_own(seed: int) -> None:
     for name, making in makings:
         assert making.channel_number == numbers[name]
     assert sorted(numbers.values()) == list(range(1, 7))
-
-
-# --- failovers at random ---
-
-
-class Breach(Exception):
-    pass
-
-
-class Partition:
-    """Three copies of a log and a journal. A channel is made at some time, and then confirmed."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.is_young = self.dice.random() < 0.2
-        self.ends = [0, 0, 0]
-        self.known = [0, 0, 0]  # to be committed
-        self.journals: list[list[KeepStart]] = [[], [], []]
-        self.leader = 0
-        self.acknowledged = 0
-        self.before_it_was_made: int | None = None  # messages acknowledged
-        self.confirmed_at: int | None = None  # the same, at the confirmation
-        self.starts = self.take_office(0)
-
-    @property
-    def channels(self) -> list[ChannelMade]:
-        return [] if self.before_it_was_made is None else [ChannelMade(2, 5)]
-
-    def take_office(self, leader: int) -> ChannelStarts:
-        self.leader = leader
-        for copy in range(3):
-            self.ends[copy] = min(self.ends[copy], self.ends[leader])
-            self.known[copy] = min(self.known[copy], self.ends[copy])
-            del self.journals[copy][len(self.journals[leader]) :]
-        offsets = {record.number: record.offset for record in self.journals[leader]}
-        number = 5 if self.is_young else 4
-        self.starts = ChannelStarts(offsets, number, self.ends[leader])
-        self.starts.seen(self.channels, self.seen_ends())
-        self.carry_out()
-        return self.starts
-
-    def seen_ends(self) -> Ends:
-        known = self.known[self.leader]
-        return Ends(0, 0, known, known, self.ends[self.leader])
-
-    def carry_out(self) -> None:
-        for effect in taken(self.starts):
-            if isinstance(effect, KeepStart):
-                self.journals[self.leader].append(effect)
-            elif self.confirmed_at is None:
-                self.confirmed_at = self.acknowledged
-
-    def step(self) -> None:
-        what = self.dice.choice(("publish", "copy", "copy", "copy", "commit", "make", "fail_over"))
-        getattr(self, f"do_{what}")()
-        self.carry_out()
-        self.check()
-
-    def do_publish(self) -> None:
-        self.ends[self.leader] += self.dice.randint(1, 3)
-
-    def do_copy(self) -> None:
-        copy = self.dice.randrange(3)
-        if self.dice.random() < 0.5:
-            self.ends[copy] = min(self.ends[copy] + 2, self.ends[self.leader])
-            self.known[copy] = max(self.known[copy], min(self.known[self.leader], self.ends[copy]))
-        elif len(self.journals[copy]) < len(self.journals[self.leader]):
-            self.journals[copy].append(self.journals[self.leader][len(self.journals[copy])])
-
-    def do_commit(self) -> None:
-        self.known[self.leader] = max(self.known[self.leader], min(self.ends))
-        self.acknowledged = max(self.acknowledged, self.known[self.leader])
-        if min(map(len, self.journals)) == len(self.journals[self.leader]) > 0:
-            self.starts.kept(2)
-        self.starts.go_on(self.seen_ends())
-
-    def do_make(self) -> None:
-        if self.before_it_was_made is None and self.dice.random() < 0.3:
-            self.before_it_was_made = 0 if self.is_young else self.acknowledged
-        if self.dice.random() < 0.5:  # else the leader hears of it later
-            self.starts.seen(self.channels, self.seen_ends())
-
-    def do_fail_over(self) -> None:
-        self.take_office(self.dice.randrange(3))
-
-    def check(self) -> None:
-        start = self.starts.offsets.get(2)
-        if self.confirmed_at is None or self.before_it_was_made is None:
-            return
-        if start is None or start > self.confirmed_at:
-            raise Breach(f"{start} is above {self.confirmed_at}, which it was confirmed for")
-        if start < self.before_it_was_made:
-            raise Breach(f"{start} is older than the channel, {self.before_it_was_made}")
-        if self.is_young and start > 0:
-            raise Breach(f"a partition younger than its channel starts it at {start}")
-
-
-def play(seed: int) -> Partition:
-    partition = Partition(seed)
-    for _ in range(60):
-        partition.step()
-    return partition
-
-
-def test_a_confirmed_channel_gets_what_comes_and_nothing_older() -> None:
-    played = [play(seed) for seed in range(1000)]
-    assert sum(one.confirmed_at is not None for one in played) > 200

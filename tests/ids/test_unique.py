@@ -82,12 +82,10 @@ def test_vectors_found(id: str, ip: str, pid: int, span_ms: int) -> None:
 @each(("id", "ip", "port", "offset"), OFFSETS)
 def test_offset_ids(id: str, ip: str, port: int, offset: int) -> None:
     assert unique.decode_offset_id(id) == (IPv4Address(ip), port, offset)
-    assert unique.make_offset_id(IPv4Address(ip), port, offset) == id
 
 
 def test_offset_id_with_ipv6() -> None:
-    id = unique.make_offset_id(IPv6Address("2001:db8::1"), 10911, 7)
-    assert len(id) == 56
+    id = f"20010DB8{0:016X}{1:08X}{10911:08X}{7:016X}"
     assert unique.decode_offset_id(id) == (IPv6Address("2001:db8::1"), 10911, 7)
 
 

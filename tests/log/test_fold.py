@@ -29,7 +29,6 @@ from penstock.log.fold import (
     fold,
     fold_entries,
     generation_of,
-    has_rotted,
     merged,
     named,
     normalised,
@@ -179,14 +178,14 @@ def test_only_a_record_that_was_synced_can_have_rotted(lost: bytes) -> None:
         folded = fold(before + witness)
         assert folded is not None
         assert (folded.sequence, folded.lost_records) == (1, found)
-        assert has_rotted(before + witness) == bool(found)
+        assert bool(rotted_generation(before + witness)) == bool(found)
     assert fold(before + synced(2, 0) + synced(3, 2)).lost_records == 2  # type: ignore[union-attr]
 
 
 def test_a_snapshot_that_was_synced_can_have_rotted() -> None:
     torn = synced(0, 0)[:-1] + b"\xff"
-    assert not has_rotted(torn + synced(1, 0))
-    assert has_rotted(torn + synced(1, 0) + synced(2, 1))
+    assert not rotted_generation(torn + synced(1, 0))
+    assert rotted_generation(torn + synced(1, 0) + synced(2, 1))
 
 
 def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:

@@ -21,8 +21,8 @@ from penstock.log.fold import (
     decode_record,
     encode_record,
     generation_of,
-    has_rotted,
     restamped,
+    rotted_generation,
     start_entry,
 )
 from penstock.log.followedjournal import NOTHING, FollowedJournal
@@ -116,10 +116,10 @@ def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
         assert found is not None
         assert found.synced_records == 0
     holed = data[: first.length] + bytes(first.length) + data[2 * first.length :]
-    assert not has_rotted(holed)
+    assert not rotted_generation(holed)
     books.sequence = 1
     leaders = data[: first.length] + bytes(first.length) + books.record()
-    assert has_rotted(leaders)  # as it would be with the leader's count
+    assert rotted_generation(leaders)  # as it would be with the leader's count
 
 
 def test_what_is_synced_here_is_counted_here() -> None:

@@ -92,7 +92,6 @@ class Office:
         "on_over",
         "reason",
         "row",
-        "unfed",
     )
 
     def __init__(self, log: PartitionLog, line: LeaderLine, post: Post | None) -> None:
@@ -102,7 +101,6 @@ class Office:
         self.on_over: Callable[[], None] = _nothing
         self.reason = ""  # why it is over
         self.is_alone = post is None
-        self.unfed = ""  # why a follower could not be fed from the log, the last time that was so
         self.row: WrittenRow | None = None  # in flight: its buffers are valid
         self._row_bytes = b""
         self._payload: Payload | None = None  # of the row
@@ -281,8 +279,7 @@ class Office:
         try:
             previous = line.log.chain_before(start)
             lane, batches, payload = self._batches(node, start)
-        except StorageError as error:  # the next row tries again
-            self.unfed = error.reason
+        except StorageError:  # the next row tries again
             line.fed(node, start)
             return
         if previous is None:

@@ -47,7 +47,3 @@ class Syncs:
         while busy():
             self._syncer.wait()
             self.settle()
-
-    @property
-    def outstanding(self) -> int:
-        return len(self._waiting)

@@ -42,7 +42,6 @@ class TraceLog:
         self, context: Context, topics: dict[str, Topic], make: Callable[[str], Topic]
     ) -> None:
         self.client_name: Callable[[Any], str] = lambda conn: f"client {conn.serial}"
-        self.lost_count = 0  # chunks of events that could not be stored, since the start
         self._context = context
         self._topics = topics
         self._make = make
@@ -93,12 +92,12 @@ class TraceLog:
         try:
             topic = self._topics.get(traceevents.TOPIC) or self._make(traceevents.TOPIC)
         except PenstockError as error:
-            self._fail(len(bodies), str(error))
+            self._fail(str(error))
             return
         leader = topic.leader()
         trouble = context.disk_refusal or leader.refusal
         if trouble or leader.group.held_count > limits.TRACE_HELD_MAX:
-            self._fail(len(bodies), trouble or "the disk is too slow")
+            self._fail(trouble or "the disk is too slow")
             return
         for parts in bodies:
             append = partial(leader.tail.append_parts, parts)
@@ -114,13 +113,12 @@ class TraceLog:
 
     def _stored(self, error: PenstockError | None) -> None:
         if error is not None:
-            self._fail(1, str(error))
+            self._fail(str(error))
         elif self._failing:
             self._failing = False
             self._context.health.clear(traceevents.TOPIC, Trouble.TRACE)
 
-    def _fail(self, count: int, reason: str) -> None:
-        self.lost_count += count
+    def _fail(self, reason: str) -> None:
         if not self._failing and not self._context.exiting:
             self._failing = True
             self._context.health.report(

@@ -58,7 +58,6 @@ class Counts:
     def __init__(self) -> None:
         self.stored = 0  # messages
         self.repeated = 0  # requests of which nsqd said that it had them already
-        self.retried = 0  # requests that were sent again
 
 
 class Publish:
@@ -234,7 +233,6 @@ class Lane:
             self._fail_batch(ProducerStopped(self._topic, place.stopped.reason))
             return
         path, options, body = self._encode()
-        self._counts.retried += bool(self._doubt)
         before, self._doubt = self._doubt, self._doubt or "there was no answer in time"
         try:
             call = calls.publish(self._topic, body, path, [*options, *place.options])

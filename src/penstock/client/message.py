@@ -20,8 +20,7 @@ class Done:
     __slots__ = ()
 
     def __await__(self) -> Generator[None, None, None]:
-        return
-        yield  # makes this a generator, which never yields
+        yield from ()
 
 
 DONE = Done()

@@ -22,7 +22,7 @@ topic had, and the transaction compares that there was no further one. Revisions
 channel that is made again over a tombstone has the key, and its first revision, of the one before,
 and restored metadata counts them from another number.
 
-`ChannelStarts` is the part of a partition's leader. Whoever makes a channel is a `ChannelMaking`:
+Whoever makes a channel is a `ChannelMaking`:
 
 | state | on | to | effects |
 |---|---|---|---|
@@ -41,7 +41,7 @@ and restored metadata counts them from another number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -50,7 +50,6 @@ from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import CHANNEL, Channel, Topic
 from penstock.cluster.jsonform import Form, hexadecimal, integer
 from penstock.limits import CHANNEL_CONFIRM_NS
-from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 from penstock.replica.leading import Outcome
 
 
@@ -64,94 +63,6 @@ CHANNEL_NUMBERS = Form(
     1,
     (("identity", hexadecimal(16)), ("last", integer(0, (1 << 32) - 1))),
 )
-FIRST = 1
-
-
-# --- at the leader of a partition ---
-
-
-class ChannelMade(NamedTuple):
-    number: int
-    partitions: int  # of the topic, when it was made
-
-
-class KeepStart(NamedTuple):
-    """A record for the journal; call `kept` when the set has synced it."""
-
-    number: int
-    offset: int
-
-
-class Confirm(NamedTuple):
-    """To whoever makes the channel."""
-
-    number: int
-
-
-class Ends(NamedTuple):
-    """Of the log, as the leader knows them."""
-
-    start: int
-    handed: int  # the topic's own queue begins there
-    visible: int
-    committed: int
-    written: int
-    gathers: bool = False  # the topic is paused: it keeps what comes to itself
-
-
-class ChannelStarts:
-    __slots__ = ("_epoch_end", "_made", "_partition", "_synced", "offsets", "out")
-
-    def __init__(
-        self,
-        offsets: Mapping[int, int],
-        partition: int,
-        epoch_end: int,
-    ) -> None:
-        """`offsets`: of the channels that the journal knows, by number. `partition`: its
-        own number. `epoch_end`: the log's end when the epoch began."""
-        self.offsets = dict(offsets)
-        self.out: list[Any] = []
-        self._synced: set[int] = set()
-        self._partition = partition
-        self._epoch_end = epoch_end
-        self._made: dict[int, ChannelMade] = {}
-
-    def seen(self, channels: Iterable[ChannelMade], ends: Ends) -> None:
-        """The topic's channels, of the view in which this office began, or a later one."""
-        self._made = {channel.number: channel for channel in channels}
-        self.go_on(ends)
-
-    def go_on(self, ends: Ends) -> None:
-        """The ends have moved."""
-        if ends.committed < self._epoch_end:
-            return
-        for channel in self._made.values():
-            if channel.number not in self.offsets:
-                self._keep(channel, ends)
-
-    def _keep(self, channel: ChannelMade, ends: Ends) -> None:
-        offset = self._start_of(channel, ends)
-        self.offsets[channel.number] = offset
-        self.out.append(KeepStart(channel.number, offset))
-
-    def _start_of(self, channel: ChannelMade, ends: Ends) -> int:
-        is_young = self._partition >= channel.partitions
-        known = PartitionEnds(ends.start, ends.handed, ends.visible)
-        return start_of_unknown(known, is_young, ends.gathers or channel.number == FIRST)
-
-    def kept(self, number: int) -> None:
-        """The set has synced its start: as a record, or with the snapshot of a new leader."""
-        if number in self.offsets and number not in self._synced:
-            self._synced.add(number)
-            self.out.append(Confirm(number))
-
-    def asked(self, number: int) -> None:
-        if number in self._synced:
-            self.out.append(Confirm(number))
-
-
-# --- who makes a channel ---
 
 
 class State(IntEnum):

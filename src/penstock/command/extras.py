@@ -9,8 +9,6 @@ _EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
     "sql": ("duckdb",),
-    "bench": ("trustme",),
-    "dev": ("playwright",),
 }
 
 

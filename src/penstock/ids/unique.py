@@ -88,10 +88,6 @@ def time_ms(parts: UniqueParts, now_ms: int, zone: tzinfo | None = None) -> int:
     return start_ms + parts.span_ms
 
 
-def make_offset_id(ip: Address, port: int, offset: int) -> str:
-    return (ip.packed + _OFFSET_TAIL.pack(port, offset)).hex().upper()
-
-
 def decode_offset_id(id: str) -> OffsetParts:
     """Raises ConfigError when `id` cannot be one."""
     data = _bytes_of(id)

@@ -395,12 +395,6 @@ def sound_beyond(data: bytes, position: int) -> Iterator[Beyond]:
         position += found.length
 
 
-def has_rotted(data: bytes) -> bool:
-    """Whether the record that ends this file was on the disk once: of a file without a whole
-    snapshot it is the snapshot."""
-    return rotted_generation(data) > 0
-
-
 def rotted_generation(data: bytes) -> int:
     """Of the records that were lost so; 0 when none were. A file that is begun again over an older
     one may keep a part of that, which then looks as if it had rotted: it is not missed, for the new

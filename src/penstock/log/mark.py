@@ -33,10 +33,9 @@ class Mark(NamedTuple):
 
 
 class MarkState(NamedTuple):
-    """What the file says. `sound_copies` below 2 is a finding only after a clean stop."""
+    """What the file says."""
 
     mark: Mark | None
-    sound_copies: int
     next_copy: int  # which copy to overwrite first: never the one that `mark` came from
 
 
@@ -61,10 +60,10 @@ def decode_file(data: bytes) -> MarkState:
     copies = [decode(data[at : at + COPY_BYTES]) for at in COPY_POSITIONS]
     sound = [copy for copy in copies if copy is not None]
     if not sound:
-        return MarkState(None, 0, 0)
+        return MarkState(None, 0)
     newest = max(sound, key=lambda mark: (mark.synced_end, mark.written_end, mark.last_id))
     clean = len(sound) == 2 and sound[0] == sound[1] and newest.clean
-    return MarkState(newest._replace(clean=clean), len(sound), 1 - copies.index(newest))
+    return MarkState(newest._replace(clean=clean), 1 - copies.index(newest))
 
 
 class MarkFile:

@@ -65,7 +65,7 @@ class Opening:
         self._settings = settings
         self._items: list[Segment] = []
         self._indexes: dict[int, SparseIndex] = {}  # by base offset
-        self._mark_state = MarkState(None, 0, 0)
+        self._mark_state = MarkState(None, 0)
         self._replica: ReplicaFile | None = None  # None: the only one
         self._epoch = 0  # of the batch that was walked last
         self._last: Batch | None = None
@@ -120,11 +120,9 @@ class Opening:
                 written_end=written_end,
                 synced_seen=decision.synced_seen,
                 clean=mark.clean and mark.written_end == written_end and cut is None,
-                mark_found=self._mark_state.mark is not None,
                 cut=cut,
                 damaged=tuple(damaged),
                 bytes_read=self._bytes_read,
-                believed_headers=self._believes_headers,
                 leftovers=tuple(self._leftovers),
             ),
         )
@@ -351,7 +349,6 @@ class Opening:
             position=active.data_bytes,
             offset=decision.end_offset,
             bytes_cut=bytes_cut + trimmed,
-            messages_cut=messages,
             reason=(
                 "sound batches behind an unfinished one" if messages else "an unfinished write"
             ),

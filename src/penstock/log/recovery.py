@@ -131,7 +131,6 @@ class Cut:
     position: int
     offset: int  # the written end after the cut
     bytes_cut: int
-    messages_cut: int  # in sound batches beyond the unfinished one; none of them was synced
     reason: str
     unfinished: bool = True  # False: no batch had begun there, the bytes may be a recycled file's
 
@@ -144,9 +143,7 @@ class RecoveryReport:
     written_end: int
     synced_seen: int  # the highest synced end that was noted anywhere
     clean: bool  # the last stop was an orderly one
-    mark_found: bool
     cut: Cut | None
     damaged: tuple[tuple[int, int, str], ...]
     bytes_read: int
-    believed_headers: bool = True  # False: the headers speak of other disks, the mark alone counts
     leftovers: tuple[str, ...] = ()  # files that should be gone, and why they are not

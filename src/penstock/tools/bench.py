@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -35,7 +36,7 @@ _STAMP_BYTES = 8  # the time at which a message of `latency` was published
 class Plan(NamedTuple):
     topic: str
     channel: str
-    count: int
+    messages: int
     size_bytes: int
     batch: int
     connections: int
@@ -141,11 +142,11 @@ async def publish(nsqd: Nsqd, plan: Plan) -> Result:
             await stack.enter_async_context(nsqd.producer()) for _ in range(plan.connections)
         ]
         begun_ns = time.perf_counter_ns()
-        shares = shared(plan.count, plan.connections)
+        shares = shared(plan.messages, plan.connections)
         work = [_publish(one, plan, share) for one, share in zip(producers, shares, strict=True)]
         found = await asyncio.gather(*work)
         seconds = (time.perf_counter_ns() - begun_ns) / limits.SECOND
-    return Result(plan.count, seconds, sorted(taken for one in found for taken in one))
+    return Result(plan.messages, seconds, sorted(taken for one in found for taken in one))
 
 
 async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
@@ -161,15 +162,17 @@ async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
             answer = producer.pub(plan.topic, body)
         else:
             answer = producer.mpub(plan.topic, [body] * batch)
-        answer.add_done_callback(
-            lambda _, sent_ns=sent_ns: taken.append(time.perf_counter_ns() - sent_ns)
-        )
+        answer.add_done_callback(partial(_answered, taken, sent_ns))
         pending.append(answer)
         if len(pending) >= PENDING_MAX:
             await pending.popleft()
     for one in pending:
         await one
     return taken
+
+
+def _answered(taken: list[int], sent_ns: int, _: object) -> None:
+    taken.append(time.perf_counter_ns() - sent_ns)
 
 
 def shared(count: int, parts: int) -> list[int]:
@@ -182,7 +185,7 @@ def shared(count: int, parts: int) -> list[int]:
 
 async def consume(nsqd: Nsqd, plan: Plan) -> Result:
     """What waits in the channel, from the first message to the last one."""
-    left = plan.count
+    left = plan.messages
     first_ns = last_ns = 0
     ended = asyncio.Event()
 
@@ -210,9 +213,9 @@ async def consume(nsqd: Nsqd, plan: Plan) -> Result:
             await _until_idle(ended, lambda: left)
             for one in consumers:
                 one.stop()
-    if left == plan.count:
+    if left == plan.messages:
         raise PenstockError(f"nothing came from {plan.channel} in {plan.topic}: publish first")
-    return Result(plan.count - left, (last_ns - first_ns) / limits.SECOND, [])
+    return Result(plan.messages - left, (last_ns - first_ns) / limits.SECOND, [])
 
 
 async def _until_idle(ended: asyncio.Event, left: Any) -> None:
@@ -242,14 +245,14 @@ async def latency(nsqd: Nsqd, plan: Plan) -> Result:
         sent_ns = int.from_bytes(message.body[:_STAMP_BYTES], "big")
         if session <= sent_ns <= now_ns:
             taken.append(now_ns - sent_ns)
-            if len(taken) >= plan.count:
+            if len(taken) >= plan.messages:
                 done.set()
 
     rest = bytes(plan.size_bytes - _STAMP_BYTES)
     async with nsqd.producer() as producer, nsqd.consumer(plan, 100) as consumer:
         running = asyncio.create_task(consumer.run(handle))
         begun_ns = time.perf_counter_ns()
-        for number in range(plan.count):
+        for number in range(plan.messages):
             due_ns = begun_ns + int(number / plan.rate * limits.SECOND)
             await asyncio.sleep(max(0, due_ns - time.perf_counter_ns()) / limits.SECOND)
             stamp = time.perf_counter_ns().to_bytes(_STAMP_BYTES, "big")

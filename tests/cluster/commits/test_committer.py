@@ -21,8 +21,7 @@ from penstock.cluster.commits.committer import (
     Transact,
     Verdict,
 )
-from penstock.cluster.commits.documents import DECISION, PREPARE
-from penstock.cluster.commits.values import Decision, Part, Prepare, Share
+from penstock.cluster.commits.values import DECISION, PREPARE, Decision, Part, Prepare, Share
 from penstock.cluster.coordinator import Delete, Exists, RevisionIs
 from penstock.errors import ConfigError
 from penstock.limits import COMMIT_PARTS_MAX, COMMIT_TOPICS_MAX, DOCUMENT_BYTES_MAX, NAME_BYTES_MAX

@@ -26,9 +26,8 @@ from penstock.cluster.commits.committer import (
     Transact,
     Verdict,
 )
-from penstock.cluster.commits.documents import DECISION
 from penstock.cluster.commits.partline import CommitsView, Decided
-from penstock.cluster.commits.values import Decision, Part, Share, parts_of
+from penstock.cluster.commits.values import DECISION, Decision, Part, Share, parts_of
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.store import Store
 from penstock.replica.leading import Outcome

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.cluster import keys
-from penstock.cluster.commits.documents import DECISION, PREPARE
-from penstock.cluster.commits.values import Decision, Prepare
+from penstock.cluster.commits.values import DECISION, PREPARE, Decision, Prepare
 from penstock.cluster.coordinator import Compare, Delete, Exists, Put, RevisionIs, Transaction
 
 

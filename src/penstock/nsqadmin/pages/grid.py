@@ -255,10 +255,5 @@ class Grid:
         """What the table in the browser says; a browser that is busy has time to."""
         return await self.element.run_grid_method(method, timeout=_ANSWER_S)
 
-    def show_end(self) -> None:
-        """Scroll to the last row."""
-        if self._shown:
-            self.element.run_grid_method("ensureIndexVisible", len(self._shown) - 1, "bottom")
-
     def search(self, text: str) -> None:
         self.element.run_grid_method("setGridOption", "quickFilterText", text)
