@@ -23,15 +23,13 @@ def item(nodeid: str) -> Any:
     ("nodeid", "measured"),
     [
         ("tests/broker/test_x.py::test_a", True),
-        ("tests/broker/test_x.py::test_a[pure-3]", True),
-        ("tests/broker/test_x.py::test_a[compiled-3]", False),
-        ("tests/broker/test_x.py::test_a[3-compiled]", False),
-        ("tests/kernel/test_x.py::test_a[compiled_words]", True),
+        ("tests/broker/test_x.py::test_a[3]", True),
+        ("tests/kernel/test_x.py::test_a[codec]", True),
         ("tests/nsqd/test_x.py::test_a", False),
-        ("tests/e2e/test_x.py::test_a[pure]", False),
+        ("tests/e2e/test_x.py::test_a[3]", False),
     ],
 )
-def test_the_cores_own_tests_over_the_plain_form(nodeid: str, measured: bool) -> None:
+def test_the_cores_own_tests(nodeid: str, measured: bool) -> None:
     path = nodeid.partition("::")[0]
     assert sharing.is_measured(item(nodeid), path, set()) is measured
 

@@ -38,8 +38,8 @@ def test_the_histories_have_in_them_what_they_are_about() -> None:
 
 @measured_already
 @pytest.mark.parametrize("seed", [1, 6])
-def test_the_same_seed_is_the_same_history_in_both_kernels(seed: int) -> None:
-    assert play(seed, "pure") == play(seed, "compiled")
+def test_the_same_seed_is_the_same_history(seed: int) -> None:
+    assert play(seed) == play(seed)
 
 
 class LooksAtTheEnd(BrokersWorld):
