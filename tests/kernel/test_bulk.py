@@ -1,4 +1,4 @@
-"""Bulk reading in a thread: what is found in a file, sent from it and read, in both forms."""
+"""Bulk reading in a thread: what is found in a file, sent from it and read."""
 
 from __future__ import annotations
 

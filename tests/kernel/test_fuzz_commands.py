@@ -1,7 +1,7 @@
-"""Hostile byte streams: whatever a client sends, both forms hear the same and stay small.
+"""Hostile byte streams: whatever a client sends, in any pieces, the kernel stays sound and small.
 
 Streams of valid commands are damaged (bytes changed, dropped, doubled, sizes forged) and fed in
-random pieces. A crash, a difference between the two forms, or memory that grows with what was only
+random pieces. A crash, a difference that pieces make, or memory that grows with what was only
 announced is a failure. One run has fixed seeds; one has fresh ones, printed when it fails.
 """
 

@@ -1,4 +1,4 @@
-"""What of a tail stays in memory: the same batches in both forms, to the byte."""
+"""What of a tail stays in memory, to the byte."""
 
 from __future__ import annotations
 

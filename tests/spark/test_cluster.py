@@ -94,7 +94,7 @@ def test_the_audit_runs_on_a_cluster(
 def test_a_batch_read_with_nothing_installed_but_by_py_files(
     installed: Installed, cluster: Cluster, node: Node, place: Path
 ) -> None:
-    """A zip holds no compiled modules: the pure twin of the kernel runs from it."""
+    """A zip holds no compiled modules: batches are decoded in plain Python."""
     packed = place / "penstock.zip"
     shutil.copy(installed.wheel, packed)
     bare = clusters.bare_python(installed, place)
@@ -110,7 +110,7 @@ def test_a_batch_read_with_nothing_installed_but_by_py_files(
     said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
     assert said["rows"] == MESSAGES
     assert all("penstock.zip" in task["file"] for task in said["tasks"])
-    assert {task["kernel"] for task in said["tasks"]} == {"penstock.kernel.pure.crc32c"}
+    assert {task["kernel"] for task in said["tasks"]} == {"penstock.kernel.codec.hashes"}
 
 
 def test_spark_connect_runs_batch_and_stream(installed: Installed, node: Node, place: Path) -> None:

@@ -200,8 +200,8 @@ cdef const unsigned char* batch_trailer_c(
 #
 # Only what every reader understands alike is let in: no depth, no numbers, UTF-8 throughout, no
 # half of a surrogate pair. The one member that may be a boolean is `zan_test`. A name may come
-# twice: the last one counts, as in the JSON of Go and of Python. `codec/headers.py` has the rules in
-# words of regular expressions.
+# twice: the last one counts, as in the JSON of Go and of Python. `codec/headers.py` has the rules
+# in words of regular expressions.
 
 cdef struct headers_t:
     size_t key_at, key_size  # in the buffer of keys, escapes resolved

@@ -1,7 +1,7 @@
 # PUB_EXT and MPUB_EXT: publishes with headers, whose keys choose the partition of each message.
 #
-#     PUB_EXT <topic> [partition]\n   [size] [headers size, 2 bytes] [headers] [body]
-#     MPUB_EXT <topic> [partition]\n  [total] [count] ([size] [headers size] [headers] [body]) x count
+#     PUB_EXT <topic> [partition]\n  [size] [headers size, 2 bytes] [headers] [body]
+#     MPUB_EXT <topic> [partition]\n [total] [count] ([size] [headers size] [headers] [body]) ...
 #
 # A command is looked at twice. First each message's place, partition and key are noted in a buffer
 # that all connections share (`piece_t`), and whatever is wrong is found. Then all are appended. So

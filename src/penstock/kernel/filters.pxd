@@ -3,9 +3,9 @@ from penstock.kernel._codec cimport buf_t, i64, u32, u8
 # One member of a message's headers, which are a JSON object.
 #
 # Headers are looked at, not checked: what publishes let in is checked by then, and dead letters and
-# other writers may have members that are no strings. Such a one has no value here. When a name comes
-# twice the last one counts. Where the text is no JSON object, as far as it has to be read to say so,
-# there are no members.
+# other writers may have members that are no strings. Such a one has no value here. When a name
+# comes twice the last one counts. Where the text is no JSON object, as far as it has to be read to
+# say so, there are no members.
 #
 # Nothing is copied: a text is what stands between its quotes, and its escapes are resolved while it
 # is compared.

@@ -49,7 +49,7 @@ cdef enum:
 #     enveloped  partition u16 BE, and then as for an extended one; but a message with a key and
 #                without headers has extver 1, length u16 BE and the key
 #     extended   extver u8: 4 with headers, and then length u16 BE and the JSON object; else 0
-#     detailed   offset i64 BE, bytes stored u32 BE (a message's own, as a traced publish tells them)
+#     detailed   offset i64 BE, bytes stored u32 BE (a message's own, as a traced publish says)
 #
 # An extended client of an extended topic gets the second, SUB_ADVANCED and SUB_ORDERED the third,
 # behind the headers. The first is for clients that ask for an `envelope`, on any topic.
@@ -78,6 +78,7 @@ cdef enum:
 
 
 cdef void find_between(consumer_t* me, Trailer trailer, u32 index, between_t* out) noexcept:
+    """`out.partition` is the caller's."""
     out.ext = NULL
     out.bytes = 0
     if me.enveloped or me.extended:
@@ -101,6 +102,7 @@ cdef void find_ext(Trailer trailer, u32 section, u8 version, u32 index, between_
 
 cdef void put_between(u8* at, consumer_t* me, Trailer trailer, between_t* between, view_t* view,
                       u32 index, u32 body_bytes) noexcept:
+    """`at` has room for `between.bytes`."""
     cdef u32 stored_bytes = LENGTH_BYTES + body_bytes
     if me.enveloped:
         put_be16(at, between.partition)

@@ -39,8 +39,10 @@ cdef extern from *:
         }
     }
 
-    static void (*ps_hex_encode_chosen)(unsigned long long, unsigned char *) = ps_hex_encode_portable;
-    static int (*ps_hex_decode_chosen)(const unsigned char *, unsigned long long *) = ps_hex_decode_portable;
+    static void (*ps_hex_encode_chosen)(unsigned long long, unsigned char *) =
+        ps_hex_encode_portable;
+    static int (*ps_hex_decode_chosen)(const unsigned char *, unsigned long long *) =
+        ps_hex_decode_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <cpuid.h>

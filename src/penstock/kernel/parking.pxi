@@ -14,6 +14,7 @@ from penstock.kernel.window cimport (
 )
 
 cdef Trailer trailer_ahead(Window window, view_t* view):
+    """Of the batch that the cursor is in; None: it has none."""
     if view.trailer == NULL:
         return None
     if window.forward_trailer is None:

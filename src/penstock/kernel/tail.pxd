@@ -205,7 +205,7 @@ cdef inline i64 line_count(const u8* data, size_t size, i64 bytes_max) noexcept:
 # buffers, just as they go to disk behind the header. The tail holds the open batch, a short row of
 # sealed batches (`Sealed`) and the newest committed ones (`Memory`).
 #
-#     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets yet)
+#     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets)
 
 cdef class Tail(Memory):
     cdef readonly int partition

@@ -195,8 +195,9 @@ cdef class Trace:
         return chunks
 
 
-# Runs among the records of trace events, taken apart (codec/traceruns.py says what a run is). A search looks at records, so what it does not want costs it no more than a few
-# comparisons, however many events they stand for.
+# Runs among the records of trace events, taken apart (codec/traceruns.py says what a run is). A
+# search looks at records, so what it does not want costs it no more than a few comparisons, however
+# many events they stand for.
 
 cdef struct span_t:  # of the events of one record
     u32 start

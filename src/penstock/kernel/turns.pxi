@@ -56,6 +56,8 @@ cdef int fate_of(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, 
 
 cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64* count,
               turn_of_t* turn) except -1:
+    """The fate of the next messages, which have nothing special; `count` is then how many share
+    it."""
     cdef int fate = fate_of(window, conn, hub, trailer, index, 0, 0, turn)
     cdef u32 place = turn.place
     cdef i64 done = 1
@@ -70,6 +72,7 @@ cdef int sift(Window window, Conn conn, Hub hub, Trailer trailer, u32 index, i64
 
 cdef i64 sift_out(Window window, Conn conn, view_t* view, int fate, i64 count,
                   turn_of_t* turn) except -1:
+    """How many messages are out of the cursor's way; 0: there is no room to put them aside."""
     cdef u32 index = <u32>(window.next - view.base_offset)
     cdef i64 i
     cdef stray_t* stray

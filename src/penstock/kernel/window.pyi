@@ -42,9 +42,8 @@ class Tail:
     # Bytes of publishes that wait for room in the open batch. The kernel counts those of its
     # connections, until there is room again; the broker adds and takes off what it keeps itself.
     waiting_bytes: int
-    waiting_bytes_max: (
-        int  # what would go above it is CROWDED; one publish may always wait (0: no bound)
-    )
+    # What would go above this is CROWDED; one publish may always wait (0: no bound).
+    waiting_bytes_max: int
 
     sealed_max: int  # with so many sealed batches, `dirty_tails` leaves the tail out
 

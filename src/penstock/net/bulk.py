@@ -47,7 +47,7 @@ class BulkThread:
         bytes_max: int,
         done: Done,
     ) -> None:
-        """See `kernel.bulk_interface`; so below."""
+        """See `kernel/bulk.pyi`; so below."""
         where = (file_fd, position, expected, end, limit, from_offset, to_offset, bytes_max)
         self._give(lambda bulk, token: bulk.check(token, *where), done)
 

@@ -1,5 +1,5 @@
 """Events about the life of traced messages: the bytes of a chunk of them, and finding a message's.
 
-The kernel writes them (`kernel/pure/trace.py`), `broker/trace.py` stores them in the topic
+The kernel writes them (`kernel/trace.pxi`), `broker/trace.py` stores them in the topic
 `_trace`; what reads that topic (nsqadmin, the command line, Spark) decodes them here.
 """

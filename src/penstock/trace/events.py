@@ -8,7 +8,7 @@ number. docs/formats.md has the bytes.
 
 A record is one event. But the same thing often happens at one time to messages that lie one behind
 the other: all of that is one record, a run, with the first message's id and offset and their count.
-Readers see no runs: what they get is one event for each message (`kernel/pure/traceruns.py`).
+Readers see no runs: what they get is one event for each message (`kernel/codec/traceruns.py`).
 
 So an event costs next to nothing where it happens, and a reader takes a column of a whole chunk as
 one strided view, with no object for an event: `decode_columns` for tables, `decode` for people,

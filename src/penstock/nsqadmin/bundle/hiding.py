@@ -154,7 +154,7 @@ _PATH_KEYS = ("path", "file", "cert", "key", "directory", "mount")
 # Words that a value may be without telling anything about those who chose it.
 _PLAIN = frozenset((
     "OK", "disk", "os", "", "true", "false", "none", "null", "text", "json", "get", "post", "auto",
-    "required", "off", "compiled", "pure", "debug", "info", "warn", "error", "fatal", "max", MASK,
+    "required", "off", "debug", "info", "warn", "error", "fatal", "max", MASK,
 ))  # fmt: skip
 # What clients call themselves, up to the slash: libraries, not those who use them.
 _LIBRARIES = frozenset((
