@@ -504,6 +504,14 @@ BROKERS = (
         5,
         world="brokers",
     ),
+    Mutant(
+        "journal_not_sent",
+        "penstock.replica.journalline",
+        "                self.out.append(self._frame(node, peer, record))\n",
+        "                pass\n",
+        3,
+        world="brokers",
+    ),
 )
 
 MUTANTS = PROTOCOL + BROKERS + TESTED
