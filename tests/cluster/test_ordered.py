@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from broker.world import bodies
+from cases import each
 from penstock import kernel
 from sim.brokers.cluster import JoinedCluster
 
 STEPS = range(0, 8)  # of 50 ms, after which the leader dies
 
 
-@pytest.mark.parametrize("steps", STEPS)
-def test_no_earlier_message_comes_after_a_later_one(kernel_name: str, steps: int) -> None:
+@each("steps", STEPS)
+def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
     cluster = JoinedCluster(kernel)
     try:
         cluster.make("orders")
