@@ -16,7 +16,7 @@ import trustme
 import uvloop
 
 from penstock import limits
-from penstock.kernel import Event, new_engine
+from penstock.kernel import Engine, Event
 from penstock.net import link as link_module
 from penstock.net.link import Link, Links
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
@@ -30,7 +30,7 @@ class World:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.engine = new_engine(1 << 20, 5 << 20, 2500)
+        self.engine = Engine(1 << 20, 5 << 20, 2500)
         self.links = Links(self.loop, self.engine, self.soon)
         self.events: list[tuple[Any, ...]] = []
         ours, self.peer = socket.socketpair()
