@@ -18,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -100,7 +100,7 @@ class Preparation:
         say(f"{name} ...")
         path = self.venv / f"prepare-{len(self.logs)}.log"
         self.logs.append(path)
-        environment = {**os.environ, "PENSTOCK_BUILD": build}
+        environment = {**os.environ, **of_uv(os.environ), "PENSTOCK_BUILD": build}
         with path.open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
             while process.poll() is None:
@@ -113,6 +113,14 @@ class Preparation:
             print(tail(path), file=sys.stderr)
             raise StepFailed(f"{name}: {command[0]} ended with code {process.returncode}")
         say(f"{name}: done in {time.monotonic() - begun_s:.1f} s")
+
+
+def of_uv(environment: Mapping[str, str]) -> dict[str, str]:
+    """What uv does not do by itself: trust what the machine trusts, use the index that pip has."""
+    settings = {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}  # the second is its older name
+    if index := environment.get("PIP_INDEX_URL"):
+        settings["UV_DEFAULT_INDEX"] = index
+    return settings
 
 
 def no_compiler() -> bool:
