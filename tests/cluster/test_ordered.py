@@ -12,7 +12,7 @@ STEPS = range(0, 8)  # of 50 ms, after which the leader dies
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_no_earlier_message_comes_after_a_later_one(kernel_name: str, steps: int) -> None:
+def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
     cluster = JoinedCluster(kernel)
     try:
         cluster.make("orders")
