@@ -31,7 +31,16 @@ WORDS = {
 BUILD_TOOLS = ["Cython>=3.2,<4", "setuptools>=77"]
 LOG_LINES_SHOWN = 20
 SILENT_S_MAX = 4.0
+
+
+def loop_s() -> float:
+    begun_s = time.process_time()
+    exec("total = 0\nfor number in range(2_000_000): total += number", {})
+    return (time.process_time() - begun_s) * 10
+
+
 BEGUN_S = time.monotonic()
+LOOP_S = loop_s()
 
 
 class StepFailed(Exception):
@@ -112,7 +121,7 @@ class Preparation:
         if process.returncode:
             print(tail(path), file=sys.stderr)
             raise StepFailed(f"{name}: {command[0]} ended with code {process.returncode}")
-        say(f"{name}: done in {time.monotonic() - begun_s:.1f} s")
+        say(f"{name}: done in {measured(time.monotonic() - begun_s)}")
 
 
 def of_uv(environment: Mapping[str, str]) -> dict[str, str]:
@@ -159,10 +168,8 @@ def tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
 
-def loop_s() -> float:
-    begun_s = time.process_time()
-    exec("total = 0\nfor number in range(2_000_000): total += number", {})
-    return (time.process_time() - begun_s) * 10
+def measured(seconds: float) -> str:
+    return f"{seconds:.1f} s, {seconds / LOOP_S:.1f} loops"
 
 
 def say(line: str) -> None:
@@ -174,7 +181,6 @@ def main() -> int:
     if sys.version_info < (3, 11):  # noqa: UP036  # an older one runs this file to learn it
         print("Penstock needs Python 3.11 or later; name one: make PYTHON=python3.12")
         return 1
-    loop = loop_s()
     preparation = Preparation(venv, purpose)
     try:
         preparation.run()
@@ -183,8 +189,7 @@ def main() -> int:
         if "Python.h" in tail(preparation.logs[-1]):
             print("Install Python's headers (python3-dev), or use another Python", file=sys.stderr)
         return 1
-    took_s = time.monotonic() - BEGUN_S
-    say(f"ready: {took_s:.0f} s, {took_s / loop:.0f} loops (a loop is {loop:.1f} s here)")
+    say(f"ready: {measured(time.monotonic() - BEGUN_S)} (a loop takes {LOOP_S:.1f} s here)")
     return 0
 
 
