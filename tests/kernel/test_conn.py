@@ -117,12 +117,6 @@ def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes) -> None:
     assert conn.take_output() == b""
 
 
-def test_a_long_line_is_taken_up_to_the_limit(side: Side) -> None:
-    conn = side.connect()
-    text = b"X" * (LINE_BYTES_MAX - 1)
-    assert side.said(conn, text + b"\n") == [line(conn, text)]
-
-
 @pytest.mark.parametrize("text", [b"X" * (LINE_BYTES_MAX + 1), b"X" * LINE_BYTES_MAX + b"Y\n"])
 def test_a_longer_line_drops_the_connection(side: Side, text: bytes) -> None:
     conn = side.connect()
@@ -200,17 +194,6 @@ def test_fin_of_what_is_not_in_flight(side: Side, text: bytes) -> None:
     assert side.said(conn, b"FIN " + text + b"\nNOP\nX\n") == [failed, line(conn, b"X")]
 
 
-def test_fin_of_what_another_holds(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    owner, other = side.consumer(window, rdy=1), side.consumer(window)
-    id = side.publish(tail, b"a")
-    side.received(owner)
-    failed = (Event.FIN_FAILED, other, b"%016x" % id, Held.NOT_OWNER)
-    assert side.said(other, fin(id)) == [failed]
-    assert (window.in_flight, owner.in_flight, other.finish_count) == (1, 1, 0)
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -230,11 +213,6 @@ def test_fin_of_no_id_is_left_to_python(side: Side, params: list[bytes]) -> None
         assert side.said(conn, text + b"\n") == [failed]
     else:
         assert side.said(conn, text + b"\n") == [line(conn, b"FIN", *params)]
-
-
-def test_fin_without_a_parameter_is_left_to_python(side: Side) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    assert side.said(conn, b"FIN\n") == [line(conn, b"FIN")]
 
 
 # --- consuming ---
@@ -366,15 +344,6 @@ def test_a_pause_lets_go_of_what_is_held(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"a"]
 
 
-def test_no_hold_means_every_turn(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    conn.output_every(0, 0)
-    assert not conn.holds_output
-    side.publish(tail, b"a")
-    side.settle()
-    assert bodies(conn.take_output()) == [b"a"]
-
-
 # --- the end ---
 
 
@@ -453,20 +422,6 @@ def test_commands_before_the_end_are_still_taken(side: Side) -> None:
     assert tail.committed_end == 2
 
 
-def test_the_end_waits_for_the_answers(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x"))
-    conn.feed_eof()
-    assert side.poll() == []
-    side.seal(tail)
-    assert side.flush() == []
-    tail.commit()
-    events = side.flush()
-    assert frames(conn.take_output()) == [OK]
-    assert closed(events + side.settle()) == [conn]
-
-
 def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:
     """It would go with the messages, and they would have to time out."""
     tail = side.tail()
@@ -526,14 +481,6 @@ def test_an_end_inside_a_body_that_python_asked_for(side: Side) -> None:
         conn.read_body(100)
         conn.feed_eof()
         assert side.settle() == [(Event.CUT, conn, 0, part, 0)]
-
-
-def test_a_closed_consumer_leaves_its_window(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window)
-    conn.close()
-    side.settle()
-    assert (window.consumers, conn.window) == (0, None)
 
 
 def test_a_publisher_that_went_away_hurts_nobody(side: Side) -> None:

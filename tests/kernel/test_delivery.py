@@ -14,10 +14,8 @@ from .turns import (
     SECOND,
     Side,
     bodies,
-    cursor,
     fin,
     gone,
-    messages,
     mpub,
     stray,
 )
@@ -44,37 +42,6 @@ def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
     (message,) = side.received(conn)
     assert (message.attempts, message.id, message.body) == (1, id, b"later")
     assert window.finish(conn.serial, id) == Held.DONE
-
-
-def test_a_delay_does_not_hold_up_what_comes_after(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"now")
-    tail.append(b"later", side.wall_ns + SECOND)
-    tail.append(b"now too")
-    side.commit()
-    assert [message.body for message in side.received(conn)] == [b"now", b"now too"]
-    assert (window.delayed, window.in_flight) == (1, 2)
-
-
-def test_a_delay_that_has_passed_is_no_delay(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    id = side.publish(tail, b"a", due_ns=side.wall_ns)
-    side.settle()
-    assert (window.delayed, window.depth, window.next) == (0, 1, 0)
-    conn = side.consumer(window, rdy=1)
-    assert [(message.id, message.attempts) for message in side.received(conn)] == [(id, 1)]
-    assert side.journal(window) == [cursor(0, 1)]
-
-
-def test_each_channel_delays_for_itself(side: Side) -> None:
-    tail = side.tail()
-    windows = [side.window(tail) for _ in range(2)]
-    side.publish(tail, b"a", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    assert [window.delayed for window in windows] == [1, 1]
 
 
 def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
@@ -110,17 +77,6 @@ def test_delayed_messages_behind_a_backlog_are_deferred(side: Side) -> None:
     ]
 
 
-def test_a_delayed_message_is_due_before_the_backlog_is_done(side: Side) -> None:
-    window = side.window(side.tail())
-    scheduled(side, window, 1, side.wall_ns + SECOND)
-    side.pass_time(SECOND)
-    side.tick()
-    assert (window.depth, window.delayed) == (3, 0)
-    conn = side.consumer(window, rdy=10)
-    assert sorted(one.body for one in side.received(conn)) == [b"d0", b"first", b"n0"]
-    side.validate()
-
-
 def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
     window = side.window(side.tail())
     window.paused = True
@@ -137,25 +93,6 @@ def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
     conn = side.consumer(window, rdy=10)
     assert b"d0" not in [one.body for one in side.received(conn)]
     assert window.next == 5
-
-
-def test_a_delayed_message_of_a_block_is_met_by_the_cursor(side: Side) -> None:
-    """It is not in memory when it is handed to the channel."""
-    tail = side.tail(memory=0, handing=False)
-    window = side.window(tail)
-    side.publish(tail, b"now")
-    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.publish(tail, b"last")
-    tail.hand()
-    side.settle()
-    assert (window.depth, window.delayed) == (3, 0)
-    conn = side.consumer(window, rdy=10)
-    data = b""
-    for _ in range(3):
-        side.serve_needs(side.settle())
-        data += conn.take_output()
-    assert bodies(data) == [b"now", b"last"]
-    assert (window.depth, window.delayed) == (0, 1)
 
 
 def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
@@ -335,44 +272,12 @@ def test_what_is_not_in_memory_is_asked_for_once(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"2", b"3"]
 
 
-def test_a_block_may_begin_before_what_was_asked_for(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    side.publish(tail, b"0", b"1", b"2")
-    side.publish(tail, b"3")
-    window.seek(1)
-    conn = side.consumer(window, rdy=10)
-    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 1)]
-    window.load(Source.FORWARD, bytearray(side.block(b"t", 1)))
-    side.settle()
-    assert bodies(conn.take_output()) == [b"1", b"2", b"3"]
-
-
 def test_a_block_that_is_cut_is_refused(side: Side) -> None:
     tail = side.tail(memory=0)
     window = side.window(tail)
     side.publish(tail, b"0")
     with pytest.raises(ValueError, match="block"):
         window.load(Source.FORWARD, side.block(b"t", 0)[:-8])
-
-
-def test_a_stray_is_read_again_from_the_file(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    side.publish(tail, b"b")
-    assert [message.body for message in side.received(conn)] == [b"b"]
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert side.settle() == [(Event.NEED, window, Source.STRAY, 0)]
-    side.publish(tail, b"c")  # goes by in the meantime
-    assert side.settle() == []
-    assert bodies(conn.take_output()) == [b"c"]
-    window.load(Source.STRAY, side.block(b"t", 0, 1))
-    assert side.flush() == []
-    (message,) = messages(conn.take_output())
-    assert (message.attempts, message.id, message.body) == (2, id, b"a")
 
 
 def test_a_stray_that_cannot_be_read_is_lost(side: Side) -> None:
@@ -405,21 +310,6 @@ def test_damage_under_the_cursor_is_skipped(side: Side) -> None:
     window.load(Source.FORWARD, side.block(b"t", 1))
     side.settle()
     assert bodies(conn.take_output()) == [b"1", b"2"]
-
-
-def test_a_whole_backlog_is_read_block_by_block(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    expected = []
-    for number in range(50):
-        batch = [b"%d-%d" % (number, index) for index in range(number % 4 + 1)]
-        side.publish(tail, *batch)
-        expected += batch
-    conn = side.consumer(window, rdy=1000)
-    needs = side.serve_needs(side.settle())
-    assert bodies(conn.take_output()) == expected
-    assert len(needs) == 49
-    assert window.depth == 0
 
 
 # --- sampling ---

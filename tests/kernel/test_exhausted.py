@@ -8,7 +8,7 @@ import pytest
 
 from penstock.kernel import Cause, Section, Stray, StrayRecord
 
-from .turns import MS, SECOND, Side, fin, gone, stray
+from .turns import MS, SECOND, Side, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -26,16 +26,6 @@ def window_of(side: Side, attempts_max: int) -> Any:
     window = side.window(side.tail())
     window.attempts_max = attempts_max
     return window
-
-
-def test_off_means_no_bound(side: Side) -> None:
-    window = window_of(side, 0)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    for attempts in range(1, 20):
-        assert [message.attempts for message in side.received(conn)] == [attempts]
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert (window.exhausted, window.take_exhausted(10)) == (0, [])
 
 
 def test_the_last_timeout_exhausts(side: Side) -> None:
@@ -95,37 +85,6 @@ def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
     ]  # fmt: skip
     assert window.settle_exhausted(id, False)  # offered again, and the cause is kept
     assert window.take_exhausted(10) == [exhausted(0, id, 2, Cause.REQUEUED)]
-
-
-def test_one_that_goes_with_its_only_attempt(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    conn.close()
-    side.settle()
-    pass_timeout(side)
-    assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.DISCONNECTED)]
-
-
-def test_its_place_goes_to_the_next_message(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    side.publish(window.tail, b"first", b"second")
-    assert [message.body for message in side.received(conn)] == [b"first"]
-    pass_timeout(side)
-    assert [message.body for message in side.received(conn)] == [b"second"]
-
-
-def test_a_finish_in_time_is_a_finish(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    conn.feed(fin(id))
-    side.settle()
-    pass_timeout(side)
-    assert (window.exhausted, window.low) == (0, 1)
 
 
 def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:

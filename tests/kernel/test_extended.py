@@ -12,7 +12,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import BadPub, Cut, Event, Section, Verb
 
-from .turns import OK, Side, frames, headed, mpub_ext, pub, pub_ext, size
+from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 3_000
@@ -306,19 +306,6 @@ def test_nothing_is_appended_where_one_partition_refuses(side: Side) -> None:
     assert frames(conn.take_output()) == [OK]
 
 
-def test_the_partition_of_a_key_alone_is_asked(side: Side) -> None:
-    tails = spread(side, 3)
-    key = keys_apart(side, 3)[1]
-    tails[1].refusing = True
-    conn = side.connect()
-    (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
-    assert event == (Event.REFUSED, conn, Verb.PUB_EXT, tails[1], 1)
-    tails[1].refusing = False
-    conn.resume()
-    assert side.settle() == []
-    assert tails[1].message_count == 1
-
-
 def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None:
     """More batches than a connection may wait for one by one: a command may need them all."""
     count = limits.PARTITIONS_MAX
@@ -490,12 +477,3 @@ def test_an_end_within_a_command(
         conn.feed_eof()
         assert side.settle() == [(Event.CUT, conn, verb, cut, index)], length
         side.close()
-
-
-def test_a_message_of_the_size_that_is_announced(side: Side) -> None:
-    """The headers' size counts into the message's."""
-    side.tail()
-    conn = side.connect()
-    message = headed(b"{}", b"body")
-    assert side.said(conn, b"PUB_EXT t\n" + size(len(message)) + message + b"NOP\n") == []
-    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"body"]

@@ -94,17 +94,6 @@ def test_what_does_not_pass_is_finished(side: Side) -> None:
     assert side.journal(window)[0] == cursor(5, 5)
 
 
-def test_no_other_consumer_of_the_channel_gets_it(side: Side) -> None:
-    tail = side.tail()
-    window, other = side.window(tail), side.window(tail)
-    publish(side, tail, *COLORS)
-    consumer(side, window, 9, RED)
-    late = consumer(side, window, 9, None)
-    all_of_it = consumer(side, other, 9, None)
-    assert bodies(late.take_output()) == []
-    assert len(bodies(all_of_it.take_output())) == 5
-
-
 def test_what_comes_again_is_looked_at_again(side: Side) -> None:
     """By another consumer, which may want something else."""
     tail = side.tail()
@@ -251,15 +240,6 @@ def test_tests_are_left_out_whoever_consumes(side: Side) -> None:
     assert finished(1, 3) in side.journal(window)
     filtered = [one.offset for one in side.trace() if one.kind == TraceKind.FILTERED]
     assert filtered == [1, 2]
-
-
-def test_tests_are_left_out_beside_a_filter(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    window.skips_tests = True
-    publish(side, tail, *TESTS)
-    conn = consumer(side, window, 9, RED)
-    assert [int(body) for body in bodies(conn.take_output())] == [0]
 
 
 def test_a_test_that_comes_again_is_left_out(side: Side) -> None:

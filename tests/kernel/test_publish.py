@@ -49,24 +49,6 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side) -> None:
     assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"hello"]
 
 
-def test_extra_parameters_of_pub_are_ignored(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, b"PUB t and more\r\n" + size(1) + b"x") == []
-    assert tail.committed_end == 1
-
-
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-@pytest.mark.parametrize("word", [b"1", b"-2", b"+7", b"00012", b"-0", b"-11", b"9" * 40])
-def test_another_partition_is_refused(side: Side, verb: Verb, word: bytes) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
-    assert event[:5] == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word)
-    assert side.said(conn, pub(b"t", b"x")) == []  # halted
-    assert tail.message_count == 0
-
-
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"5x", b"x5"])
 def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -> None:
     tail = side.tail()
@@ -74,18 +56,6 @@ def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -
     assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
     assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
     assert tail.committed_end == 2
-
-
-def test_another_partition_waits_for_the_answers_before_it(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x") + b"PUB t 5\n")
-    assert side.poll() == []
-    side.seal(tail)
-    tail.commit()
-    (event,) = side.flush() + side.poll()
-    assert event[3:5] == (BadPub.PARTITION, b"5")
-    assert frames(conn.take_output()) == [OK]
 
 
 @pytest.mark.parametrize(
@@ -128,15 +98,6 @@ def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple
     assert tail.message_count == 0
 
 
-@pytest.mark.parametrize("verb", [b"PUB", b"MPUB"])
-def test_a_missing_topic_is_not_the_topic_before(side: Side, verb: bytes) -> None:
-    side.tail()
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    (event,) = side.said(conn, verb + b"\n")
-    assert event[3:5] == (BadPub.PARAMS, b"")
-
-
 @pytest.mark.parametrize(
     "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
 )
@@ -156,13 +117,6 @@ def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Sid
     assert side.settle() == []
     assert frames(conn.take_output()) == [OK]
     assert tail.committed_end == 1
-
-
-def test_a_topic_that_is_still_unknown_is_asked_for_again(side: Side) -> None:
-    conn = side.connect()
-    for text in (pub(b"new", b"x"), b"", b""):
-        assert side.said(conn, text) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
-        conn.resume()
 
 
 def test_a_forgotten_topic_is_asked_for_again(side: Side) -> None:
@@ -226,21 +180,6 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side) -> None:
     assert tail.open_count == 3
 
 
-def test_without_a_bound_there_is_none(side: Side) -> None:
-    tail = side.tail(start=5)
-    assert tail.append_end_max == 0
-    conn = side.connect()
-    assert side.said(conn, mpub(b"t", [b"x"] * 100)) == []
-    assert tail.committed_end == 105
-
-
-def test_the_largest_message_is_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, pub(b"t", b"x" * MESSAGE_MAX)) == []
-    assert tail.message_bytes == MESSAGE_MAX
-
-
 # --- MPUB ---
 
 
@@ -294,13 +233,6 @@ def test_a_malformed_mpub(
     assert tail.message_count == 0
 
 
-def test_the_most_messages_an_mpub_can_hold(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, mpub(b"t", [b"x"] * COUNT_MAX)) == []
-    assert tail.committed_end == COUNT_MAX
-
-
 def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
     """Its total lies, so what is really received has to be counted."""
     tail = side.tail()
@@ -332,16 +264,6 @@ def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
     conn.resume()
     assert side.settle() == []
     assert tail.committed_end == 2
-
-
-def test_nothing_of_an_mpub_is_appended_before_all_is_there(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    text = mpub(b"t", [b"a"] * 20)
-    assert side.said(conn, text[:-1]) == []
-    assert tail.message_count == 0
-    assert side.said(conn, text[-1:]) == []
-    assert tail.message_count == 20
 
 
 # --- answers in order ---
@@ -464,29 +386,6 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
     assert conn.published == {b"t": 2}
 
 
-def test_a_failed_dpub_says_so(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    side.said(conn, b"DPUB t 100\n")
-    tail.append(b"x")
-    conn.appended(tail, Verb.DPUB)
-    side.seal(tail)
-    tail.fail()
-    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.DPUB, tail)]
-
-
-def test_many_publishes_over_changing_topics_are_all_answered(side: Side) -> None:
-    tails = [side.tail(b"one"), side.tail(b"two")]
-    conn = side.connect()
-    for number in range(100):
-        conn.feed(pub([b"one", b"two"][number % 2], b"%d" % number))
-    side.poll()
-    assert conn.pending <= 100
-    side.settle()
-    assert frames(conn.take_output()) == [OK] * 100
-    assert [tail.committed_end for tail in tails] == [50, 50]
-
-
 def test_a_full_batch_makes_publishers_wait(kernel: ModuleType) -> None:
     side = Side(kernel)
     tail = side.tail(memory=0)
@@ -520,15 +419,6 @@ def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes) -> Non
     assert side.settle() == []
     conn.resume()
     assert side.settle() == [line(conn, b"NEXT")]
-
-
-def test_a_body_in_pieces(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"AUTH\n")
-    conn.read_body(300)
-    for byte in size(5) + b"hell":
-        assert side.said(conn, bytes([byte])) == []
-    assert side.said(conn, b"o") == [(Event.BODY, conn, b"hello")]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])

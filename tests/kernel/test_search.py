@@ -83,14 +83,6 @@ def test_what_is_found_can_be_cancelled(side: Side) -> None:
     assert sorted(drain(side, window)) == [b"d1", b"last", b"n0", b"n1"]
 
 
-def test_the_cursor_goes_on_while_the_search_is_under_way(side: Side) -> None:
-    window = backlog(side, 3)
-    side.search(window, steps=1)
-    assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
-    assert window.search_start >= window.search_end
-    assert (window.searched, counts(window)) == (7, (0, 3))
-
-
 def test_a_commit_of_stages_is_searched(side: Side) -> None:
     """It is adopted: no part of it was in memory."""
     tail = side.tail()
@@ -184,19 +176,6 @@ def test_beyond_the_bound_they_are_counted(side: Side) -> None:
     assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
 
 
-def test_in_memory_too(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    window.parked_max = 1
-    side.publish(window.tail, b"now")
-    for _ in range(3):
-        side.publish(window.tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    assert counts(window) == (3, 1)
-    side.search(window)
-    assert counts(window) == (1, 3)
-
-
 def test_the_cursor_takes_them_out_of_the_count(side: Side) -> None:
     window = bounded(side, 5, parked_max=2)
     assert drain(side, window) == [b"n0", b"n1", b"n2", b"n3", b"n4", b"last"]
@@ -218,17 +197,6 @@ def test_room_is_filled_by_a_recount(side: Side) -> None:
     side.search(window)
     assert (counts(window), window.unparked) == ((7, 5), 3)
     assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [3, 5]
-
-
-def test_what_is_due_is_depth_after_a_recount(side: Side) -> None:
-    window = bounded(side, 4, parked_max=2)
-    window.paused = True
-    side.pass_time(3 * SECOND)
-    side.tick()
-    assert counts(window) == (7, 2)
-    window.recount(side.wall_ns)
-    side.search(window)
-    assert (counts(window), window.unparked) == ((8, 1), 0)
 
 
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:

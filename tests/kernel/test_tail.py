@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.kernel import Event, Section, Tail, Verb, decode_header, encode_batch
 
-from .turns import WALL_NS, Side, bodies, pub
+from .turns import WALL_NS, Side, pub
 
 OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the kernel writes as one buffer
@@ -104,34 +104,6 @@ def test_the_leader_epoch_stands_in_the_header(side: Side) -> None:
         data = b"".join(bytes(part) for part in tail.seal(1, 1, 0, epoch))
         tail.commit()
         assert side.kernel.decode_header(data, 0).leader_epoch == epoch
-
-
-def test_a_commit_is_handed_on_only_while_handing(side: Side) -> None:
-    tail = side.tail(handing=False)
-    side.publish(tail, b"a", b"b")
-    assert (tail.committed_end, tail.handed_end) == (2, 0)
-    tail.hand()
-    assert tail.handed_end == 2
-    side.publish(tail, b"c")
-    assert tail.handed_end == 2
-    tail.handing = True
-    side.publish(tail, b"d")
-    assert tail.handed_end == tail.committed_end == 4
-    tail.validate()
-
-
-def test_a_failed_batch_gives_its_offsets_back(side: Side) -> None:
-    tail = side.tail()
-    side.publish(tail, b"a")
-    tail.append(b"lost")
-    side.seal(tail)
-    tail.append(b"gathering")
-    tail.fail()
-    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (1, 1, 0)
-    tail.validate()
-    data = side.seal(tail)
-    assert side.kernel.decode_header(data, 0).base_offset == 1
-    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
 
 
 # --- several sealed batches ---
@@ -234,17 +206,6 @@ def test_batches_fail_from_an_offset_on(side: Side) -> None:
     assert ends(tail) == (2, 2, 0)
 
 
-def test_commit_and_fail_are_about_all_that_is_sealed(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b"])
-    tail.commit()
-    assert ends(tail) == (2, 2, 0)
-    for _ in range(2):
-        tail.append(b"c")
-        side.seal(tail)
-    tail.fail()
-    assert ends(tail) == (2, 2, 0)
-
-
 def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
     tail = sealed_row(side, [b"a"])
     tail.append(b"c")
@@ -296,23 +257,6 @@ def test_a_topic_that_goes_away_fails_its_whole_row(side: Side) -> None:
     assert [event[:2] for event in side.flush()] == [(Event.PUB_FAILED, conn) for conn in conns]
 
 
-def test_a_consumer_gets_what_is_committed_and_no_more(side: Side) -> None:
-    tail = side.tail()
-    tail.sealed_max = 5
-    conn = side.consumer(side.window(tail), 10)
-    for body in (b"a", b"b", b"c"):
-        tail.append(body, 0, {Section.TRACE: 7} if body == b"b" else None)
-        side.seal(tail)
-    assert side.flush() == []
-    assert conn.take_output() == b""
-    tail.commit_to(2)
-    assert side.flush() == []
-    assert bodies(conn.take_output()) == [b"a", b"b"]
-    tail.fail_from(2)
-    assert side.flush() == []
-    assert bodies(conn.take_output()) == []
-
-
 # --- which tails are to be sealed ---
 
 
@@ -329,51 +273,6 @@ def test_dirty_tails_have_something_to_seal(side: Side) -> None:
     one.commit()
     two.fail()
     assert side.engine.dirty_tails() == [one]
-
-
-def test_a_tail_stays_dirty_until_it_is_sealed(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"a")
-    assert side.engine.dirty_tails() == [tail]
-    assert side.engine.dirty_tails() == [tail]
-    tail.append(b"b")
-    side.seal(tail)
-    tail.append(b"c")
-    assert side.engine.dirty_tails() == []
-    tail.commit()
-    assert side.engine.dirty_tails() == [tail]
-
-
-def test_a_tail_that_was_sealed_unasked_is_not_dirty(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"a")
-    side.seal(tail)
-    tail.append(b"b")
-    assert side.engine.dirty_tails() == []
-
-
-def test_memory_keeps_the_newest_batches(side: Side) -> None:
-    tail = side.tail(memory=3_000)
-    for _ in range(10):
-        side.publish(tail, b"x" * 1_000)
-        assert tail.committed_end - tail.memory_start <= 2
-        tail.validate()
-    assert 0 < tail.memory_start < tail.committed_end
-
-
-def test_memory_keeps_the_newest_batch_whatever_its_size(side: Side) -> None:
-    tail = side.tail(memory=0)
-    side.publish(tail, b"a")
-    side.publish(tail, b"x" * 10_000, b"y")
-    assert tail.memory_start == 1
-    tail.validate()
-
-
-def test_enough_memory_keeps_all(side: Side) -> None:
-    tail = side.tail(memory=1 << 20)
-    for number in range(100):
-        side.publish(tail, b"%d" % number)
-    assert tail.memory_start == 0
 
 
 def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
@@ -403,14 +302,6 @@ def test_a_batch_from_elsewhere_leaves_the_open_one(side: Side) -> None:
     tail.validate()
     assert (tail.committed_end, tail.memory_start) == (5, 3)
     assert side.engine.dirty_tails() == [tail]
-
-
-def test_a_batch_from_elsewhere_that_fails(side: Side) -> None:
-    tail = side.tail(start=3)
-    tail.seal_batch(encode_batch([b"one", b"two"], 3, 1, 1))
-    tail.fail()
-    tail.validate()
-    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (3, 3, 0)
 
 
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:

@@ -40,18 +40,6 @@ def test_the_kinds_are_those_of_the_format() -> None:
     }
 
 
-def test_nothing_is_traced_unless_it_is_asked_for(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=1)
-    side.publish(tail, b"a")
-    (message,) = side.received(conn)
-    side.said(conn, fin(message.id))
-    window.empty()
-    assert not side.engine.trace_pending
-    assert side.trace() == []
-
-
 def test_the_life_of_a_message(side: Side) -> None:
     tail = traced_tail(side)
     window = channel(side, tail)
@@ -132,16 +120,6 @@ def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
     assert len(events) == 3 * len(chosen)
 
 
-def test_a_larger_sample_holds_the_smaller_one() -> None:
-    small, large = TRACE_ALL // 100, TRACE_ALL // 10
-    ids = [(5 << 22) + number for number in range(20_000)]
-    few = [id for id in ids if in_sample(id, small)]
-    assert 120 < len(few) < 290
-    assert all(in_sample(id, large) for id in few)
-    assert not any(in_sample(id, 0) for id in ids)
-    assert all(in_sample(id, TRACE_ALL) for id in ids)
-
-
 def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     tail = traced_tail(side, 0)
     window = channel(side, tail, 0)
@@ -194,21 +172,6 @@ def test_an_own_id_and_own_attempts_are_said(side: Side) -> None:
         (TraceKind.SENT, 77, 5),
     ]
     assert events[0].time_ns == side.wall_ns
-
-
-def test_a_published_delay_is_a_wait_in_each_channel(side: Side) -> None:
-    tail = traced_tail(side)
-    window = channel(side, tail)
-    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    side.pass_time(SECOND)
-    side.tick()
-    assert [event.kind for event in side.trace()] == [
-        TraceKind.PUBLISHED,
-        TraceKind.DELAYED,
-        TraceKind.RELEASED,
-    ]
-    assert window.depth == 1
 
 
 def test_dead_letters_and_samples_of_a_consumer(side: Side) -> None:
