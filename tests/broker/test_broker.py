@@ -181,13 +181,6 @@ def test_changes_are_told(start: Start) -> None:
     assert world.restart().changes == []  # what comes back is no change
 
 
-def test_the_owners_lead_from_the_kernel_to_the_broker(start: Start) -> None:
-    world = start()
-    channel = world.broker.topic("news").channel("a")
-    assert channel.windows[0].owner is channel
-    assert channel.topic.leader().tail.owner.topic is channel.topic
-
-
 def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
     world = start()
     world.publish("news", b"1")

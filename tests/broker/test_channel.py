@@ -9,42 +9,13 @@ import pytest
 
 from penstock import limits
 from penstock.broker import byhand
-from penstock.errors import NotFound, Refused, StorageError
-from penstock.kernel import Event, Stray
+from penstock.errors import Refused, StorageError
+from penstock.kernel import Stray
 
 from .faults import FaultyDisk
-from .world import MESSAGE_TIMEOUT_NS, World, bodies
+from .world import World, bodies
 
 Start = Callable[..., World]
-
-
-def test_a_paused_channel_delivers_nothing_and_still_takes_answers(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    world.publish("news", b"1", b"2")
-    (first,) = consumer.take()
-    consumer.channel.pause()
-    consumer.finish(first)
-    assert consumer.take() == []
-    assert (consumer.channel.depth, consumer.channel.in_flight) == (1, 0)
-    consumer.channel.unpause()
-    assert bodies(consumer.take()) == [b"2"]
-
-
-def test_emptying_a_channel_forgets_all_that_it_holds(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=2)
-    other = world.consumer("news", "b", rdy=0)
-    world.publish("news", b"1", b"2", b"3", b"4")
-    in_flight, delayed = consumer.take()
-    consumer.requeue(delayed, 10 * limits.SECOND)
-    consumer.ready(0)
-    consumer.channel.empty()
-    channel = consumer.channel
-    assert (channel.depth, channel.in_flight, channel.delayed) == (0, 0, 0)
-    assert other.channel.depth == 4
-    consumer.finish(in_flight)
-    assert [event for event in world.events if event[0] == Event.FIN_FAILED]
 
 
 def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
@@ -58,16 +29,6 @@ def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
     assert world.consumer("news", "a").take() == []
 
 
-def test_what_times_out_comes_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    assert [message.attempts for message in consumer.take()] == [1]
-    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
-    assert [message.attempts for message in consumer.take()] == [2]
-    assert (consumer.channel.timeout_count, consumer.channel.requeue_count) == (1, 0)
-
-
 def test_a_limit_on_consumers(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -76,14 +37,6 @@ def test_a_limit_on_consumers(start: Start) -> None:
     assert caught.value.reason == "consumers for news:a exceeds limit of 1"
     consumer.leave()
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
-
-
-def test_leaving_twice_is_leaving_once(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    consumer.leave()
-    consumer.channel.leave(consumer.conn)
-    assert consumer.channel.consumers == []
 
 
 def test_an_ephemeral_channel_goes_with_its_last_consumer(start: Start) -> None:
@@ -173,19 +126,6 @@ def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
 
 
-def test_a_deleted_channel_is_gone_after_a_kill(start: Start) -> None:
-    world = start()
-    world.consumer("news", "a")
-    topic = world.broker.find_topic("news")
-    topic.delete_channel("a")
-    with pytest.raises(NotFound):
-        topic.delete_channel("a")
-    world.publish("news", b"1")
-    world = world.killed()
-    topic = world.broker.find_topic("news")
-    assert (topic.channels, topic.depth) == ({}, 1)
-
-
 def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
     world = start()
     channel = world.broker.topic("news").channel("a")
@@ -220,16 +160,6 @@ def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
         channel.topic.delete_channel("a")
     assert (channel.paused, channel.topic.paused, channel.deleted) == (False, False, False)
     assert channel.topic.find_channel("a") is channel
-
-
-def test_requeues_are_counted_and_come_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    consumer.requeue(*consumer.take())
-    (again,) = consumer.take()
-    assert again.attempts == 2
-    assert (consumer.channel.requeue_count, consumer.channel.timeout_count) == (1, 0)
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])

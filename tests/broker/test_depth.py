@@ -68,22 +68,6 @@ def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
     assert topic.depth == 5
 
 
-def test_what_is_still_being_stored_counts(start: Start) -> None:
-    world = start(max_depth=3)
-    world.threads.held = True
-    topic = world.broker.topic("t")
-    topic.publish([b"1"], 0, Outcome())
-    world.turn()
-    topic.publish([b"2"], 0, Outcome())  # in the open batch, while the first is synced
-    publisher = Publisher(world)
-    assert publisher.send(b"3", b"4") == 0
-    world.threads.held = False
-    world.threads.run()
-    assert publisher.serve() == 1
-    assert publisher.refused
-    assert topic.depth == 3
-
-
 def test_room_comes_back_with_each_finish(start: Start) -> None:
     world = start(max_depth=2)
     consumer = world.consumer("t", "c")
@@ -171,16 +155,6 @@ def test_a_lower_bound_drops_nothing(start: Start) -> None:
     assert Publisher(world).send(b"x") == 0
     topic.configure({"max_depth": None})
     assert Publisher(world).send(b"x") == 1
-
-
-def test_the_bound_is_there_after_a_restart(start: Start) -> None:
-    world = start()
-    world.publish("t", b"1", b"2")
-    world.broker.find_topic("t").configure({"max_depth": 3})
-    world = world.killed()
-    publisher = Publisher(world)
-    assert publisher.send(b"3", b"4") == 1
-    assert publisher.refused == "topic depth limit of 3 messages is reached"
 
 
 def test_publishes_that_wait_for_the_next_batch_count(

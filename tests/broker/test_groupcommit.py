@@ -13,7 +13,7 @@ from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.rows import Whole
 from penstock.broker.stamped import Stamp
 from penstock.broker.traced import Stored
-from penstock.errors import PartitionStopped, PenstockError, WriteRefused
+from penstock.errors import PenstockError, WriteRefused
 from penstock.kernel import decode_bodies, encode_batch
 
 from .world import World
@@ -139,25 +139,6 @@ def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -
         return encode_batch([b"w"] * count, base_offset, base_id, wall_ns, synced_end, leader_epoch)
 
     return Whole(encode, count, answers.append, 9)
-
-
-def test_a_sync_that_fails_answers_the_row_and_what_gathered_behind_it(start: Start) -> None:
-    world = start()
-    world.broker.topic("t")
-    world.threads.held = True
-    first = world.publish("t", b"1")
-    behind = world.publish("t", b"2")
-    third = stamped(world, 7, 0, b"3")
-    world.threads.error = OSError(5, "input/output error")
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert [type(outcome.told[0]) for outcome in (first, behind)] == [
-        PartitionStopped,
-        PartitionStopped,
-    ]
-    assert isinstance(third[0][0], PartitionStopped)
-    assert world.broker.topic("t").leader().tail.committed_end == 0
 
 
 def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:

@@ -218,29 +218,6 @@ def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.Monkey
         send(world, 2, b"a", producer=1)
 
 
-def test_refused_as_other_publishes_are(start: Start) -> None:
-    world = start()
-    send(world, 0, b"a")
-    world.broker.topic("t").configure({"max_depth": 2})
-    assert send(world, 1, b"b").told == STORED
-    with pytest.raises(Refused, match="depth limit"):
-        send(world, 2, b"c")
-    assert send(world, 1, b"b").told == REPEATED
-    world.broker.draining = True
-    with pytest.raises(Refused, match="draining"):
-        send(world, 2, b"c")
-    assert send(world, 1, b"b").told == REPEATED
-
-
-def test_ephemeral_topics_remember_while_they_live(start: Start) -> None:
-    world = start()
-    told = [Told(), Told()]
-    for one in told:
-        world.broker.topic("t#ephemeral").publish_stamped(Stamp(1, 0, 0), [b"a"], 0, one)
-        world.turns()
-    assert [one.told for one in told] == [STORED, REPEATED]
-
-
 def test_a_topic_deleted_under_a_waiting_publish(start: Start) -> None:
     world = start(durability="disk")
     send(world, 0, b"a")
@@ -474,16 +451,3 @@ def test_a_later_table_that_cannot_be_written_is_written_again(
     world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
     assert producers.floor == 3
-
-
-def test_retention_does_not_end_the_trouble_of_a_table(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    send(world, 0, b"x")
-    _failing(disk, "write")
-    world.pass_ns(limits.SECOND)
-    world.broker.topic("t").retain(world.clock.wall_ns())
-    assert "the table of producers cannot be written" in world.broker.health

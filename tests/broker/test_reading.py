@@ -114,13 +114,6 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     assert (read.end, read.committed) == (2, 2)
 
 
-def test_an_ephemeral_topic_is_read_to_its_committed_end(start: Start) -> None:
-    world = start()
-    world.publish("news#ephemeral", b"1", b"2")
-    found = run(reader(world, "news#ephemeral").fetch(0, EVERYTHING, EVERYTHING))
-    assert bodies(found) == [b"1", b"2"]
-
-
 def test_what_retention_took_is_gone(start: Start) -> None:
     world = start(segment_bytes_max=64 * limits.KIB, retain_age_ns=0, retain_bytes=0)
     consumer = world.consumer("news", "a", rdy=100)
@@ -251,15 +244,3 @@ def test_places_by_bytes_of_log(start: Start) -> None:
     assert read.after_bytes(70, 1, 70) == 70
     with pytest.raises(OffsetBeyondEnd):
         read.after_bytes(71, 1, 70)
-
-
-def test_a_topic_that_was_read_lets_go_of_its_files(start: Start) -> None:
-    world = published(start)
-    for _ in range(4):
-        world.pass_ns(2 * limits.SECOND)
-    log = world.broker.find_topic("news").leader().log
-    run(reader(world).fetch(0, 10, EVERYTHING))
-    assert log._active.is_open
-    for _ in range(4):
-        world.pass_ns(2 * limits.SECOND)
-    assert not log._active.is_open

@@ -10,10 +10,8 @@ import pytest
 from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
-    Changes,
     Delete,
     Entry,
-    Failed,
     Page,
     Put,
     Reading,
@@ -37,7 +35,7 @@ from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
-from penstock.limits import COORDINATOR_RETRY_NS, SECOND, WATCH_PROGRESS_NS
+from penstock.limits import SECOND, WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
 
 ORDERS = PartitionName("orders", 0)
@@ -116,31 +114,6 @@ def topic(deleted: bool = False, identity: int = 7) -> Topic:
     return Topic(identity, 3, 1, False, (), deleted, ())
 
 
-def test_a_compacted_watch_lists_again() -> None:
-    desk = Desk()
-    desk.put("nodes/1", NODE.encode(NODE_1))
-    desk.run()
-    desk.watching._changed(desk.watching._attempt, Failed("the link broke"))
-    assert (desk.watching.phase, desk.watching.reason) == (Phase.AWAY, "the link broke")
-    desk.delete("nodes/1")
-    desk.put_record(record(1, 1))
-    desk.store.compact(desk.store.revision)
-    changes = desk.run(1)
-    assert {change.key for change in changes} == {"nodes/1", KEY}
-    assert desk.view.nodes == {}
-    assert desk.watching.phase is Phase.WATCHING
-
-
-def test_what_fails_is_tried_again_after_a_while() -> None:
-    desk = Desk()
-    desk.watching.tick(0)
-    desk.watching._met(desk.watching._attempt, Failed("no answer"))
-    desk.watching.tick(COORDINATOR_RETRY_NS - 1)
-    assert desk.watching.phase is Phase.AWAY
-    desk.watching.tick(COORDINATOR_RETRY_NS)
-    assert desk.watching.phase is Phase.MEETING
-
-
 # --- it refuses to go back ---
 
 
@@ -196,16 +169,6 @@ def test_restored_metadata_begins_again() -> None:
     assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
 
 
-def test_a_watch_that_lags_is_not_a_restoration() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.run()
-    desk.watching._changed(desk.watching._attempt, Changes(desk.store.revision - 1, ()))
-    desk.run()
-    assert desk.view.frozen == ""
-    assert desk.watching.phase is Phase.WATCHING
-
-
 @each(
     ("known", "revision", "new", "text"),
     [
@@ -243,12 +206,6 @@ def test_metadata_restored_less_often_than_remembered_is_older() -> None:
     entry = Entry("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)), 9, 1)
     assert not view.meet(Reading(9, entry))
     assert view.frozen == "the metadata was restored 1 times, and 2 are remembered"
-
-
-def test_a_node_that_never_met_a_cluster_waits_for_one() -> None:
-    view = View()
-    assert not view.meet(Reading(1, None))
-    assert view.frozen == ""
 
 
 # --- absence deletes nothing ---

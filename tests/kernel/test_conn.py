@@ -54,17 +54,6 @@ def test_an_end_before_the_magic_just_closes(side: Side) -> None:
     assert event[:2] == (Event.CLOSED, conn)
 
 
-def test_serials_are_never_reused_and_never_zero(side: Side) -> None:
-    serials = set()
-    for _ in range(10):
-        conn = side.engine.open_detached()
-        serials.add(conn.serial)
-        conn.close()
-        side.settle()
-    assert len(serials) == 10
-    assert 0 not in serials
-
-
 # --- lines ---
 
 
@@ -297,26 +286,6 @@ def test_deliveries_are_held_up_to_a_size(side: Side) -> None:
     assert len(bodies(conn.take_output())) == 2
 
 
-def test_a_consumer_without_room_gets_what_is_held(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    conn.rdy = 2
-    side.publish(tail, b"a")
-    side.settle()
-    assert conn.take_output() == b""
-    side.publish(tail, b"b")
-    side.settle()
-    assert bodies(conn.take_output()) == [b"a", b"b"]
-
-
-def test_a_response_takes_along_what_is_held(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    side.publish(tail, b"a")
-    side.settle()
-    conn.reply(0, b"_heartbeat_")
-    side.settle()
-    assert [kind for kind, _ in frames(conn.take_output())] == [2, 0]
-
-
 def test_a_response_is_not_held_with_what_comes_after_it(side: Side) -> None:
     tail, conn = held_consumer(side)
     conn.reply(0, b"_heartbeat_")
@@ -363,15 +332,6 @@ def test_close_drops_at_once_and_reports_once(side: Side) -> None:
     assert side.settle() == []
 
 
-def test_an_event_list_is_the_callers_own(side: Side) -> None:
-    """What is handled while walking over one turn's events must not grow that list."""
-    conn = side.connect()
-    events = side.engine.poll(side.mono_ns)
-    conn.close()
-    assert events == []
-    assert closed(side.engine.flush(side.mono_ns, side.wall_ns)) == [conn]
-
-
 def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     conn = side.connect()
     side.said(conn, b"BAD\n")
@@ -386,16 +346,6 @@ def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     assert events == [(Event.CLOSED, conn, events[-1][2])]
 
 
-def test_after_close_after_flush_no_command_is_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    side.settle()
-    conn.close_after_flush()
-    events = side.said(conn, pub(b"t", b"x") + b"LINE\n")
-    assert [event for event in events if event[0] != Event.CLOSED] == []
-    assert tail.message_count == 0
-
-
 def test_a_connection_whose_output_nobody_takes_is_closed_in_time(side: Side) -> None:
     conn = side.connect()
     side.said(conn, b"BAD\n")
@@ -405,21 +355,6 @@ def test_a_connection_whose_output_nobody_takes_is_closed_in_time(side: Side) ->
     assert side.mono_ns < side.engine.deadline_ns <= side.mono_ns + CLOSE_DRAIN_NS
     side.pass_time(CLOSE_DRAIN_NS)
     assert closed(side.settle()) == [conn]
-
-
-def test_commands_before_the_end_are_still_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x") + b"A\n" + pub(b"t", b"y"))
-    conn.feed_eof()
-    assert side.settle() == [line(conn, b"A")]
-    conn.reply(0, b"a")
-    conn.resume()
-    events = side.settle()
-    assert frames(conn.take_output()) == [OK, (0, b"a"), OK]
-    events += side.settle()
-    assert closed(events) == [conn]
-    assert tail.committed_end == 2
 
 
 def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:

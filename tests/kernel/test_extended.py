@@ -257,22 +257,6 @@ def keys_apart(side: Side, count: int) -> list[bytes]:
     return [found[partition] for partition in range(count)]
 
 
-def test_one_answer_waits_for_all_batches(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    command = mpub_ext(b"t", [(keyed(key), b"x") for key in keys_apart(side, 3)])
-    conn.feed(command + command)
-    assert side.poll() == []
-    assert conn.pending == 2
-    for tail in (tails[2], tails[0], tails[1]):
-        assert conn.take_output() == b""
-        side.seal(tail)
-        tail.commit()
-        assert side.flush() == []
-    assert frames(conn.take_output()) == [OK, OK]
-    assert conn.pending == 0
-
-
 @pytest.mark.parametrize("failing", range(3))
 def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> None:
     tails = spread(side, 3)
@@ -319,21 +303,6 @@ def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None
     assert frames(conn.take_output()) == [OK] * (3 + 2 * len(keys))
     assert sum(tail.message_count for tail in tails) == 5 * len(keys)
     assert conn.pending == 0
-
-
-def test_labels_count_for_the_bound_of_a_batch(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    tail = side.tail()
-    side.engine.set_extended(b"t", True)
-    conn = side.connect()
-    headers = of(a="x" * 65_000)
-    for _ in range(500):
-        conn.feed(pub_ext(b"t", headers, b"x"))
-    side.poll()
-    assert 250 <= tail.open_count <= 262  # 16 MiB
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK] * 500
-    side.close()
 
 
 # --- with a trace id ---
@@ -433,19 +402,6 @@ def test_the_largest_headers_beside_the_largest_message(side: Side) -> None:
     assert side.said(conn, pub_ext(b"t", headers, b"x" * MESSAGE_MAX)) == []
     assert tail.message_bytes == MESSAGE_MAX
     assert sections(side) == [{Section.HEADERS: {0: headers}}]
-
-
-@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
-def test_an_unknown_topic_is_asked_for(side: Side, verb: Verb) -> None:
-    conn = side.connect()
-    command = pub_ext(b"new", keyed(b"k"), b"x")
-    if verb == Verb.MPUB_EXT:
-        command = mpub_ext(b"new", [(keyed(b"k"), b"x")])
-    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
-    tail = side.tail(b"new")
-    conn.resume()
-    assert side.settle() == []
-    assert tail.message_count == 1
 
 
 @pytest.mark.parametrize(

@@ -244,15 +244,6 @@ def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
     assert tail.message_count == 0
 
 
-def test_an_unknown_topic_of_an_mpub_is_asked_for_at_once(side: Side) -> None:
-    conn = side.connect()
-    assert side.said(conn, b"MPUB new\n") == [(Event.TOPIC, conn, Verb.MPUB, b"new")]
-    tail = side.tail(b"new")
-    conn.resume()
-    assert side.said(conn, mpub(b"new", [b"a", b"b"]).partition(b"\n")[2]) == []
-    assert tail.committed_end == 2
-
-
 def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
     side.tail()
     conn = side.connect()
@@ -267,22 +258,6 @@ def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
 
 
 # --- answers in order ---
-
-
-def test_answers_keep_the_order_of_commands_over_several_topics(side: Side) -> None:
-    one, two = side.tail(b"one"), side.tail(b"two")
-    conn = side.connect()
-    conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + pub(b"two", b"3") + pub(b"one", b"4"))
-    side.poll()
-    assert conn.pending == 4
-    side.seal(one)
-    side.seal(two)
-    two.commit()
-    side.flush()
-    assert conn.take_output() == b""  # the first one is still open
-    one.commit()
-    side.flush()
-    assert frames(conn.take_output()) == [OK] * 4
 
 
 def test_a_command_for_python_waits_for_the_answers(side: Side) -> None:
@@ -342,23 +317,6 @@ def test_a_failed_batch_is_told_once(side: Side) -> None:
     assert frames(conn.take_output()) == [OK]  # the last one is not answered any more
     assert conn.pending == 0
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
-
-
-def test_each_publisher_of_a_failed_batch_is_told(side: Side) -> None:
-    tail = side.tail()
-    conns = [side.connect() for _ in range(3)]
-    for conn in conns[:2]:
-        conn.feed(pub(b"t", b"x"))
-    conns[2].feed(mpub(b"t", [b"x"]))
-    side.poll()
-    side.seal(tail)
-    tail.fail()
-    verbs = [Verb.PUB, Verb.PUB, Verb.MPUB]
-    expected = [
-        (Event.PUB_FAILED, conn, verb, tail) for conn, verb in zip(conns, verbs, strict=True)
-    ]
-    assert side.settle() == expected
-    assert [conn.take_output() for conn in conns] == [b""] * 3
 
 
 def test_a_deleted_topic_fails_what_was_gathering(side: Side) -> None:

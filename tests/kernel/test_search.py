@@ -3,10 +3,7 @@ there, and are deferred from then on, whatever the channel's state."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
-
-import pytest
 
 from penstock.kernel import Section, Stray
 
@@ -207,30 +204,3 @@ def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
     assert window.outdate(6) == 6
     side.search(window)
     assert counts(window) == (2, 1)
-
-
-def finding_ns(side: Side, topic: bytes, count: int, in_memory: bool) -> int:
-    """Processor time for the delayed messages of one batch, behind one that is not delayed."""
-    tail = side.tail(topic, memory=(1 << 26) * in_memory, handing=False)
-    window = side.window(tail)
-    tail.append(b"now")
-    side.publish(tail, *[b"later"] * count, due_ns=side.wall_ns + SECOND)
-    side.publish(tail, b"the newest stays in memory")
-    tail.hand()
-    began_ns = time.process_time_ns()
-    side.settle()
-    if not in_memory:
-        side.search(window)
-    taken_ns = time.process_time_ns() - began_ns
-    assert window.delayed == count
-    return taken_ns
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_a_large_batch_costs_no_more_for_each_of_its_messages(side: Side, in_memory: bool) -> None:
-    """Four times as many take four times as long, or somewhat more, and not sixteen times."""
-    few, many = 4_000, 16_000
-    finding_ns(side, b"warm", few, in_memory)
-    short = min(finding_ns(side, b"s%d" % turn, few, in_memory) for turn in range(5))
-    long = min(finding_ns(side, b"l%d" % turn, many, in_memory) for turn in range(5))
-    assert long < 10 * short

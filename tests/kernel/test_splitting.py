@@ -10,10 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import examples
 from penstock.kernel import BadPub, Event
 
 from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, mpub_ext, pub, pub_ext, size
@@ -39,31 +37,6 @@ commands = st.one_of(
     st.sampled_from([b"NOP\n", b"NOP\r\n", b"RDY\n", b"RDY x\n", b"FIN short\n", b"FIN\r\n"]),
     st.sampled_from([b"SUB t c\r\n", b"\n", b"CLS\n", b"TOUCH 0123456789abcdef\n", b"X  y \n"]),
     st.builds(lambda body: b"IDENTIFY\n" + size(len(body)) + body, small_bodies),
-)
-# What ends a conversation stands last.
-endings = st.sampled_from(
-    [
-        b"",
-        b"PUB\n",
-        b"PUB bad/name\n",
-        b"PUB t\n" + size(0),
-        b"PUB t\n" + size(5000),
-        b"MPUB t\n" + size(0),
-        b"MPUB t\n" + size(50) + size(0),
-        mpub(b"t", [b"a", b""]),
-        mpub(b"t", [b"a" * 100] * 4, total=200),
-        b"IDENTIFY\n" + size(-1),
-        b"PUB_EXT\n",
-        b"PUB_EXT t\n" + size(2),
-        pub_ext(b"w", b'{"key":1}', b"x"),
-        mpub_ext(b"w", [(b'{"key":"a"}', b"x"), (b"{", b"y")]),
-        mpub_ext(b"w", [(b"", b"a"), (b"", b"")]),
-        b"PUB t\n" + size(9) + b"cut",
-        b"z" * 17_000,
-    ]
-)
-scripts = st.builds(
-    lambda head, end: b"".join(head) + end, st.lists(commands, min_size=1, max_size=8), endings
 )
 
 
@@ -193,26 +166,6 @@ def test_a_story_cut_in_two_at_every_byte(kernel: ModuleType) -> None:
     ]
     for at in range(1, len(STORY)):
         assert comparable(played(kernel, [STORY[:at], STORY[at:]])) == whole, f"cut at {at}"
-
-
-def test_a_story_byte_by_byte(kernel: ModuleType) -> None:
-    bytewise = [bytes([byte]) for byte in STORY]
-    assert comparable(played(kernel, bytewise)) == comparable(played(kernel, [STORY]))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(script=scripts, cuts=st.lists(st.integers(1, 60), min_size=1, max_size=30))
-def test_random_pieces(kernel: ModuleType, script: bytes, cuts: list[int]) -> None:
-    whole = MAGIC + script
-    pieces = []
-    at = 0
-    for number in range(len(whole)):
-        if at >= len(whole):
-            break
-        step = cuts[number % len(cuts)]
-        pieces.append(whole[at : at + step])
-        at += step
-    assert comparable(played(kernel, pieces)) == comparable(played(kernel, [whole]))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])

@@ -60,14 +60,6 @@ def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDi
         log.close()
 
 
-def test_a_full_disk_is_used_to_the_last_batch(sim: SimDisk) -> None:
-    """Preparing ground ahead is given up before a write is refused."""
-    sim.capacity_bytes = 20_000
-    _, writer = new_log(sim, "data/0")
-    write_until_refused(writer)
-    assert sim.capacity_bytes - sim.used_bytes() < 600
-
-
 @pytest.mark.parametrize("written", [0.0, 0.3, 0.999, 1.0])
 def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float) -> None:
     log, writer = new_log(sim, "data/0")

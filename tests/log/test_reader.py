@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock import limits
 from penstock.errors import WriteRefused
 from penstock.kernel import BatchCheck, check_batch, decode_header
 from penstock.log.disk import OsDisk, OsFile
@@ -89,26 +88,6 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
     assert stretch.segment.readers == 0
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(stretch.descriptor)
-    log.close()
-
-
-def test_a_disk_without_descriptors_lends_none() -> None:
-    disk = SimDisk()
-    disk.mkdir("data")
-    log, writer = new_log(disk, "data/0")
-    writer.fill(2)
-    assert log.stretch(0) is None
-    assert log._segments.active.readers == 0
-    log.close()
-
-
-def test_the_oldest_places_are_forgotten(tmp_path: Path) -> None:
-    log = filled(tmp_path, limits.READ_PLACES_MAX + 20)
-    for offset in range(0, log.written_end, BATCH_MESSAGES):
-        log.read(offset, 1)
-    places = log._reader._places
-    assert len(places) == limits.READ_PLACES_MAX
-    assert max(places) == log.written_end  # the newest ones
     log.close()
 
 
