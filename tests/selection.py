@@ -26,7 +26,6 @@ LONG = (
     "tests/e2e/test_disk_faults.py",
     "tests/e2e/test_log_fetch.py::test_a_reader_in_a_loop_costs_publishing_little",
     "tests/e2e/test_power_loss.py",
-    "tests/kernel/test_window.py::test_a_tick_that_fires_nothing_does_not_look_at_every_message",
     "tests/log/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
 from penstock.broker import stats
-from penstock.errors import Refused, StorageError
+from penstock.errors import Refused
 from penstock.log.head import HEAD_BYTES
 
 from .world import Outcome, World, bodies
@@ -81,27 +80,6 @@ def test_a_topic_may_set_it_later_and_give_it_up(start: Start) -> None:
     assert channel.depth == 1
 
 
-def test_a_log_that_cannot_be_read_is_looked_at_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    topic = world.broker.topic("t")
-    channel = topic.channel("c")
-    world.publish("t", b"old")
-
-    def fail(timestamp_ns: int) -> int:
-        raise StorageError("t", "out of order")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(topic.leader().log), "find_time", lambda log, ns: fail(ns))
-        world.pass_ns(11 * SECOND)
-        world.pass_ns(SECOND)
-    assert channel.depth == 1
-    assert caplog.text.count("t: cannot determine which messages are too old: out of order") == 1
-    world.pass_ns(SECOND)
-    assert channel.depth == 0
-
-
 def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AGE_LOOKS_MAX", 2)
     world = start(max_age_ns=10 * SECOND, durability="os")
@@ -113,41 +91,6 @@ def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.Monkey
     world.pass_ns(SECOND)
     world.pass_ns(SECOND)
     assert [topic.depth for topic in topics] == [0] * 6
-
-
-def test_a_topic_that_was_looked_at_goes_back_to_rest(start: Start) -> None:
-    world = start()
-    world.publish("t", b"x")
-    for _ in range(3):
-        world.pass_ns(5 * SECOND)
-    topic = world.broker.find_topic("t")
-    path = topic.leader().log.path
-    assert _open_files(path) == 0
-    topic.configure({"max_age_ns": 3600 * SECOND})
-    assert topic.age_bound.apply(world.clock.wall_ns())
-    assert _open_files(path) > 0
-    topic.configure({"max_age_ns": 3600 * SECOND})
-    for _ in range(3):
-        world.pass_ns(5 * SECOND)
-    assert _open_files(path) == 0
-
-
-def _open_files(path: str) -> int:
-    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return sum(os.path.realpath(link).startswith(path) for link in links)
-
-
-def test_what_is_too_old_in_a_paused_topic_was_not_given_to_its_channels(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    topic = world.broker.topic("t")
-    channel = topic.channel("c")
-    topic.pause()
-    world.publish("t", b"old", b"old too")
-    world.pass_ns(11 * SECOND)
-    topic.unpause()
-    world.publish("t", b"young")
-    world.turn()
-    assert (channel.message_count, channel.depth, topic.age_bound.expired_count) == (1, 1, 2)
 
 
 YEAR = 365 * 86_400 * SECOND

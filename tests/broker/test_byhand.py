@@ -1,4 +1,4 @@
-"""One message of a channel, settled by an operator: on both kernels, and over restarts."""
+"""One message of a channel, settled by an operator, and over restarts."""
 
 from __future__ import annotations
 

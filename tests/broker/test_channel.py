@@ -89,17 +89,6 @@ def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
     assert bodies(consumer.take()) == [b"5"]
 
 
-def test_an_ephemeral_channel_without_room_still_serves_who_is_ready(start: Start) -> None:
-    world = start(mem_queue_size=0)
-    consumer = world.consumer("news", "a#ephemeral", rdy=2)
-    world.publish("news", b"1", b"2", b"3")
-    got = consumer.take()
-    assert bodies(got) == [b"1", b"2"]
-    assert consumer.channel.depth == 0
-    consumer.finish(*got)
-    assert consumer.take() == []
-
-
 def test_a_number_is_never_given_out_twice(start: Start) -> None:
     world = start()
     topic = world.broker.topic("news")
@@ -187,29 +176,3 @@ def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: 
     consumer.finish(*now)
     world.pass_ns(11 * limits.SECOND)
     assert sorted(bodies(consumer.take())) == sorted(b"later %d" % n for n in range(1, 50))
-
-
-def test_what_a_paused_topic_drops_was_not_given_to_its_channels(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("news")
-    channel = topic.channel("a")
-    world.publish("news", b"1", b"2")
-    topic.pause()
-    world.publish("news", b"3", b"4", b"5")
-    topic.empty()
-    topic.unpause()
-    world.publish("news", b"6")
-    world.turn()
-    assert (channel.message_count, channel.depth, topic.message_count) == (3, 3, 6)
-    channel.validate()
-
-
-def test_an_ephemeral_channel_holds_its_bound_beside_scheduled_messages(start: Start) -> None:
-    world = start(mem_queue_size=10)
-    channel = world.broker.topic("news").channel("a#ephemeral")
-    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
-    for number in range(40):
-        world.publish("news", b"now %d" % number)
-        world.publish("news", b"later %d" % number, due_ns=due_ns)
-        world.turn()
-    assert (channel.depth, channel.delayed) == (10, 40)

@@ -1,4 +1,4 @@
-"""Messages that a channel gives up on, and their way back, on both kernels."""
+"""Messages that a channel gives up on, and their way back."""
 
 from __future__ import annotations
 
@@ -72,40 +72,6 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
     assert channel.windows[0].low == channel.windows[0].next == 2
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
-
-
-def test_timeouts_and_delays_count_as_well(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"times out", b"later")
-    timed, later = consumer.take()
-    assert timed.body == b"times out"
-    consumer.requeue(later, 10 * SECOND)
-    world.pass_ns(10 * SECOND)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"later"]
-    world.pass_ns(MESSAGE_TIMEOUT_NS)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"later", b"times out"]
-    assert causes(world) == ["requeued", "timed_out"]
-    assert (channel.timeout_count, channel.requeue_count) == (1, 1)
-    assert consumer.take() == []
-
-
-def test_one_whose_consumer_went(start: Any) -> None:
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    consumer.take()
-    consumer.leave()
-    world.pass_ns(MESSAGE_TIMEOUT_NS)
-    world.turns()
-    assert causes(world) == ["disconnected"]
-    channel = world.broker.find_topic("t").channels["ch"]
-    (waits,) = world.broker.dead_letters_of(channel, 10)
-    assert (waits.attempts, waits.cause) == (1, "disconnected")
 
 
 def test_one_of_before_has_no_cause() -> None:

@@ -13,10 +13,9 @@ from penstock.errors import PartitionStopped
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Refuse, Tell
-from penstock.replica.matching import Chain
 from sim.disk import Fault
 
-from .following import KEY, LEADER, OWNER, PATH, SESSION, SETTINGS, Lab, LeaderLog, batch, put
+from .following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, batch, put
 
 
 def kinds(frames: list[object]) -> list[str]:
@@ -83,20 +82,6 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     lab.send(leader.match_at(1, SESSION + 1))
     assert lab.send(leader.row(1, 3, 0, SESSION + 1)) == [Acknowledge(SESSION + 1, 3, 99, 2, 2)]
     assert content(lab.log) == content(leader.log)
-
-
-def test_only_the_leader_of_the_session_is_listened_to() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
-    assert lab.send(leader.row(0), node=LEADER + 1) == []
-    assert lab.send(Hello(8, SESSION + 9, 0), node=8) == [Refuse(SESSION + 9, 1)]
-    assert lab.followed.leader == LEADER
-    lab.followed.unlinked(LEADER + 1)
-    assert lab.send(leader.row(0)) == [Acknowledge(SESSION, 1, 99, 1, 1)]
-    lab.followed.unlinked(LEADER)
-    leader.write(b"two")
-    assert lab.send(leader.row(1)) == []
 
 
 def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
@@ -223,17 +208,3 @@ def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab.syncs.settle()
     assert done[-1] == "again"
     assert "a sync failed" in lab.promises.trouble
-
-
-def test_a_view_of_a_log_names_no_batch_where_none_ends() -> None:
-    leader = LeaderLog()
-    leader.write(b"one", b"two")
-    leader.write(b"three", epoch=4)
-    view = leader.view
-    assert view.extent() == (0, 3, ((1, 0), (4, 2)))
-    assert view.chain_before(0) == Chain(0, 0, 0)
-    assert view.chain_before(1) is None
-    assert view.chain_before(4) is None
-    assert view.chain_before(2) == Chain(*leader.log.batch_at(0)[:2], leader.log.batch_at(0).crc)
-    assert view.chain_before(3) == Chain(*leader.log.last())
-    assert PartitionLog.create(Lab().disk, "data/1", SETTINGS, OWNER).last() == (0, 0, 0)

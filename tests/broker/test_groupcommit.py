@@ -159,23 +159,6 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     assert topic.leader().tail.committed_end == 10_000
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_what_one_row_does_not_hold_comes_in_the_next(
-    start: Start, durability: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1_000)
-    world = start(durability=durability)
-    group = world.broker.topic("t").leader().group
-    answers: list[PenstockError | None] = []
-    group._whole.extend(whole(group, answers, 300) for _ in range(5))
-    group.held_count += 1_500
-    group.write(world.clock.wall_ns())
-    for _ in range(5):
-        world.turns()
-    assert answers == [None] * 5
-    assert (group.held_count, group.tail.committed_end) == (0, 1_500)
-
-
 def test_what_is_left_behind_a_refused_row_is_tried_at_once(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

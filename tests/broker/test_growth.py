@@ -123,19 +123,6 @@ def test_a_rehash_waits_until_everything_is_finished(start: Start) -> None:
     assert again.broker.find_topic("t").hash_partitions == 4
 
 
-def test_a_publish_on_its_way_holds_up_a_rehash(start: Start) -> None:
-    world = start()
-    topic = several(world, 2)
-    world.threads.held = True
-    topic.publish([b"x"], 0, lambda error: None)
-    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
-        grow(world, 2, rehash=True)
-    world.turns()
-    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
-        grow(world, 4, rehash=True)
-    world.threads.held = False
-
-
 # --- producers that number their messages ---
 
 

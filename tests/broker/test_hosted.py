@@ -78,37 +78,6 @@ def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluste
     consumer.leave()
 
 
-def test_a_learner_that_falls_behind_the_journal_is_no_member_yet(cluster: Cluster) -> None:
-    """It was level once, and is held off for a while; meanwhile the set has answered a seek."""
-    cluster.publish(0, b"one")
-    line = cluster.nodes[0].leader().office.line
-    cluster.kill(2)
-    late = line.record.member_on(2)
-    assert late is not None
-    line.held_off.add(2)
-    line.drop((late.node,))
-    cluster.nodes[0].leader().office.moved()
-    cluster.run()
-    cluster.start(2)
-    assert line.peers[2].complete
-    cluster.cut.add(2)
-    answered = Outcome()
-    cluster.nodes[0].topic.find_channel("billing").seek(0)
-    cluster.nodes[0].leader().when_held(answered)
-    cluster.run()
-    assert answered.stored
-    assert not line.peers[2].complete
-    line.held_off.clear()
-    line.admit(2)
-    cluster.run()
-    assert line.record.member_on(2) is None
-    cluster.cut.clear()
-    cluster.unlink(cluster.nodes[2])
-    cluster.link(cluster.nodes[2])
-    cluster.run()
-    assert line.record.member_on(2) is not None
-
-
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
     before, node = cluster.known[target()].record, cluster.nodes[1]
     record = elected(before, Seat(1, node.life, replica_on(1)), ())

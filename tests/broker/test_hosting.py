@@ -11,12 +11,11 @@ import pytest
 from penstock import limits
 from penstock.broker.hosting import PlacedTopic
 from penstock.broker.placed import when_held
-from penstock.broker.topicfile import ChannelEntry
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.replica.record import arranged
 from sim.disk import Fault
 
-from .hostedworld import BILLING, IDENTITY, ORDERS, PATH, Cluster, replica_on, target
+from .hostedworld import ORDERS, PATH, Cluster, replica_on, target
 from .world import World, bodies
 
 
@@ -178,19 +177,6 @@ def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     assert topic.find_channel("new#ephemeral").windows.keys() == {0}
 
 
-def test_a_partition_younger_than_its_channel_is_had_from_its_start(cluster: Cluster) -> None:
-    cluster.channels.clear()
-    cluster.place([0])
-    cluster.publish(0, b"before it was known")
-    first = BILLING._replace(partitions_then=0)  # its topic had none
-    second = BILLING._replace(entry=ChannelEntry("mail", 2, 6))
-    cluster.channels = [first, second]
-    cluster.kill(0)
-    cluster.nodes[1].hosting.adopt_channels(IDENTITY, cluster.channels)
-    cluster.elect(1, gone=[0])
-    assert bodies(cluster.nodes[1].consume("billing").take()) == [b"before it was known"]
-
-
 def test_a_learner_becomes_a_member_when_it_has_the_journal_too(cluster: Cluster) -> None:
     cluster.place([0], on=[0, 1])
     cluster.publish(0, b"a", b"b")
@@ -229,17 +215,6 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     cluster.elect(1, gone=[0])
     cluster.publish(1, b"x")
     assert cluster.start(0).role() == "Stopped"
-
-
-def test_a_failed_sync_of_a_lone_leaders_log_ends_its_office(cluster: Cluster) -> None:
-    cluster.place([0], on=[0])
-    node = cluster.nodes[0]
-    node.disk.inject(Fault("sync", path_part="topics/orders/0/"))
-    outcome = node.put(b"x")
-    cluster.run()
-    assert node.role() == "Stopped"
-    assert len(outcome.told) == 1
-    assert outcome.told != [None]
 
 
 def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:

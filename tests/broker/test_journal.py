@@ -119,19 +119,6 @@ def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
     cursor.journal.close()
 
 
-def test_a_sync_of_an_older_generation_says_nothing_about_the_newer(cursor: Cursor) -> None:
-    cursor.move()
-    job = cursor.journal.sync_begin()
-    assert job is not None
-    assert cursor.journal.sync_begin() is None  # one at a time
-    cursor.journal.begin(cursor.snapshot)
-    job.run()
-    cursor.journal.sync_end(job, None)
-    assert cursor.journal.unsynced
-    cursor.journal.validate()
-    cursor.journal.close()
-
-
 def test_nothing_is_appended_to_a_torn_file(cursor: Cursor) -> None:
     cursor.move()
     cursor.move()

@@ -149,12 +149,3 @@ def test_what_is_too_old_stays_away(start: Start) -> None:
     world.pass_ns(1)
     consumer.ready(10)
     assert bodies(consumer.take()) == [b"4", b"5"]
-
-
-def test_a_replay_counts_for_the_maximum_depth(start: Start) -> None:
-    world, consumer = read_out(start, max_depth=6)
-    consumer.ready(0)
-    consumer.channel.seek(0)
-    topic = world.broker.find_topic("news")
-    assert "depth limit of 6" in topic.refusal_of(1)
-    assert topic.leader().tail.append_end_max == topic.leader().tail.written_end

@@ -55,15 +55,6 @@ def replica() -> Replica:
     return Replica()
 
 
-def test_what_was_reported_is_not_read_again(replica: Replica) -> None:
-    replica.write(0, 1)
-    headers = [header for header, _ in replica.log.batches(0)]
-    replica.table.appended(headers)
-    read = replica.disk.bytes_read
-    replica.table.learn(2)
-    assert (replica.next_sequence, replica.disk.bytes_read) == (2, read)
-
-
 def test_a_start_takes_what_is_above_the_committed_end_as_pending(replica: Replica) -> None:
     replica.write(0, 1, 2)
     replica.table = replica.opened(1)

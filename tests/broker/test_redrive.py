@@ -1,4 +1,4 @@
-"""Dead letters on their way back to their channel, on both kernels."""
+"""Dead letters on their way back to their channel."""
 
 from __future__ import annotations
 
@@ -201,14 +201,6 @@ def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
 
 
 # --- what can be seen of them ---
-
-
-def test_without_a_dead_letter_topic_none_wait(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 3)
-    assert world.broker.dead_letters_of(channel, 10) == []
-    world.broker.topic(DEAD)  # made by hand: it has no `redrive`
-    assert world.broker.dead_letters_of(channel, 10) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Channels that are skipped: on both kernels, with one partition and with several."""
+"""Channels that are skipped: with one partition and with several."""
 
 from __future__ import annotations
 
@@ -57,27 +57,6 @@ def test_nothing_is_delivered_and_the_cursor_follows(start: Any, partitions: int
     fill(world, b"e")
     assert bodies(consumer.take()) == [b"e"]
     assert channel.skips.count == 6
-
-
-def test_what_is_delayed_or_waits_is_dropped(start: Any, partitions: int) -> None:
-    world = start()
-    world.broker.topic("t", partitions).channel("ch")
-    consumer = world.consumer("t", "ch")
-    fill(world, b"a", b"b")
-    now, later = consumer.take()
-    consumer.requeue(later, 60 * SECOND)
-    consumer.ready(0)
-    consumer.requeue(now)
-    world.publish("t", b"c", due_ns=world.clock.wall_ns() + 60 * SECOND)
-    channel = skipped(world, partitions)
-    assert (channel.depth, channel.delayed) == (0, 0)
-    world.publish("t", b"d", due_ns=world.clock.wall_ns() + 60 * SECOND)
-    world.pass_ns(SECOND)
-    assert channel.delayed == 0
-    channel.skips.change(channel.skips.ended())
-    consumer.ready(100)
-    world.pass_ns(60 * SECOND)
-    assert consumer.take() == []
 
 
 @pytest.mark.parametrize("ending", ["restart", "killed"])

@@ -61,15 +61,6 @@ def test_emptying_a_paused_topic_leaves_the_channels_alone(start: Start) -> None
     assert bodies(consumer.take()) == [b"in the channel", b"later"]
 
 
-def test_counts_are_of_publishes_since_the_start(start: Start) -> None:
-    world = start()
-    world.publish("news", b"12", b"345")
-    topic = world.broker.find_topic("news")
-    assert (topic.message_count, topic.message_bytes) == (2, 5)
-    again = world.restart().broker.find_topic("news")
-    assert (again.message_count, again.message_bytes, again.depth) == (0, 0, 2)
-
-
 def test_backend_depth_is_what_has_to_be_read_from_the_disk(start: Start) -> None:
     world = start()
     world.publish("news", b"1", b"2")

@@ -176,28 +176,6 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert [event.offset for event in events(world)] == [0, 2]
 
 
-def test_a_redrive_is_no_fate_of_other_channels(start: Start) -> None:
-    """They step over what was never theirs."""
-    world = start()
-    topic = world.broker.topic("orders")
-    mail = world.consumer("orders", "mail")
-    other = topic.channel("other")
-    topic.channels["mail"].configure({"max_attempts": 1})
-    topic.configure({"trace_rate": 1.0})
-    world.publish("orders", b"a")
-    (message,) = mail.take()
-    mail.requeue(message)
-    for _ in range(4):
-        world.turn()
-    told: list[Any] = []
-    world.broker.redrive(topic.channels["mail"], 0, lambda count, error: told.append(count))
-    for _ in range(4):
-        world.turn()
-    assert told == [1]
-    assert [event.kind for event in events(world) if event.channel == other.name] == []
-    assert Kind.DEAD_LETTERED in kinds(world)
-
-
 def test_what_a_commit_of_stages_publishes(start: Start) -> None:
     world = start()
     world.broker.topic("orders").configure({"trace_rate": 1.0})

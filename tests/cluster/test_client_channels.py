@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from broker.world import bodies
-from cases import each, seeds
 from penstock import kernel
 from penstock.broker.changes import skip
 from penstock.broker.skips import ANY, Skipped
-from penstock.cluster import keys
 from penstock.cluster.creation import creation
-from penstock.cluster.documents import CHANNEL, Channel
 from penstock.errors import (
-    ChangeUnknown,
     ChannelUnconfirmed,
     NotFound,
     PenstockError,
@@ -67,11 +62,6 @@ def delete(cluster: JoinedCluster, node: JoinedNode, channel: str) -> None:
     assert asked.is_made, asked.answers
 
 
-def document(cluster: JoinedCluster, channel: str) -> Channel:
-    entry = cluster.store.entries[keys.channel("orders", channel)]
-    return CHANNEL.decode(entry.key, entry.value)
-
-
 def publish(cluster: JoinedCluster, body: bytes, partition: int) -> bool:
     """Is it stored? Asked at the partition's leader."""
     cluster.until(lambda: cluster.leader("orders", partition))
@@ -101,13 +91,6 @@ def received(cluster: JoinedCluster, channel: str, count: int) -> list[bytes]:
     return sorted(found)
 
 
-def test_two_nodes_are_asked_for_one_channel_at_once(cluster: JoinedCluster) -> None:
-    asked = [Asked(node, "shared") for node in cluster.nodes for _ in range(2)]
-    cluster.until(lambda: all(one.answers for one in asked))
-    assert all(one.is_made for one in asked)
-    assert document(cluster, "shared").number == 1
-
-
 def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     cluster: JoinedCluster,
 ) -> None:
@@ -118,20 +101,6 @@ def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     cluster.until(lambda: elsewhere.answers)
     assert elsewhere.is_made
     assert Asked(cluster.nodes[1], "known").is_made
-
-
-@pytest.mark.parametrize("node", range(3))
-def test_all_lose_power_right_after_the_answer(cluster: JoinedCluster, node: int) -> None:
-    make(cluster, cluster.nodes[0], "first")
-    make(cluster, cluster.nodes[node], "second")
-    for partition in range(3):
-        assert publish(cluster, b"%d" % partition, partition)
-    for number in range(3):
-        cluster.kill(number, power=True)
-    for number in range(3):
-        cluster.start(number)
-    cluster.until(lambda: all(cluster.leader("orders", n) for n in range(3)))
-    assert received(cluster, "second", 3) == [b"0", b"1", b"2"]
 
 
 def test_a_leader_that_does_not_know_it_yet_is_waited_for(cluster: JoinedCluster) -> None:
@@ -162,16 +131,6 @@ def test_a_partition_without_a_leader_is_named(cluster: JoinedCluster) -> None:
     assert isinstance(asked.error, ChannelUnconfirmed)
     assert asked.error.partitions == (0, 1, 2)
     assert "alone" in leader.broker.topics["orders"].channels
-
-
-def test_a_node_that_cannot_reach_the_coordinator_makes_nothing(cluster: JoinedCluster) -> None:
-    cluster.away.add(0)
-    asked = Asked(cluster.nodes[0], "never")
-    cluster.until(lambda: asked.answers)
-    assert isinstance(asked.error, ChangeUnknown)
-    cluster.away.clear()
-    cluster.run(2)
-    make(cluster, cluster.nodes[0], "never")
 
 
 def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
@@ -207,57 +166,6 @@ def test_a_topic_that_is_deleted_while_a_channel_is_made(cluster: JoinedCluster)
     cluster.delete("orders")
     cluster.until(lambda: asked.answers, seconds=6)
     assert isinstance(asked.error, NotFound)
-
-
-def test_channels_that_a_backup_does_not_know(cluster: JoinedCluster) -> None:
-    """Made and deleted since it was taken: what was made is there, what was deleted is not, and no
-    number is given twice."""
-    make(cluster, cluster.nodes[0], "before")
-    make(cluster, cluster.nodes[0], "gone")
-    backup = cluster.store.backup()
-    delete(cluster, cluster.nodes[0], "gone")
-    make(cluster, cluster.nodes[1], "since")
-    assert publish(cluster, b"a", 0)
-    cluster.restore_from_memories(backup)
-    cluster.run(5)
-    cluster.kill(2)
-    cluster.start(2)
-    make(cluster, cluster.nodes[0], "after")
-    assert document(cluster, "gone").deleted
-    assert [document(cluster, name).number for name in ("before", "since", "after")] == [1, 3, 4]
-    assert received(cluster, "since", 1) == [b"a"]
-    assert "gone" not in cluster.nodes[2].broker.topics["orders"].channels
-
-
-@each("seed", seeds(2, 16))
-def test_channels_come_while_leaders_fall(seed: int) -> None:
-    """Whatever is acknowledged after a channel was answered comes to it."""
-    dice = random.Random(seed)
-    cluster = JoinedCluster(kernel)
-    cluster.make("orders", partitions=2)
-    expected: dict[str, set[bytes]] = {}
-    for turn in range(6):
-        channel = f"c{turn}"
-        node, *others = dice.sample(cluster.up(), 3)
-        asked = Asked(node, channel)
-        cluster.run(dice.choice((0, 0.05, 0.1, 0.2)))
-        victim = dice.choice((node, *others, *others))
-        cluster.kill(victim.number, power=dice.random() < 0.5)
-        cluster.until(lambda one=asked, node=node: one.answers or not node.is_up, seconds=6)
-        if asked.is_made:
-            expected[channel] = set()
-        cluster.until(lambda: all(cluster.leader("orders", n) for n in range(2)))
-        for partition in range(2):
-            body = b"%d.%d" % (turn, partition)
-            if publish(cluster, body, partition):
-                for bodies_of in expected.values():
-                    bodies_of.add(body)
-        cluster.start(victim.number)
-        cluster.until(lambda: all(cluster.is_whole("orders", n) for n in range(2)), seconds=700)
-    assert len(expected) >= 2
-    for channel, wanted in expected.items():
-        assert set(received(cluster, channel, len(wanted))) >= wanted
-    cluster.close()
 
 
 def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(

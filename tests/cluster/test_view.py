@@ -12,7 +12,6 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import (
     Delete,
     Entry,
-    Page,
     Put,
     Reading,
     Transaction,
@@ -20,13 +19,11 @@ from penstock.cluster.coordinator import (
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
-    CONTROLLER,
     NODE,
     RECORD,
     TOPIC,
     Channel,
     Cluster,
-    Controller,
     Node,
     Topic,
 )
@@ -34,7 +31,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held, Remembered, View
-from penstock.cluster.watching import Phase, Watching
+from penstock.cluster.watching import Watching
 from penstock.limits import SECOND, WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
 
@@ -81,19 +78,6 @@ class Desk:
             self.coordinator.run()
             changes += self.view.apply(ALL_COUNT)
         return changes
-
-
-def test_it_lists_and_then_watches() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1, 2))
-    changes = desk.run()
-    assert [change.key for change in changes] == ["cluster", KEY]
-    assert desk.watching.phase is Phase.WATCHING
-    revision = desk.put_record(record(2, 1, leader=1))
-    (change,) = desk.run()
-    assert change.before.document == record(1, 1, 2)
-    assert change.after == desk.view.partitions[ORDERS] == Held(record(2, 1, leader=1), revision, 3)
-    assert desk.view.revision == desk.store.revision
 
 
 def test_it_is_taken_in_by_slices() -> None:
@@ -225,16 +209,6 @@ def test_what_has_no_tombstone_stays() -> None:
     assert len(desk.view.channels) == 1
 
 
-def test_nor_does_a_list_that_leaves_it_out() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.run()
-    desk.view.begin_list()
-    desk.view.page(Page(desk.store.revision + 1, (), True))
-    desk.view.apply(ALL_COUNT)
-    assert desk.view.partitions[ORDERS].document == record(1, 1)
-
-
 def test_with_a_tombstone_it_goes() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
@@ -245,21 +219,6 @@ def test_with_a_tombstone_it_goes() -> None:
     desk.delete(keys.topic("orders"))
     assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
     assert (desk.view.partitions, desk.view.topics) == ({}, {})
-
-
-def test_what_has_a_lease_goes_with_it() -> None:
-    desk = Desk()
-    lease = desk.store.grant(5 * SECOND, 0)
-    desk.put("nodes/1", NODE.encode(NODE_1), lease)
-    desk.put("controller", CONTROLLER.encode(Controller("x", 1)), lease)
-    desk.put("commits/1", b"as it stands")
-    desk.run()
-    assert desk.view.nodes[1].document == NODE_1
-    assert desk.view.controller is not None
-    assert desk.view.others["commits/1"].value == b"as it stands"
-    desk.delete("commits/1")
-    desk.run(6)
-    assert (desk.view.nodes, desk.view.controller, desk.view.others) == ({}, None, {})
 
 
 def test_a_broken_document_freezes_its_partition_alone() -> None:

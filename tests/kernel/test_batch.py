@@ -57,15 +57,6 @@ class TestIds:
         id = functions.id_at(base, index)
         assert functions.id_index(base, count, id) == (index if index < count else -1)
 
-    @given(base=U64, other=U64, count=st.integers(1, 1 << 32) | st.integers(1, 1 << 13))
-    def test_the_index_of_any_id_is_right_or_minus_one(
-        self, functions: ModuleType, base: int, other: int, count: int
-    ) -> None:
-        count = min(count, (1 << 32) - 1)
-        index = functions.id_index(base, count, other)
-        assert -1 <= index < count
-        assert index == -1 or functions.id_at(base, index) == other
-
     @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
     def test_both_forms_agree(
         self,

@@ -11,7 +11,7 @@ import pytest
 from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub, size
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -147,13 +147,6 @@ def test_an_odd_rdy_is_left_to_python(side: Side, param: bytes) -> None:
     assert conn.rdy == 3
 
 
-def test_rdy_is_ignored_when_closing(side: Side) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    conn.closing = True
-    assert side.said(conn, b"RDY 5\n") == []
-    assert conn.rdy == 3
-
-
 def test_fin_frees_a_place(side: Side) -> None:
     tail = side.tail()
     conn = side.consumer(side.window(tail), rdy=3)
@@ -205,48 +198,6 @@ def test_fin_of_no_id_is_left_to_python(side: Side, params: list[bytes]) -> None
 
 
 # --- consuming ---
-
-
-def test_a_connection_subscribes_once(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window)
-    assert (conn.window is window, window.consumers) == (True, 1)
-    with pytest.raises(RuntimeError):
-        conn.subscribe(window)
-    conn.leave()
-    conn.leave()
-    assert (conn.window, window.consumers) == (None, 0)
-    assert side.said(conn, b"RDY 1\n") == [line(conn, b"RDY", b"1")]
-
-
-def test_replies_stand_between_messages_whole(side: Side) -> None:
-    tail = side.tail()
-    conn = side.consumer(side.window(tail), rdy=10)
-    side.publish(tail, b"a")
-    conn.reply(0, b"_heartbeat_")
-    side.publish(tail, b"b")
-    conn.reply(1, b"E_FIN_FAILED")
-    side.settle()
-    got = frames(conn.take_output())
-    assert sorted(kind for kind, _ in got) == [0, 1, 2, 2]
-    assert (0, b"_heartbeat_") in got
-    assert (1, b"E_FIN_FAILED") in got
-
-
-def test_a_detached_consumer_that_is_not_read_gets_no_more(side: Side) -> None:
-    """Its output is bounded; what is taken makes room. The frames fill the bound exactly."""
-    tail = side.tail(memory=1 << 22)
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=2500)
-    body = b"x" * (256 - 34)
-    side.publish(tail, *[body] * 3_000)
-    total = 0
-    for _ in range(20):
-        side.settle()
-        assert conn.unsent <= 300 << 10
-        total += len(messages(conn.take_output()))
-        assert conn.unsent == 0
-    assert total > 0.75 * 2500  # a large window is not filled to the brim
 
 
 # --- output on hold ---
@@ -346,17 +297,6 @@ def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     assert events == [(Event.CLOSED, conn, events[-1][2])]
 
 
-def test_a_connection_whose_output_nobody_takes_is_closed_in_time(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"BAD\n")
-    conn.reply(1, b"E_INVALID")
-    conn.close_after_flush()
-    assert side.settle() == []
-    assert side.mono_ns < side.engine.deadline_ns <= side.mono_ns + CLOSE_DRAIN_NS
-    side.pass_time(CLOSE_DRAIN_NS)
-    assert closed(side.settle()) == [conn]
-
-
 def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:
     """It would go with the messages, and they would have to time out."""
     tail = side.tail()
@@ -406,25 +346,3 @@ def test_an_end_inside_a_publish_is_reported_and_not_appended(
     assert conn.take_output().endswith(b"E_X")
     assert closed(side.settle()) == [conn]
     assert tail.message_count == 0
-
-
-def test_an_end_inside_a_body_that_python_asked_for(side: Side) -> None:
-    for sent, part in ((b"\0\0", Cut.SIZE), (size(5) + b"abc", Cut.BODY)):
-        conn = side.connect()
-        conn.feed(b"IDENTIFY\n" + sent)
-        side.poll()
-        conn.read_body(100)
-        conn.feed_eof()
-        assert side.settle() == [(Event.CUT, conn, 0, part, 0)]
-
-
-def test_a_publisher_that_went_away_hurts_nobody(side: Side) -> None:
-    tail = side.tail()
-    gone, stays = side.connect(), side.connect()
-    gone.feed(pub(b"t", b"x"))
-    stays.feed(pub(b"t", b"y"))
-    side.poll()
-    gone.close()
-    assert closed(side.settle()) == [gone]
-    assert frames(stays.take_output()) == [OK]
-    assert tail.committed_end == 2

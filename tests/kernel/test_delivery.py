@@ -108,49 +108,6 @@ def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
     assert (window.depth, window.delayed) == (0, 0)
 
 
-def test_messages_that_expire_are_not_deferred_any_more(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    scheduled(side, window, 2, side.wall_ns + SECOND)
-    assert window.outdate(2) == 2
-    side.settle()
-    side.validate()
-    assert (window.depth, window.delayed, window.next) == (2, 1, 2)
-
-
-def test_a_copy_with_its_own_id_is_not_parked_before_what_it_is_a_copy_of(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    window.paused = True
-    id = side.publish(tail, b"original")
-    tail.append(b"copy", side.wall_ns + SECOND, {Section.ID: id})
-    side.commit()
-    side.settle()
-    assert (window.depth, window.delayed) == (2, 0)
-    window.paused = False
-    conn = side.consumer(window, rdy=10)
-    (got,) = side.received(conn)
-    assert (got.id, got.body) == (id, b"original")
-    assert (window.depth, window.delayed) == (0, 1)
-    side.validate()
-
-
-def test_many_ranges_ahead_are_added_and_passed_in_any_order(side: Side) -> None:
-    window = side.window(side.tail())
-    side.publish(window.tail, *[b"x"] * 1200)
-    side.settle()
-    ranges = [(at, at + 2) for at in range(1, 1200, 3)]
-    for start, end in [*ranges[::2], *ranges[1::2], (1, 4), (100, 140)]:
-        window.skip(start, end)
-    window.validate()
-    expected = [at for at in range(1200) if at % 3 == 0 and at != 3 and not 100 <= at < 140]
-    assert window.depth == len(expected)
-    conn = side.consumer(window, rdy=2000)
-    assert len(side.received(conn)) == len(expected)
-    assert sorted(one[0] for one in window.in_flight_records(2000)) == expected
-    window.validate()
-
-
 # --- messages with a past: own ids, attempts, timestamps ---
 
 
@@ -198,20 +155,6 @@ def test_attempts_wrap_at_sixteen_bits(side: Side) -> None:
     assert [message.attempts for message in side.received(conn)] == [0, 1, 1]
     it.window.requeue(conn.serial, base_id, 0, side.wall_ns)
     assert [message.attempts for message in side.received(conn)] == [1]
-
-
-def test_the_same_own_id_twice_is_two_messages(side: Side) -> None:
-    it, _ = behind_memory(side)
-    conn = side.consumer(it.window, rdy=10)
-    side.settle()
-    it.window.load(Source.FORWARD, with_past(side, it.window, 0, {Section.ID: {0: 9, 1: 9, 2: 9}}))
-    got = side.received(conn)
-    assert [message.body for message in got] == [b"a", b"b", b"c"]
-    assert len({message.id for message in got}) == 3
-    assert got[0].id == 9
-    for message in got:
-        assert it.window.finish(conn.serial, message.id) == Held.DONE
-    assert it.window.in_flight == 0
 
 
 def test_an_own_id_that_is_another_messages_by_formula(side: Side) -> None:
@@ -328,21 +271,6 @@ def test_sampling_drops_for_good(side: Side) -> None:
     assert (window.finish_count, conn.finish_count) == (0, 0)
 
 
-def test_a_redelivery_is_sampled_as_well(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=4_000)
-    id = side.publish(tail, *[b"x"] * 4_000)
-    side.received(conn)
-    for index in range(4_000):
-        window.requeue(conn.serial, side.kernel.id_at(id, index), 0, side.wall_ns)
-    conn.sample_rate = 50
-    got = len(side.received(conn))
-    assert 0.45 < got / 4_000 < 0.57
-    assert (window.depth, window.in_flight, conn.in_flight) == (0, got, got)
-    assert window.finish_count == 0
-
-
 def sampled(kernel: ModuleType, **seed: int) -> list[tuple[int, ...]]:
     """Which messages, by number, two consumers of one engine got, and which again."""
     side = Side(kernel, rdy_count_max=4_000, **seed)
@@ -376,12 +304,6 @@ def test_draws_are_independent(kernel: ModuleType) -> None:
     assert again < one
     assert 30 < len(one & two) < 70
     assert 30 < len(again) < 70
-
-
-@pytest.mark.parametrize("seed", [-1, 1 << 64])
-def test_a_seed_has_64_bits(kernel: ModuleType, seed: int) -> None:
-    with pytest.raises(OverflowError):
-        kernel.Engine(1, 1, 1, seed=seed)
 
 
 # --- who gets what ---
@@ -438,16 +360,6 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side) -> None:
     assert [message.body for message in side.received(conn)] == [b"y"]
     assert side.received(conn) == []
     assert side.engine.deadline_ns == 0
-
-
-def test_a_small_window_is_refilled_at_once(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=63)
-    id = side.publish(tail, *[b"x"] * 100)
-    assert len(side.received(conn)) == 63
-    window.finish(conn.serial, id)
-    assert len(side.received(conn)) == 1
 
 
 def test_a_forgotten_window_is_left_alone(side: Side) -> None:

@@ -357,33 +357,6 @@ def test_a_refused_client_that_keeps_sending_is_cut_off(side: Sockets) -> None:
     assert sent > 8 * MIB
 
 
-def test_close_resets_at_once(side: Sockets) -> None:
-    conn, peer = side.pair()
-    side.rest(2)
-    conn.close()
-    side.rest(2)
-    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
-    inbox = Inbox(peer)
-    side.run(inbox.end)
-
-
-def test_a_descriptor_used_again_belongs_to_the_new_connection(side: Sockets) -> None:
-    tail = side.tail()
-    for number in range(20):
-        conn, peer = side.pair()
-        peer.sendall(pub(b"t", b"x"))
-        inbox = Inbox(peer)
-        side.run(inbox.has(10))
-        if number % 2:
-            conn.close()
-        else:
-            peer.close()
-            side.run(lambda: len(side.events) == number + 1)  # noqa: B023
-        side.rest(2)
-    assert tail.committed_end == 20
-    assert len({event[1].serial for event in side.of_kind(Event.CLOSED)}) == 20
-
-
 def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
     gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))

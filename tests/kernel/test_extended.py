@@ -393,17 +393,6 @@ def test_a_malformed_mpub_ext(
     assert tail.message_count == 0
 
 
-def test_the_largest_headers_beside_the_largest_message(side: Side) -> None:
-    tail = side.tail()
-    side.engine.set_extended(b"t", True)
-    conn = side.connect()
-    headers = of(a="x" * (65_535 - len(of(a=""))))
-    assert len(headers) == 65_535
-    assert side.said(conn, pub_ext(b"t", headers, b"x" * MESSAGE_MAX)) == []
-    assert tail.message_bytes == MESSAGE_MAX
-    assert sections(side) == [{Section.HEADERS: {0: headers}}]
-
-
 @pytest.mark.parametrize(
     ("command", "cuts"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -75,26 +74,6 @@ MIXED = (
     (b"four", {Section.TRACE: 7}),
     (b"five", {Section.HEADERS: b'{"c":"d"}'}),
 )
-
-
-@pytest.mark.parametrize("rdy", [1, 2, 5])
-def test_headers_stand_before_the_body(side: Side, rdy: int) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    publish(side, tail, *MIXED)
-    conn = consumer(side, window, rdy, extended=True)
-    found: list[Long] = []
-    while more := long_frames(conn.take_output()):
-        found += more
-        side.said(conn, b"".join(fin(one.id) for one in more))
-    assert [(one.headers, one.body, one.attempts) for one in found] == [
-        (HEADERS, b"one", 1),
-        (None, b"two", 1),
-        (b"{}", b"three", 1),
-        (None, b"four", 1),
-        (b'{"c":"d"}', b"five", 1),
-    ]
-    assert window.low == window.next == 5
 
 
 def test_the_exact_bytes_of_a_frame(side: Side) -> None:
@@ -211,34 +190,3 @@ def test_headers_count_into_what_is_built_at_once(side: Side) -> None:
     side.settle()
     found += long_frames(conn.take_output())
     assert [one.body for one in found] == [b"%d" % number for number in range(9)]
-
-
-def test_specials_among_headers_keep_what_they_are(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    try:
-        tail = side.tail()
-        window = side.window(tail)
-        sections: dict[int, int | bytes] = {
-            Section.HEADERS: b'{"s":"1"}',
-            Section.ID: 77,
-            Section.TIMESTAMP: 5,
-            Section.ATTEMPTS: 3,
-        }
-        publish(
-            side,
-            tail,
-            (b"a", {Section.HEADERS: HEADERS}),
-            (b"b", sections),
-            (b"c", {Section.HEADERS: HEADERS}),
-        )
-        conn = consumer(side, window, 5, extended=True)
-        found = long_frames(conn.take_output())
-        assert [(one.body, one.headers, one.attempts) for one in found] == [
-            (b"a", HEADERS, 1),
-            (b"b", b'{"s":"1"}', 4),
-            (b"c", HEADERS, 1),
-        ]
-        assert found[1].id == 77
-        side.validate()
-    finally:
-        side.close()

@@ -110,20 +110,6 @@ def test_skipped_and_outdated_messages_free_their_key(side: Side, window: Any) -
     assert heard(side, conn) == "a4"
 
 
-def test_sampled_messages_keep_the_order(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=1000)
-    conn.sample_rate = 50
-    ids = say(side, window, " ".join(f"a{number}" for number in range(50)))
-    come = []
-    while message := side.received(conn):
-        ((_, _, id, body),) = message
-        come.append(int(body[1:]))
-        side.said(conn, fin(id))
-    assert 5 < len(come) < 45
-    assert come == sorted(come)
-    assert (window.depth, window.low) == (0, len(ids))
-
-
 def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> None:
     assert window.aside_max == limits.ASIDE_MAX
     window.aside_max = 3
@@ -227,44 +213,6 @@ def test_the_order_of_a_live_window_can_be_changed(side: Side) -> None:
     assert (heard(side, conn), window.behind) == ("b2", 0)
 
 
-def switched(side: Side, order: Order, words: str, memory: int = 1 << 20) -> tuple[Any, ...]:
-    """A window whose order begins while `words` are in flight with one consumer, which is paused;
-    the other consumer, and the ids."""
-    window = side.window(side.tail(memory=memory))
-    one = side.consumer(window, rdy=10)
-    ids = [id for word in words.split() for id in say(side, window, word)]
-    assert sorted(heard_with_needs(side, one).split()) == sorted(words.split())
-    one.rdy = 0
-    window.order = order
-    return window, one, side.consumer(window, rdy=10), ids
-
-
-def heard_with_needs(side: Side, conn: Any) -> str:
-    """The same as `heard`; blocks that are needed are read."""
-    for _ in range(20):
-        side.serve_needs(side.turn())
-    return b" ".join(bodies(conn.take_output())).decode()
-
-
-@pytest.mark.parametrize("turns", [0, 3])
-def test_what_was_sent_before_an_order_began_overtakes_nothing(
-    side: Side, window: Any, turns: int
-) -> None:
-    """`b1` was sent once and `a2` never, which stands before it."""
-    one = side.consumer(window, rdy=10)
-    a1, a2, b1 = say(side, window, "a1 a2 b1")
-    assert heard(side, one) == "a1 b1"
-    one.rdy = 0
-    window.order = Order.STRICT
-    for _ in range(turns):
-        side.turn()
-    window.requeue(one.serial, b1, 0, side.wall_ns)
-    two = side.consumer(window, rdy=10)
-    side.said(one, fin(a1))
-    assert heard(side, two) == "a2"
-    assert done(side, two, a2) == "b1"
-
-
 def spent(side: Side, order: Order, taken: bool) -> tuple[Any, ...]:
     """A window whose order begins while `a1` is in flight and `a2` has used its attempts."""
     window = side.window(side.tail())
@@ -309,42 +257,6 @@ def test_what_was_taken_before_it_went_behind_can_be_settled(
     assert [record.id for record in window.take_exhausted(9)] == ([] if settled else [a2])
     assert window.settle_exhausted(a2, True) == (not settled)
     assert (window.depth, window.exhausted) == (0, 0)
-
-
-@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
-@pytest.mark.parametrize("turns", [0, 3])
-@pytest.mark.parametrize("first", [0, 1, 2])
-def test_what_is_in_flight_when_an_order_begins_is_waited_for(
-    side: Side, order: Order, turns: int, first: int
-) -> None:
-    """Any of three is requeued, before or after their keys are looked up: it comes again when the
-    others are done."""
-    window, one, two, ids = switched(side, order, "a1 a2 a3")
-    for _ in range(turns):
-        side.turn()
-    window.requeue(one.serial, ids[first], 0, side.wall_ns)
-    say(side, window, "a4")
-    others = [id for id in ids if id != ids[first]]
-    assert heard(side, two) == ""
-    side.validate()
-    side.said(one, fin(others[0]))
-    assert heard(side, two) == ""
-    side.said(one, fin(others[1]))
-    assert heard(side, two) == f"a{first + 1}"
-    assert done(side, two, ids[first]) == "a4"
-
-
-def test_a_requeue_waits_until_the_keys_of_all_in_flight_are_read(side: Side) -> None:
-    """Each is in a batch of its own, outside memory: their keys become known one after another."""
-    window, one, two, ids = switched(side, Order.KEY, "a1 a2 b1", memory=0)
-    events = side.turn()
-    side.serve_needs(events)
-    side.turn()  # one key is known now
-    window.requeue(one.serial, ids[0], 0, side.wall_ns)
-    assert heard_with_needs(side, two) == ""
-    side.validate()
-    side.said(one, fin(ids[1]))
-    assert heard_with_needs(side, two) == "a1"
 
 
 # --- strict ---

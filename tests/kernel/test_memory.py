@@ -87,21 +87,6 @@ def test_a_tail_that_is_gone_shares_no_longer(
     side.close()
 
 
-def test_where_nobody_reads_little_is_kept(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    side = small(monkeypatch, kernel, RECENT=2)
-    tail = side.tail(handing=False)
-    for _ in range(5):
-        side.publish(tail, BODY)
-    assert (tail.memory_start, tail.committed_end) == (3, 5)
-    tail.handing = True
-    for _ in range(5):
-        side.publish(tail, BODY)
-    assert tail.memory_start == 3  # a channel may want all of it
-    side.close()
-
-
 def test_what_all_have_read_is_dropped_but_the_most_recent(
     monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:

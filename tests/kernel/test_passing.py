@@ -54,18 +54,6 @@ def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> N
     assert tail.committed_end == 2
 
 
-def test_what_is_owed_is_answered_first(side: Side) -> None:
-    tail = side.tail()
-    tail.append_end_max = 2
-    conn = side.connect()
-    conn.feed(pub(b"t", b"1") + pub(b"t", b"2") + pub(b"t", b"refused") + pub(b"t", b"4"))
-    assert [event[0] for event in side.settle()] == [Event.REFUSED]
-    refuse(conn)
-    tail.append_end_max = 3
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, OK, REFUSED, OK]
-
-
 @each
 @pytest.mark.parametrize("word", [b"", b" 3"])
 def test_a_body_that_has_yet_to_come_is_not_read_as_commands(

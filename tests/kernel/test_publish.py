@@ -119,19 +119,6 @@ def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Sid
     assert tail.committed_end == 1
 
 
-def test_a_forgotten_topic_is_asked_for_again(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    side.engine.forget_tail(b"t")
-    assert side.said(conn, pub(b"t", b"y")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
-    tail = side.tail()
-    conn.resume()
-    side.settle()
-    assert tail.committed_end == 1
-    assert conn.published == {b"t": 2}
-
-
 @pytest.mark.parametrize(
     ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
 )
@@ -244,19 +231,6 @@ def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
     assert tail.message_count == 0
 
 
-def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    text = mpub(b"t", [b"a", b"b"])
-    assert side.said(conn, text[:-1]) == []
-    side.engine.forget_tail(b"t")
-    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.MPUB, b"t")]
-    tail = side.tail()
-    conn.resume()
-    assert side.settle() == []
-    assert tail.committed_end == 2
-
-
 # --- answers in order ---
 
 
@@ -342,26 +316,6 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
     assert side.settle() == []
     assert frames(conn.take_output()) == [OK, OK]
     assert conn.published == {b"t": 2}
-
-
-def test_a_full_batch_makes_publishers_wait(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    tail = side.tail(memory=0)
-    conns = [side.connect() for _ in range(3)]
-    large = pub(b"t", b"x" * (1 << 20))
-    for _ in range(9):
-        conns[0].feed(large)
-        conns[1].feed(large)
-    side.poll()
-    assert (16 << 20) <= tail.open_bytes <= (17 << 20)
-    conns[2].feed(pub(b"t", b"late"))
-    side.poll()
-    side.flush()
-    assert conns[2].pending == 0
-    assert side.settle() == []
-    assert [frames(conn.take_output()) for conn in conns] == [[OK] * 9, [OK] * 9, [OK]]
-    assert tail.committed_end == 19
-    side.close()
 
 
 # --- bodies for Python ---

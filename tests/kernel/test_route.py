@@ -131,19 +131,6 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
     assert counts(tails) == [1, 1, 5]
 
 
-def test_a_bound_that_lets_one_more_in_is_no_room_for_two(side: Side, tails: list[Any]) -> None:
-    for tail in tails:
-        tail.append_end_max = 1
-    tails[1].append_end_max = 2
-    conn = side.connect()
-    side.said(conn, mpub(b"t", [b"x", b"y"]))
-    assert counts(tails) == [0, 2, 0]
-    assert side.engine.route(b"t", 1) is tails[2]
-    assert side.engine.route(b"t", 2) is tails[2]  # all refuse: the current one
-    (event,) = side.said(conn, mpub(b"t", [b"x", b"y"]))
-    assert event == (Event.REFUSED, conn, Verb.MPUB, tails[2], 2)
-
-
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 @pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
 def test_a_publish_names_its_partition(
@@ -200,25 +187,6 @@ def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any]) -> None
     assert side.said(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
 
 
-def test_publishes_to_a_forgotten_tail_fail(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.poll()
-    conn.feed(pub(b"t", b"x"))
-    side.poll()
-    assert tails[2].open_count == 1
-    side.engine.forget_tail(b"t", 2)
-    assert side.flush() == [(Event.PUB_FAILED, conn, Verb.PUB, tails[2])]
-
-
-def test_a_tail_that_is_made_again_is_found(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.said(conn, pub(b"t 1", b"x"))
-    side.engine.forget_tail(b"t", 1)
-    again = side.tail(partition=1, start=7)
-    side.said(conn, pub(b"t 1", b"x"))
-    assert (counts(tails), again.committed_end) == ([0, 1, 0], 8)
-
-
 def test_the_trace_names_the_partition(side: Side, tails: list[Any]) -> None:
     """`Side.trace` compares the number in each event with that of the tail it names."""
     windows = [side.window(tail) for tail in tails]
@@ -262,15 +230,6 @@ def test_large_rows_stay_with_a_partition_for_some_time(side: Side, tails: list[
             side.said(conn, large(row))
             side.pass_time(limits.ROUTE_STAY_NS // 2)
         assert tails[number].message_bytes == before + 2 * row
-
-
-def test_rows_below_the_least_send_the_route_on(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    side.said(conn, large(limits.ROUTE_ROW_BYTES_MIN))
-    side.said(conn, pub(b"t", bytes(limits.ROUTE_ROW_BYTES_MIN - 1)))
-    side.said(conn, pub(b"t", b"x"))
-    assert counts(tails) == [2, 1, 1]
 
 
 def test_large_rows_go_elsewhere_when_their_partition_takes_none(

@@ -173,29 +173,6 @@ def test_beyond_the_bound_they_are_counted(side: Side) -> None:
     assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
 
 
-def test_the_cursor_takes_them_out_of_the_count(side: Side) -> None:
-    window = bounded(side, 5, parked_max=2)
-    assert drain(side, window) == [b"n0", b"n1", b"n2", b"n3", b"n4", b"last"]
-    assert (counts(window), window.unparked) == ((0, 5), 0)
-    side.pass_time(9 * SECOND)
-    side.tick()
-    assert sorted(drain(side, window)) == [b"d0", b"d1", b"d2", b"d3", b"d4"]
-
-
-def test_room_is_filled_by_a_recount(side: Side) -> None:
-    window = bounded(side, 6, parked_max=2)
-    window.recount(side.wall_ns)
-    assert window.search_start >= window.search_end  # there is no room, and nothing is due
-    one = window.stray_records(Stray.DELAYED, 1)[0]
-    window.settle_stray(one.id, -1)
-    window.recount(side.wall_ns)
-    side.search(window, steps=1)
-    assert counts(window) == (7, 5)  # right at every step
-    side.search(window)
-    assert (counts(window), window.unparked) == ((7, 5), 3)
-    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [3, 5]
-
-
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
     window = bounded(side, 5, parked_max=2)
     window.skip(6, 8)

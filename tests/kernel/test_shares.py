@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel import Event, Locality
+from penstock.kernel import Event
 
 from .turns import MS, SECOND, Side, fin
 
@@ -71,28 +71,6 @@ def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: S
     assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
 
 
-def test_a_large_room_is_split_where_the_one_whose_turn_it_is_cannot_send(side: Side) -> None:
-    waiting = side.window(side.tail(b"u", memory=0))
-    for _ in range(2):
-        side.publish(waiting.tail, *[b"9"] * BACKLOG)
-    windows = windows_of(side, 2)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    consumer(side, [waiting, *windows], rdy=1200)
-    side.settle()  # finds that it has to wait for a block
-    assert [window.in_flight for window in (waiting, *windows)] == [0, 600, 600]
-
-
-def test_what_some_do_not_need_is_shared_by_the_others(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 10), strict=True):
-        fill(side, window, count)
-    conn = consumer(side, windows, rdy=100)
-    side.settle()
-    assert [window.in_flight for window in windows] == [44, 2, 44, 10]
-    assert conn.in_flight == 100
-
-
 def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side) -> None:
     windows = windows_of(side, 2, memory=0)
     for _ in range(3):
@@ -127,31 +105,6 @@ def test_a_place_that_is_given_back_goes_to_another_window(side: Side, way: str)
     else:
         windows[0].empty()
     assert [message.body for message in side.received(conn)] == [b"1"]
-
-
-def test_small_refills_are_put_off_for_all_windows_together(side: Side) -> None:
-    windows = windows_of(side, 2)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    conn = consumer(side, windows, rdy=100)
-    got = side.received(conn)
-    conn.feed(b"".join(fin(message.id) for message in got[:10]))
-    assert side.received(conn) == []
-    side.pass_time(3 * MS)
-    assert Counter(message.body for message in side.received(conn)) == {b"0": 5, b"1": 5}
-    conn.feed(b"".join(fin(message.id) for message in got[10:40]))
-    assert len(side.received(conn)) == 30
-
-
-def test_near_consumers_come_first_whatever_else_they_consume(side: Side) -> None:
-    windows = windows_of(side, 3)
-    near = consumer(side, windows, rdy=6, locality=Locality.ZONE)
-    far = consumer(side, windows, rdy=100, locality=Locality.GLOBAL)
-    for window in windows:
-        fill(side, window, 3)
-    side.settle()
-    assert (near.in_flight, far.in_flight) == (6, 3)
-    assert [window.zone_local_count for window in windows] == [2, 2, 2]
 
 
 def test_bytes_are_shared_by_turns(side: Side) -> None:

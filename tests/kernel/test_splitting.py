@@ -1,7 +1,8 @@
 """However the bytes of a client are cut, the same things happen.
 
-A script is a row of valid commands of one consuming and publishing client. It is played whole,
-cut in two at every byte, and cut into random pieces; events, log and output must not differ.
+A script is a row of valid commands of one consuming and publishing client. It is played whole
+and cut in two at every byte; events, log and output must not differ. Random pieces of random
+streams are those of `test_fuzz_commands.py`.
 """
 
 from __future__ import annotations
@@ -10,34 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from penstock.kernel import BadPub, Event
 
-from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, mpub_ext, pub, pub_ext, size
+from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, pub, size
 
 DELIVERED = 5
 BODY_MAX = 300
-
-small_bodies = st.binary(min_size=1, max_size=40)
-topics = st.sampled_from([b"t", b"u", b"unknown"])
-targets = st.sampled_from([b"t", b"w", b"w 1", b"unknown"])
-headers = st.sampled_from(
-    [b"", b"{}", b'{"key":"a"}', b'{"key":"b\\n"}', b'{"key":"c","x":"y"}', b'{"##trace_id":"4"}']
-)
-commands = st.one_of(
-    st.builds(pub_ext, targets, headers, small_bodies),
-    st.builds(
-        mpub_ext, targets, st.lists(st.tuples(headers, small_bodies), min_size=1, max_size=4)
-    ),
-    st.builds(pub, topics, small_bodies),
-    st.builds(mpub, topics, st.lists(small_bodies, min_size=1, max_size=4)),
-    st.builds(fin, st.integers(FIRST_ID, FIRST_ID + DELIVERED + 1)),
-    st.builds(lambda count: b"RDY %d\n" % count, st.integers(0, 3000)),
-    st.sampled_from([b"NOP\n", b"NOP\r\n", b"RDY\n", b"RDY x\n", b"FIN short\n", b"FIN\r\n"]),
-    st.sampled_from([b"SUB t c\r\n", b"\n", b"CLS\n", b"TOUCH 0123456789abcdef\n", b"X  y \n"]),
-    st.builds(lambda body: b"IDENTIFY\n" + size(len(body)) + body, small_bodies),
-)
 
 
 class Play:

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.kernel import Locality, Section, Stray
 
 from .recovery import Recovery
-from .turns import SECOND, Message, Side, bodies, entries, fin, messages
+from .turns import SECOND, Side, bodies, entries, fin, messages
 
 
 def tagged(tag: str | None) -> dict[int, int | bytes] | None:
@@ -104,23 +104,6 @@ def test_it_survives_a_restart(kernel: ModuleType) -> None:
         side.close()
 
 
-def test_specials_are_put_aside_as_they_are(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a = consumer(side, window, b"a")
-    tail.append(b"own", 0, {Section.ID: 77, Section.ATTEMPTS: 3, Section.TIMESTAMP: 5})
-    tail.append(b"late", side.wall_ns + SECOND, tagged("a"))
-    side.seal(tail)
-    tail.commit()
-    side.settle()
-    assert (window.depth, window.delayed) == (1, 1)
-    plain = consumer(side, window)
-    assert messages(plain.take_output()) == [Message(5, 4, 77, b"own")]
-    side.pass_time(SECOND)
-    side.tick()
-    assert taken(side, a) == [b"late"]
-
-
 def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -133,16 +116,6 @@ def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Si
     assert (window.depth, window.exhausted) == (1, 0)
     plain = consumer(side, window)
     assert [one.attempts for one in messages(plain.take_output())] == [6]
-
-
-def test_a_near_consumer_with_a_tag_shuts_nobody_out(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    near = consumer(side, window, b"a", locality=Locality.ZONE)
-    far = consumer(side, window, locality=Locality.GLOBAL)
-    publish(side, tail, None, "a", None)
-    assert taken(side, far) == [b"-0", b"-2"]
-    assert taken(side, near) == [b"a1"]
 
 
 def test_what_waits_behind_the_memory_is_read(side: Side) -> None:

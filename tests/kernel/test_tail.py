@@ -142,21 +142,6 @@ def test_so_many_batches_are_sealed_and_no_more(side: Side, sealed_max: int) -> 
     assert side.engine.dirty_tails() == [tail]
 
 
-def test_a_tail_is_dirty_while_there_is_room_for_one_more(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], sealed_max=2)
-    assert side.engine.dirty_tails() == []
-    tail.append(b"b")
-    assert side.engine.dirty_tails() == [tail]
-    side.seal(tail)
-    tail.append(b"c")
-    assert side.engine.dirty_tails() == []
-    tail.sealed_max = 3
-    assert side.engine.dirty_tails() == [tail]
-    tail.sealed_max = 1  # what is sealed already stays so
-    assert side.engine.dirty_tails() == []
-    assert ends(tail) == (0, 2, 2)
-
-
 def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
     tail = side.tail()
     assert tail.sealed_max == limits.SEALED_BATCHES_MAX
@@ -164,18 +149,6 @@ def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
         with pytest.raises(ValueError, match="too few"):
             tail.sealed_max = count
     assert tail.sealed_max == limits.SEALED_BATCHES_MAX
-
-
-def test_what_ends_at_or_below_an_offset_is_committed(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
-    tail.commit_to(3)
-    assert ends(tail) == (3, 4, 1)
-    tail.commit_to(3)
-    tail.commit_to(1)  # known already
-    assert ends(tail) == (3, 4, 1)
-    tail.commit_to(4)
-    assert ends(tail) == (4, 4, 0)
-    assert (tail.memory_start, tail.handed_end) == (0, 4)
 
 
 def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
@@ -190,20 +163,6 @@ def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
     with pytest.raises(ValueError, match="begins at 0"):
         tail.fail_from(0)  # committed
     assert ends(tail) == (1, 4, 2)
-
-
-def test_batches_fail_from_an_offset_on(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
-    tail.append(b"gathering")
-    tail.fail_from(4)  # none is there
-    assert ends(tail) == (0, 4, 3)
-    tail.fail_from(1)
-    assert ends(tail) == (0, 1, 1)
-    data = side.seal(tail)
-    assert side.kernel.decode_header(data, 0).base_offset == 1
-    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
-    tail.commit_to(2)
-    assert ends(tail) == (2, 2, 0)
 
 
 def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
@@ -288,20 +247,6 @@ def test_validate_sees_ends_out_of_order(side: Side) -> None:
     tail.handed_end = 1
     with pytest.raises(RuntimeError, match="out of order"):
         tail.validate()
-
-
-def test_a_batch_from_elsewhere_leaves_the_open_one(side: Side) -> None:
-    tail = side.tail(start=3)
-    tail.append(b"open")
-    data = encode_batch([b"one", b"two"], 3, 77 << 22, WALL_NS, producer_id=5, first_sequence=9)
-    assert b"".join(tail.seal_batch(data)) == data
-    assert (tail.open_count, tail.sealed_count, tail.written_end) == (1, 2, 5)
-    assert (tail.message_count, tail.message_bytes) == (3, 10)
-    assert side.engine.dirty_tails() == []
-    tail.commit()
-    tail.validate()
-    assert (tail.committed_end, tail.memory_start) == (5, 3)
-    assert side.engine.dirty_tails() == [tail]
 
 
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:

@@ -150,29 +150,6 @@ def test_a_tail_that_is_not_traceable_has_no_events_at_all(side: Side) -> None:
     assert side.trace() == []
 
 
-def test_dead_letters_and_samples_of_a_consumer(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    window.attempts_max = 1
-    conn = side.consumer(window, rdy=10)
-    side.publish(tail, b"a")
-    (message,) = side.received(conn)
-    window.requeue(conn.serial, message.id, 0, side.wall_ns)
-    (record,) = window.take_exhausted(5)
-    window.settle_exhausted(record.id, True)
-    assert [event.kind for event in side.trace()] == [
-        TraceKind.SENT,
-        TraceKind.REQUEUED,
-        TraceKind.DEAD_LETTERED,
-    ]
-    conn.sample_rate = 1
-    side.publish(tail, *[b"x"] * 200)
-    conn.rdy = 1000
-    sent = len(side.received(conn))
-    kinds = [event.kind for event in side.trace()]
-    assert (kinds.count(TraceKind.SENT), kinds.count(TraceKind.FILTERED)) == (sent, 200 - sent)
-
-
 def test_what_a_consumer_leaves_behind(side: Side) -> None:
     tail = traced_tail(side, 0)
     window = channel(side, tail)

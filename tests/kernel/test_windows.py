@@ -92,38 +92,6 @@ def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
     side.validate()
 
 
-def test_who_comes_back_to_a_window_holds_what_is_in_flight_there(
-    side: Side, windows: list[Any]
-) -> None:
-    conn = consumer(side, windows[:2], rdy=8)
-    ids = fill(side, windows[:2])
-    side.received(conn)
-    conn.leave(windows[0])
-    conn.subscribe(windows[0])
-    assert conn.in_flight == 8
-    for id in ids:
-        assert side.said(conn, fin(id)) == []
-    assert conn.in_flight == 0
-    conn.leave()
-    conn.subscribe(windows[0])
-    assert conn.in_flight == 0
-
-
-def test_a_window_that_is_emptied_or_set_gives_its_places_back(
-    side: Side, windows: list[Any]
-) -> None:
-    conn = consumer(side, windows, rdy=12)
-    fill(side, windows)
-    side.received(conn)
-    windows[0].empty()
-    assert conn.in_flight == 8
-    windows[1].seek(2)
-    assert conn.in_flight == 4
-    side.settle()
-    assert bodies(conn.take_output()) == [b"1 2", b"1 3"]
-    assert conn.in_flight == 6
-
-
 def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     conn = consumer(side, windows, rdy=12)
     ids = fill(side, windows)

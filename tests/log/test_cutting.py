@@ -287,14 +287,6 @@ def test_nothing_is_kept_on_a_disk_that_is_almost_full(
     assert_is_cut(log, 90)
 
 
-def test_what_cannot_be_kept_does_not_hold_up_the_cut(disk: SimDisk) -> None:
-    log = filled(disk)
-    disk.inject(Fault("write", path_part="cut-"))
-    log.cut(87)
-    assert_is_cut(log, 87)
-    assert 87 not in kept_bodies(disk)
-
-
 def test_a_file_of_a_cut_can_be_looked_at(disk: SimDisk) -> None:
     log = filled(disk, 10)
     (path,) = log.cut(21).kept

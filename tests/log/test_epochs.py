@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from penstock.errors import LogDamaged
 from penstock.kernel.layout import name_at
 from penstock.log.epochs import BatchName, EpochStart
 from penstock.log.partition import PartitionLog
@@ -89,17 +88,6 @@ def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) ->
     corrupt(disk, 15)
     log = PartitionLog.open(disk, PATH, SMALL)
     assert log.epochs() == ((1, 0), (2, 18))
-
-
-def test_a_corrupt_end_has_no_name(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [1, 2, 2])
-    log.close()
-    corrupt(disk, 8)
-    log = PartitionLog.open(disk, PATH, SMALL)
-    with pytest.raises(LogDamaged):
-        log.last()
-    assert log.epochs() == ((1, 0), (2, 3))
 
 
 def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:

@@ -87,17 +87,6 @@ def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
     pair.assert_equal()
 
 
-def test_one_buffer_may_hold_a_stretch_of_the_leaders_log(pair: Pair) -> None:
-    for epoch in (1, 1, 4, 4, 9):
-        pair.row(3, epoch)
-    while (end := pair.follower.written_end) < pair.leader.written_end:
-        previous = pair.follower.last()
-        block = pair.leader.read(end, 1000)
-        pair.follower.append_row([block], previous, 0)
-    pair.assert_equal()
-    assert pair.follower.epochs() == ((1, 0), (4, 12), (9, 24))
-
-
 def refused(
     pair: Pair, error: type[AppendRefused], row: list[bytes], previous: BatchName | None = None
 ) -> AppendRefused:
@@ -195,14 +184,3 @@ def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) 
     assert before == (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
     pair.follower.append_row(row, previous, 0)
     pair.assert_equal()
-
-
-def test_what_all_have_synced_is_known_as_far_as_it_lies_here(pair: Pair) -> None:
-    pair.ship(2, 1)
-    assert pair.follower.agreed_end == 0
-    pair.leader.sync()
-    pair.ship(1, 1)
-    assert pair.follower.agreed_end == 4
-    previous, row = pair.row(1, 1)
-    pair.follower.append_row(row, previous, 1000)
-    assert pair.follower.agreed_end == 8

@@ -85,14 +85,6 @@ def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_p
     log.close()
 
 
-def test_a_batch_larger_than_the_read_is_returned_whole(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    data = writer.write([bytes(10_000)])
-    for bytes_max in (0, 1, 71, 100):
-        assert log.read(0, bytes_max) == data
-    log.close()
-
-
 def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> None:
     log, _ = new_log(disk, tmp_path / "0")
     with pytest.raises(ValueError, match="ends at 0"):
@@ -189,18 +181,6 @@ def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None
     before = log.written_end
     writer.fill(1)
     assert bodies_from(log, before)[0] == body(before)
-    log.close()
-
-
-def test_find_time(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    for n in range(100):
-        writer.fill(1, NOW_NS + n * SECOND)
-    for n in range(100):
-        assert log.find_time(NOW_NS + n * SECOND) == 3 * n
-        assert log.find_time(NOW_NS + n * SECOND - 1) == 3 * n
-    assert log.find_time(0) == 0
-    assert log.find_time(NOW_NS + 100 * SECOND) == 300
     log.close()
 
 
@@ -336,12 +316,3 @@ def test_destroy_removes_everything(disk: OsDisk, tmp_path: Path) -> None:
     assert not (tmp_path / "0").exists()
     with pytest.raises(PartitionStopped):
         writer.fill(1)
-
-
-def test_an_idle_topic_costs_little_disk(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0", LogSettings())
-    writer.fill(1)
-    log.mark(NOW_NS)
-    blocks = sum(p.stat().st_blocks * 512 for p in (tmp_path / "0").iterdir())
-    assert blocks <= 48 * 1024
-    log.close()

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import WriteRefused
 from penstock.kernel import BatchCheck, check_batch, decode_header
 from penstock.log.disk import OsDisk, OsFile
 from penstock.log.partition import PartitionLog
 from penstock.log.reader import Stretch
-from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
 
@@ -158,29 +156,6 @@ def test_after_some_bytes_of_log(tmp_path: Path) -> None:
 
 
 # --- searches ---
-
-
-def test_searches_past_an_active_segment_without_a_batch() -> None:
-    """A roll whose first write failed leaves one."""
-    disk = SimDisk()
-    disk.mkdir("data")
-    log, writer = new_log(disk, "data/0")
-    while len(log.segments) < 3:
-        writer.fill(1, NOW_NS + log.written_end * SECOND)
-    end = log.written_end
-    active = log.segments[-1]
-    while log._active.data_bytes + 300 < SMALL.segment_bytes_max:
-        writer.fill(1, NOW_NS + end * SECOND)
-    end = log.written_end
-    disk.inject(Fault("write", path_part=f"{end:020d}.log"))
-    with pytest.raises(WriteRefused):
-        writer.write([bytes(1_000)])
-    assert log.segments[-1].from_offset == end > active.from_offset
-    assert [log.find_id(log.message(n).id) for n in range(end)] == list(range(end))
-    assert log.find_time(NOW_NS + 10**6 * SECOND) == end
-    assert log.find_time(0) == 0
-    assert log.find_id(log.last_id + 1) is None
-    log.close()
 
 
 def test_an_index_that_says_something_else_is_made_again_by_a_search(tmp_path: Path) -> None:

@@ -210,18 +210,6 @@ def test_settings_must_be_json() -> None:
     assert [f.path for f in check(disk).findings] == ["data/topics/orders/topic.json"]
 
 
-def test_spares_and_strangers_are_ignored_and_said_so() -> None:
-    disk = small_directory()
-    put(disk, f"{PARTITION}/spare-0.log", b"old")
-    put(disk, f"{PARTITION}/notes.txt", b"mine")
-    report = check(disk)
-    assert report.findings == []
-    assert sorted(note.path for note in report.notes) == [
-        f"{PARTITION}/notes.txt",
-        f"{PARTITION}/spare-0.log",
-    ]
-
-
 @each(
     "path",
     [

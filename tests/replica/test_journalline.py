@@ -12,15 +12,12 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
-    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
-    SendHeld,
     SendRecord,
     SyncJournal,
-    SyncOwn,
     TakeRecord,
     TakeSnapshot,
     TellPlace,
@@ -239,47 +236,6 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert taken(line) == [Answer("late")]
 
 
-def test_a_place_that_is_waited_for_is_asked_for_once() -> None:
-    line = leader()
-    line.linked(2, 22)  # it has not told where it stands
-    taken(line)
-    line.wrote(at(6, 0, 1), "seek", 0)
-    line.wrote(at(6, 0, 2), "empty", 0)
-    taken(line)
-    line.when_held(at(6, 0, 2), "seek")
-    assert taken(line) == [SyncOwn(), AskSync(1, 11, 6, at(6, 0, 2))]
-    line.when_held(at(6, 0, 2), "empty")
-    line.when_held(at(6, 0, 1), "seek")
-    assert taken(line) == []
-    line.synced(at(6, 0, 1))  # the sync that began before
-    assert taken(line) == [SyncOwn()]
-    line.synced(at(6, 0, 2))
-    assert taken(line) == []
-
-
-def test_what_waits_for_a_snapshot_has_it_synced() -> None:
-    line = leader(begun=False)
-    line.when_held(at(5, 2, 9), "seek")
-    assert taken(line) == [SyncOwn()]  # no replica is fed
-    line.wrote(at(6, 0, 0), "snapshot", 0)
-    assert taken(line) == [SyncOwn()]
-    line.synced(at(6, 0, 0))
-    line.needs(set())
-    assert Answer("seek") in taken(line)
-
-
-def test_a_snapshot_has_what_was_said_before_it() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "seek", 0)
-    line.when_held(at(6, 0, 1), "seek")
-    line.wrote(at(6, 1, 0), "snapshot", 0)
-    taken(line)
-    line.synced(at(6, 1, 0))
-    for node in (1, 2):
-        acknowledge(line, node, at(6, 1, 0))
-    assert taken(line) == [Answer("seek")]
-
-
 def test_acknowledgements_are_of_a_session_and_a_replica() -> None:
     line = leader()
     line.synced(at(6, 0, 0))
@@ -309,21 +265,6 @@ def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     assert not line.is_level(2, 99)
     line.asked(2, 12)
     assert not line.is_level(2, 72)
-
-
-def test_the_start_is_given_free_when_it_is_held_and_the_others_are_told() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "start", 700)
-    taken(line)
-    line.synced(at(6, 0, 1))
-    for node in (1, 2):
-        assert drops(line) == []
-        acknowledge(line, node, at(6, 0, 1))
-    assert taken(line) == [
-        DropBelow(700),
-        SendHeld(1, 11, 6, at(6, 0, 1)),
-        SendHeld(2, 12, 6, at(6, 0, 1)),
-    ]
 
 
 def test_what_waits_at_the_end_of_an_office_has_an_unknown_outcome() -> None:

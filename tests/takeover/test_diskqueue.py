@@ -236,13 +236,6 @@ def test_a_record_with_an_unreadable_id_is_kept(queue: Queue) -> None:
     assert (queue.tally.ids_lost, queue.tally.bad_bytes) == (1, 0)
 
 
-@pytest.mark.parametrize("tail", [b"\0", b"\0" * 500, encode_record(record(7))[:-1], b"\0\0\0\x20"])
-def test_an_unfinished_write_at_the_end(queue: Queue, tail: bytes) -> None:
-    queue.put("t.diskqueue.000000.dat", joined(records(range(3))) + tail)
-    assert queue.read() == records(range(3))
-    assert queue.tally.bad_bytes == len(tail)
-
-
 def test_a_message_may_be_larger_than_what_is_read_at_a_time(queue: Queue) -> None:
     large = [record(1, b"x" * 3_000_000), record(2), record(3, b"0f" * 1_500_000), record(4)]
     queue.put("t.diskqueue.000000.dat", joined(large))

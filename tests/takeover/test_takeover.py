@@ -361,26 +361,6 @@ def test_ended_at_every_step_and_started_again(seed: int | None) -> None:
     assert step > 100
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.integers(1, 130), min_size=2, max_size=4), st.integers(0, 1 << 30))
-def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
-    rng = random.Random(seed)
-    disk, _ = interrupted_at(steps[0])
-    for step in steps[1:]:
-        if rng.random() < 0.7:
-            disk.crash(rng)
-        else:
-            disk.kill()
-        disk.calls, disk.last = 0, step
-        try:
-            take_over(disk, log=LogSettings(segment_bytes_max=300))
-        except Stop:
-            disk.last = 0
-        disk.last = 0
-    disk.crash(rng)
-    check_after(disk)
-
-
 class Interrupted(OsDisk):
     """Renames up to one, and no further."""
 

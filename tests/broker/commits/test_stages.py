@@ -55,19 +55,6 @@ def test_the_same_name_while_it_is_written(start: Start) -> None:
     assert isinstance(told[2].error, StageExists)
 
 
-def test_few_are_written_at_a_time(start: Start) -> None:
-    world = start()
-    world.threads.held = True
-    told = [Told() for _ in range(10)]
-    for number, one in enumerate(told):
-        world.broker.commits.stages.put(world.broker.topic("t"), block(f"{number}", b"a"), one)
-    assert len(world.threads.waiting) == limits.STAGE_JOBS_MAX
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    assert [one.told for one in told] == [[None]] * 10
-
-
 @pytest.mark.parametrize("how", ["restart", "killed"])
 def test_stages_come_back(start: Start, how: str) -> None:
     world = start()
