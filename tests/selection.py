@@ -32,8 +32,6 @@ LONG = (
     "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
     "tests/e2e/test_scale.py",
-    "tests/kernel/test_search.py::test_a_large_batch_costs_no_more_for_each_of_its_messages",
-    "tests/kernel/test_window.py::test_a_tick_that_fires_nothing_does_not_look_at_every_message",
     "tests/log/test_power_loss.py",
     "tests/log/test_replica_power_loss.py",
     "tests/nsqadmin/pages/",

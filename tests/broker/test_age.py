@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
 from penstock.broker import stats
-from penstock.errors import Refused, StorageError
+from penstock.errors import Refused
 from penstock.log.head import HEAD_BYTES
 
-from .world import MESSAGE_TIMEOUT_NS, Outcome, World, bodies
+from .world import Outcome, World, bodies
 
 Start = Callable[..., World]
 SECOND = limits.SECOND
-
-
-def test_a_channel_steps_over_what_is_too_old(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    channel = world.broker.topic("t").channel("c")
-    world.publish("t", b"old", b"old too")
-    world.pass_ns(5 * SECOND)
-    world.publish("t", b"young")
-    world.pass_ns(4 * SECOND)
-    assert channel.depth == 3
-    world.pass_ns(2 * SECOND)
-    assert (channel.depth, channel.expired_count) == (1, 2)
-    assert bodies(world.consumer("t", "c").take()) == [b"young"]
 
 
 def test_each_message_goes_within_a_second_of_its_end(start: Start) -> None:
@@ -42,34 +28,6 @@ def test_each_message_goes_within_a_second_of_its_end(start: Start) -> None:
         assert left - 1 <= channel.depth <= left
     world.pass_ns(SECOND)
     assert channel.depth == 0
-
-
-def test_requeued_and_delayed_ones_go_as_well(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    consumer = world.consumer("t", "c")
-    world.publish("t", b"again", b"later")
-    again, later = consumer.take()
-    consumer.ready(0)
-    consumer.requeue(again)
-    consumer.requeue(later, 3600 * SECOND)
-    channel = consumer.channel
-    assert (channel.depth, channel.delayed) == (1, 1)
-    world.pass_ns(11 * SECOND)
-    assert (channel.depth, channel.delayed, channel.expired_count) == (0, 0, 2)
-
-
-def test_in_flight_ones_may_be_finished(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    consumer = world.consumer("t", "c")
-    world.publish("t", b"1", b"2")
-    first, _ = consumer.take()
-    world.pass_ns(11 * SECOND)
-    assert consumer.channel.in_flight == 2
-    consumer.finish(first)
-    assert consumer.channel.windows[0].finish_count == 1
-    world.pass_ns(MESSAGE_TIMEOUT_NS)
-    assert consumer.take() == []
-    assert (consumer.channel.unfinished, consumer.channel.expired_count) == (0, 1)
 
 
 @pytest.mark.parametrize("how", ["restart", "killed"])
@@ -98,28 +56,6 @@ def test_the_queue_of_a_topic_without_channels_ages(start: Start) -> None:
     assert bodies(world.consumer("t", "c").take()) == [b"young"]
 
 
-def test_a_paused_topic_ages_for_its_channels(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    consumer = world.consumer("t", "c")
-    topic = world.broker.find_topic("t")
-    topic.pause()
-    world.publish("t", b"old")
-    world.pass_ns(5 * SECOND)
-    world.publish("t", b"young")
-    world.pass_ns(6 * SECOND)
-    assert topic.depth == 1
-    topic.unpause()
-    assert bodies(consumer.take()) == [b"young"]
-
-
-def test_old_ones_make_room_in_a_full_topic(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND, max_depth=1)
-    world.broker.topic("t").channel("c")
-    world.publish("t", b"old")
-    world.pass_ns(11 * SECOND)
-    assert world.publish("t", b"young").stored
-
-
 def test_a_delay_that_outlasts_its_message_is_refused(start: Start) -> None:
     world = start(max_age_ns=10 * SECOND)
     topic = world.broker.topic("t")
@@ -144,39 +80,6 @@ def test_a_topic_may_set_it_later_and_give_it_up(start: Start) -> None:
     assert channel.depth == 1
 
 
-def test_across_segments(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND, segment_bytes_max=1000)
-    channel = world.broker.topic("t").channel("c")
-    for number in range(20):
-        world.publish("t", b"%d" % number + b"x" * 400)
-        world.pass_ns(SECOND)
-    assert 9 <= channel.depth <= 11
-    got = bodies(world.consumer("t", "c").take())
-    assert got[-1].startswith(b"19")
-    assert len(got) == channel.in_flight
-
-
-def test_a_log_that_cannot_be_read_is_looked_at_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    topic = world.broker.topic("t")
-    channel = topic.channel("c")
-    world.publish("t", b"old")
-
-    def fail(timestamp_ns: int) -> int:
-        raise StorageError("t", "out of order")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(topic.leader().log), "find_time", lambda log, ns: fail(ns))
-        world.pass_ns(11 * SECOND)
-        world.pass_ns(SECOND)
-    assert channel.depth == 1
-    assert caplog.text.count("t: cannot determine which messages are too old: out of order") == 1
-    world.pass_ns(SECOND)
-    assert channel.depth == 0
-
-
 def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AGE_LOOKS_MAX", 2)
     world = start(max_age_ns=10 * SECOND, durability="os")
@@ -188,41 +91,6 @@ def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.Monkey
     world.pass_ns(SECOND)
     world.pass_ns(SECOND)
     assert [topic.depth for topic in topics] == [0] * 6
-
-
-def test_a_topic_that_was_looked_at_goes_back_to_rest(start: Start) -> None:
-    world = start()
-    world.publish("t", b"x")
-    for _ in range(3):
-        world.pass_ns(5 * SECOND)
-    topic = world.broker.find_topic("t")
-    path = topic.leader().log.path
-    assert _open_files(path) == 0
-    topic.configure({"max_age_ns": 3600 * SECOND})
-    assert topic.age_bound.apply(world.clock.wall_ns())
-    assert _open_files(path) > 0
-    topic.configure({"max_age_ns": 3600 * SECOND})
-    for _ in range(3):
-        world.pass_ns(5 * SECOND)
-    assert _open_files(path) == 0
-
-
-def _open_files(path: str) -> int:
-    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return sum(os.path.realpath(link).startswith(path) for link in links)
-
-
-def test_what_is_too_old_in_a_paused_topic_was_not_given_to_its_channels(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    topic = world.broker.topic("t")
-    channel = topic.channel("c")
-    topic.pause()
-    world.publish("t", b"old", b"old too")
-    world.pass_ns(11 * SECOND)
-    topic.unpause()
-    world.publish("t", b"young")
-    world.turn()
-    assert (channel.message_count, channel.depth, topic.age_bound.expired_count) == (1, 1, 2)
 
 
 YEAR = 365 * 86_400 * SECOND

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.trace.events import Kind
 
-from .test_trace import events
-from .world import World, bodies
+from .world import World
 
 SECOND = limits.SECOND
 HOUR = 3600 * SECOND
@@ -72,25 +70,3 @@ def test_one_bound_alone_is_off(start: Any) -> None:
     consumer = worn(world)
     give_back(consumer)
     assert len(consumer.take()) == 4
-
-
-def test_it_is_an_event_of_a_traced_message(start: Any) -> None:
-    world = start(trace_rate=1.0, **BOUNDS)
-    consumer = worn(world)
-    give_back(consumer)
-    world.turns()
-    found = [event for event in events(world) if event.kind == Kind.SKIPPED]
-    assert sorted((event.offset, event.attempts, event.channel) for event in found) == [
-        (0, 2, "ch"),
-        (1, 2, "ch"),
-        (2, 2, "ch"),
-        (3, 2, "ch"),
-    ]
-
-
-def test_a_new_message_is_delivered_beside(start: Any) -> None:
-    world = start(**BOUNDS)
-    consumer = worn(world)
-    give_back(consumer)
-    world.publish("t", b"new")
-    assert bodies(consumer.take()) == [b"new"]

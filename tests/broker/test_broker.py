@@ -61,20 +61,6 @@ def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
         world.publish("news", b"1")
 
 
-def test_a_stopped_topic_stays_refusing_when_the_disk_recovers(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, disk_free_bytes_min=1000)
-    world.publish("news", b"1")
-    world.threads.error = OSError(5, "Input/output error")
-    world.publish("news", b"2")
-    world.threads.error = None
-    disk.free = 1
-    world.pass_ns(limits.SECOND)
-    disk.free = 10_000
-    world.pass_ns(limits.SECOND)
-    assert "sync failed" in world.broker.find_topic("news").refusal
-
-
 def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -179,13 +165,6 @@ def test_changes_are_told(start: Start) -> None:
     ]
     world.broker.topic("kept").channel("b")
     assert world.restart().changes == []  # what comes back is no change
-
-
-def test_the_owners_lead_from_the_kernel_to_the_broker(start: Start) -> None:
-    world = start()
-    channel = world.broker.topic("news").channel("a")
-    assert channel.windows[0].owner is channel
-    assert channel.topic.leader().tail.owner.topic is channel.topic
 
 
 def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:

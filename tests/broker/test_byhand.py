@@ -1,4 +1,4 @@
-"""One message of a channel, settled by an operator: on both kernels, and over restarts."""
+"""One message of a channel, settled by an operator, and over restarts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from penstock import limits
 from penstock.broker import byhand, delayed
 from penstock.broker.channel import Channel
 from penstock.errors import NotFound
-from penstock.trace.events import Kind
 
-from .test_trace import events
 from .world import World, bodies
 
 SECOND = limits.SECOND
@@ -70,20 +68,6 @@ def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:
     world.turns()
     world.turns()
     assert channel.dead_letter_count == 1
-
-
-def test_it_is_an_event_of_a_traced_message(start: Any) -> None:
-    world = start(trace_rate=1.0)
-    first, *_ = three(world)
-    channel = channel_of(world)
-    byhand.requeue(channel, first, 60 * SECOND, world.clock.wall_ns())
-    world.clock.pass_ns(SECOND)
-    byhand.finish(channel, first)
-    world.turns()
-    found = [event for event in events(world) if event.message_id == first]
-    kinds = [Kind.PUBLISHED, Kind.SENT, Kind.REQUEUED, Kind.DELAYED, Kind.FINISHED]
-    assert [event.kind for event in found] == kinds
-    assert found[-1].time_ns == world.clock.wall_ns()
 
 
 def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:

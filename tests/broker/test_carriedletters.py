@@ -113,13 +113,6 @@ def test_a_partition_that_is_not_led_there_refuses_them(here: Node, there: Node)
     assert [str(one) for one in here.heard] == ["node 1: the partition is not led by this node"]
 
 
-def test_where_no_leader_can_be_reached_nothing_is_sent(here: Node) -> None:
-    here.links.clear()
-    with pytest.raises(Refused, match="no leader of a partition of topic dead can be reached"):
-        here.carry(LETTERS[0])
-    assert here.sent == []
-
-
 def test_letters_larger_than_a_payload_are_refused(
     here: Node, there: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,14 +129,6 @@ def test_a_long_reason_ends_with_a_whole_character() -> None:
     answer = LettersAnswered(500, 1, Ending.REFUSED, "x" + "ä" * 600)
     _, body = letter_body(answer)
     assert letters_answered(500, body).reason == "x" + "ä" * 511
-
-
-def test_leaders_take_turns() -> None:
-    node = Node(0, [Led(1, TARGET), Led(2, Target(0xA1, 3)), Led(0, Target(0xA1, 4))])
-    for _ in range(4):
-        node.carry(LETTERS[0])
-    targets = [next(iter(Frames(0).feed(data)))[0].partition for _, data in node.sent]
-    assert sorted(targets) == [2, 2, 3, 3]
 
 
 def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:
@@ -197,10 +182,3 @@ def test_what_are_no_letters_is_refused_with_the_reason(
     (heard,) = here.heard
     assert isinstance(heard, Refused)
     assert said in str(heard)
-
-
-def test_an_answer_of_another_length_is_none() -> None:
-    with pytest.raises(ValueError, match="an answer to letters of 3 bytes"):
-        letters_answered(1, b"abc")
-    with pytest.raises(ValueError, match="9 is not a valid Ending"):
-        letters_answered(1, bytes(8) + b"\x09")

@@ -52,15 +52,6 @@ def test_the_neediest_comes_first_then_the_one_that_lacks_least() -> None:
     assert desk.leave(3) == [2]
 
 
-def test_one_that_waits_may_be_withdrawn() -> None:
-    desk = Desk(places=1)
-    assert desk.ask(1)
-    assert not desk.ask(2)
-    assert desk.leave(2) == []
-    assert desk.leave(1) == []
-    assert desk.ask(3)
-
-
 def test_an_office_that_ends_gives_back_its_places_on_all_nodes() -> None:
     desk = Desk(places=1)
     assert desk.ask(1)
@@ -85,25 +76,6 @@ def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
     assert not desk.ask(1, spare=0)
     assert not desk.ask(3, spare=5)
     assert desk.leave(2) == [3]
-
-
-def test_one_that_stalled_and_goes_on_is_one_of_many_again() -> None:
-    desk = Desk(places=1)
-    desk.catch_up.tick(0)
-    assert desk.ask(1)
-    assert not desk.ask(2)
-    desk.catch_up.tick(CATCH_UP_STALL_NS)
-    desk.catch_up.progressed(NODE, Target(1, 0))
-    assert not desk.ask(1, spare=0)
-    assert not desk.ask(3, spare=1)
-    assert desk.leave(2) == [1]
-
-
-def test_nothing_stalls_while_nobody_waits() -> None:
-    desk = Desk(places=1)
-    assert desk.ask(1)
-    desk.catch_up.tick(9 * CATCH_UP_STALL_NS)
-    assert desk.ask(1)
 
 
 @each("seed", seeds(3, 20))

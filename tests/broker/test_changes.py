@@ -13,7 +13,7 @@ from penstock.broker import changes
 from penstock.broker.channel import Channel
 from penstock.broker.skips import ANY, Skipped
 from penstock.broker.topic import Topic
-from penstock.errors import NameInvalid, PenstockError, Refused
+from penstock.errors import PenstockError, Refused
 
 from .hostedworld import Cluster
 from .world import World
@@ -241,15 +241,6 @@ def test_an_ephemeral_channel_is_of_one_node_in_a_cluster_too(cluster: Cluster) 
     assert channel.paused
     changes.delete_channel(node.topic, "tail#ephemeral", answers)
     assert answers.told == [None, None, None]
-    assert metadata.asked == []
-
-
-def test_a_name_that_no_channel_may_have_does_not_get_to_the_cluster(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
-    answers = Answers()
-    changes.ask_for_channel(node.topic, "no channel", answers)
-    assert isinstance(answers.told[0], NameInvalid)
     assert metadata.asked == []
 
 

@@ -9,42 +9,13 @@ import pytest
 
 from penstock import limits
 from penstock.broker import byhand
-from penstock.errors import NotFound, Refused, StorageError
-from penstock.kernel import Event, Stray
+from penstock.errors import Refused, StorageError
+from penstock.kernel import Stray
 
 from .faults import FaultyDisk
-from .world import MESSAGE_TIMEOUT_NS, World, bodies
+from .world import World, bodies
 
 Start = Callable[..., World]
-
-
-def test_a_paused_channel_delivers_nothing_and_still_takes_answers(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    world.publish("news", b"1", b"2")
-    (first,) = consumer.take()
-    consumer.channel.pause()
-    consumer.finish(first)
-    assert consumer.take() == []
-    assert (consumer.channel.depth, consumer.channel.in_flight) == (1, 0)
-    consumer.channel.unpause()
-    assert bodies(consumer.take()) == [b"2"]
-
-
-def test_emptying_a_channel_forgets_all_that_it_holds(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=2)
-    other = world.consumer("news", "b", rdy=0)
-    world.publish("news", b"1", b"2", b"3", b"4")
-    in_flight, delayed = consumer.take()
-    consumer.requeue(delayed, 10 * limits.SECOND)
-    consumer.ready(0)
-    consumer.channel.empty()
-    channel = consumer.channel
-    assert (channel.depth, channel.in_flight, channel.delayed) == (0, 0, 0)
-    assert other.channel.depth == 4
-    consumer.finish(in_flight)
-    assert [event for event in world.events if event[0] == Event.FIN_FAILED]
 
 
 def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
@@ -58,16 +29,6 @@ def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
     assert world.consumer("news", "a").take() == []
 
 
-def test_what_times_out_comes_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    assert [message.attempts for message in consumer.take()] == [1]
-    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
-    assert [message.attempts for message in consumer.take()] == [2]
-    assert (consumer.channel.timeout_count, consumer.channel.requeue_count) == (1, 0)
-
-
 def test_a_limit_on_consumers(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -76,14 +37,6 @@ def test_a_limit_on_consumers(start: Start) -> None:
     assert caught.value.reason == "consumers for news:a exceeds limit of 1"
     consumer.leave()
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
-
-
-def test_leaving_twice_is_leaving_once(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    consumer.leave()
-    consumer.channel.leave(consumer.conn)
-    assert consumer.channel.consumers == []
 
 
 def test_an_ephemeral_channel_goes_with_its_last_consumer(start: Start) -> None:
@@ -136,17 +89,6 @@ def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
     assert bodies(consumer.take()) == [b"5"]
 
 
-def test_an_ephemeral_channel_without_room_still_serves_who_is_ready(start: Start) -> None:
-    world = start(mem_queue_size=0)
-    consumer = world.consumer("news", "a#ephemeral", rdy=2)
-    world.publish("news", b"1", b"2", b"3")
-    got = consumer.take()
-    assert bodies(got) == [b"1", b"2"]
-    assert consumer.channel.depth == 0
-    consumer.finish(*got)
-    assert consumer.take() == []
-
-
 def test_a_number_is_never_given_out_twice(start: Start) -> None:
     world = start()
     topic = world.broker.topic("news")
@@ -171,19 +113,6 @@ def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
     assert bodies(other.take()) == [b"1", b"2"]
     world = world.killed()
     assert bodies(world.consumer("news", "a").take()) == [b"2"]
-
-
-def test_a_deleted_channel_is_gone_after_a_kill(start: Start) -> None:
-    world = start()
-    world.consumer("news", "a")
-    topic = world.broker.find_topic("news")
-    topic.delete_channel("a")
-    with pytest.raises(NotFound):
-        topic.delete_channel("a")
-    world.publish("news", b"1")
-    world = world.killed()
-    topic = world.broker.find_topic("news")
-    assert (topic.channels, topic.depth) == ({}, 1)
 
 
 def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
@@ -222,16 +151,6 @@ def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
     assert channel.topic.find_channel("a") is channel
 
 
-def test_requeues_are_counted_and_come_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    consumer.requeue(*consumer.take())
-    (again,) = consumer.take()
-    assert again.attempts == 2
-    assert (consumer.channel.requeue_count, consumer.channel.timeout_count) == (1, 0)
-
-
 @pytest.mark.parametrize("ending", ["restart", "killed"])
 def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: str) -> None:
     world = start()
@@ -257,29 +176,3 @@ def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: 
     consumer.finish(*now)
     world.pass_ns(11 * limits.SECOND)
     assert sorted(bodies(consumer.take())) == sorted(b"later %d" % n for n in range(1, 50))
-
-
-def test_what_a_paused_topic_drops_was_not_given_to_its_channels(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("news")
-    channel = topic.channel("a")
-    world.publish("news", b"1", b"2")
-    topic.pause()
-    world.publish("news", b"3", b"4", b"5")
-    topic.empty()
-    topic.unpause()
-    world.publish("news", b"6")
-    world.turn()
-    assert (channel.message_count, channel.depth, topic.message_count) == (3, 3, 6)
-    channel.validate()
-
-
-def test_an_ephemeral_channel_holds_its_bound_beside_scheduled_messages(start: Start) -> None:
-    world = start(mem_queue_size=10)
-    channel = world.broker.topic("news").channel("a#ephemeral")
-    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
-    for number in range(40):
-        world.publish("news", b"now %d" % number)
-        world.publish("news", b"later %d" % number, due_ns=due_ns)
-        world.turn()
-    assert (channel.depth, channel.delayed) == (10, 40)

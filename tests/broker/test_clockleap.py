@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.broker.clockleap import ClockLeap
-from penstock.broker.health import Health, Trouble
 
 from .world import World
 
@@ -60,12 +58,3 @@ def test_what_is_younger_than_a_year_gets_too_old_as_ever(start: Start) -> None:
     world = world.restart()
     assert world.broker.health == "OK"
     assert left(world) == (0, 2)
-
-
-def test_where_nothing_is_stored_there_is_no_witness() -> None:
-    health = Health()
-    leap = ClockLeap(health)
-    leap.look(0, 2 * YEAR_NS, 5)
-    assert (leap.stands(5), health.text) == (False, "OK")
-    leap.look(1, 2 * YEAR_NS, 5)
-    assert (leap.stands(5), bool(health.reason("", Trouble.CLOCK_LEAP))) == (True, True)

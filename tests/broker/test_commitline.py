@@ -103,29 +103,6 @@ def test_the_life_of_a_commit_of_stages() -> None:
     ]
 
 
-def test_a_row_waits_for_the_disk_where_the_topic_asks_for_it() -> None:
-    one = line()
-    assert not one.wrote(15)
-    assert one.seen == (10, 15, False)
-    assert not one.synced(12)  # a sync that began before the row was written
-    assert one.synced(15)
-    assert one.seen == (15, NONE, True)
-
-
-def test_a_row_is_committed_at_once_where_it_does_not() -> None:
-    one = line(waits=False)
-    assert one.wrote(15)
-    assert one.seen == (15, NONE, True)
-    assert not one.synced(15)
-
-
-def test_a_failed_row_commits_nothing() -> None:
-    one = line()
-    one.wrote(15)
-    one.failed()
-    assert one.seen == (10, NONE, True)
-
-
 def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
     one = line()
     one.wrote(15)

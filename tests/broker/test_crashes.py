@@ -215,3 +215,33 @@ def test_what_was_promised_is_kept_with_durability_disk(steps: list[tuple[str, i
 @given(STEPS)
 def test_what_was_promised_is_kept_with_durability_os(steps: list[tuple[str, int]]) -> None:
     run(steps, "os")
+
+
+class ChangingHistory(History):
+    """One more step: `switch` goes to the other durability."""
+
+    def step(self, kind: str, value: int) -> None:
+        if kind != "switch":
+            super().step(kind, value)
+            return
+        faults, self.disk.faults = self.disk.faults, []
+        self.durability = "os" if self.durability == "disk" else "disk"
+        self.world.broker.topic("t").configure({"durability": self.durability})
+        self.disk.faults = faults
+        self.take()
+        self.world.broker.validate()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(STEPS, st.lists(st.integers(0, 50), max_size=8), st.sampled_from(["disk", "os"]))
+def test_durability_may_change_at_any_time(
+    steps: list[tuple[str, int]], switches: list[int], durability: str
+) -> None:
+    """What was answered with OK on `disk`, and what was answered before it got there, survives."""
+    history = ChangingHistory(durability)
+    mixed = list(steps)
+    for place in switches:
+        mixed.insert(place % (len(mixed) + 1), ("switch", 0))
+    for kind, value in mixed:
+        history.step(kind, value)
+    history.drain()

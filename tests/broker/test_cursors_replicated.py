@@ -11,7 +11,7 @@ from penstock import kernel
 from penstock.broker.cursors import Cursors
 from penstock.broker.health import Health
 from penstock.broker.journal import Journal
-from penstock.log.fold import Position, decode_record, generation_of
+from penstock.log.fold import Position, generation_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
@@ -84,23 +84,6 @@ def test_the_start_of_the_log_is_decided_once_and_only_rises(leader: Leader) -> 
     assert followed.start_offset == 3
 
 
-def test_a_new_leader_keeps_the_start_that_it_finds(leader: Leader) -> None:
-    leader.begin()
-    leader.cursors.decide_start(4)
-    assert Leader(leader.disk).cursors.start_offset == 4
-
-
-def test_while_nothing_was_decided_nothing_is_said_of_the_start(leader: Leader) -> None:
-    """So the files of a node by itself stay as they were."""
-    leader.begin()
-    leader.add(1, 0)
-    leader.cursors.begin_generation()
-    for record in leader.sent:
-        found = decode_record(record, 0)
-        assert found is not None
-        assert [group.number for group in found.groups] == [1]
-
-
 def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
     leader: Leader,
 ) -> None:
@@ -110,10 +93,6 @@ def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
     assert other.cursors.state(1, "known", other.log, unknown_start=4).low == 2
     assert other.cursors.state(2, "unknown", other.log, unknown_start=4).low == 4
     assert other.cursors.state(2, "unknown", other.log).low == 0  # a node by itself
-
-
-def test_without_a_journal_all_comes_again(leader: Leader) -> None:
-    assert leader.cursors.state(2, "unknown", leader.log, unknown_start=4).low == 0
 
 
 def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:

@@ -1,4 +1,4 @@
-"""Messages that a channel gives up on, and their way back, on both kernels."""
+"""Messages that a channel gives up on, and their way back."""
 
 from __future__ import annotations
 
@@ -74,66 +74,9 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
 
 
-def test_timeouts_and_delays_count_as_well(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"times out", b"later")
-    timed, later = consumer.take()
-    assert timed.body == b"times out"
-    consumer.requeue(later, 10 * SECOND)
-    world.pass_ns(10 * SECOND)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"later"]
-    world.pass_ns(MESSAGE_TIMEOUT_NS)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"later", b"times out"]
-    assert causes(world) == ["requeued", "timed_out"]
-    assert (channel.timeout_count, channel.requeue_count) == (1, 1)
-    assert consumer.take() == []
-
-
-def test_one_whose_consumer_went(start: Any) -> None:
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    consumer.take()
-    consumer.leave()
-    world.pass_ns(MESSAGE_TIMEOUT_NS)
-    world.turns()
-    assert causes(world) == ["disconnected"]
-    channel = world.broker.find_topic("t").channels["ch"]
-    (waits,) = world.broker.dead_letters_of(channel, 10)
-    assert (waits.attempts, waits.cause) == (1, "disconnected")
-
-
 def test_one_of_before_has_no_cause() -> None:
     headers = b'{"dead_letter":{"topic":"t","channel":"ch","attempts":2}}'
     assert origin(Stored(0, 0, 1, b"x", headers)) == Origin("t", "ch", 2, "")
-
-
-def test_other_channels_are_not_concerned(start: Any) -> None:
-    world: World = start()
-    give_up_after(world, 1)
-    consumer, other = world.consumer("t", "ch"), world.consumer("t", "other")
-    world.publish("t", b"x")
-    requeue_all(consumer)
-    for attempts in range(1, 5):
-        assert [message.attempts for message in requeue_all(other)] == [attempts]
-    assert consumer.take() == []
-
-
-def test_a_dead_letter_is_consumed_like_any_message(start: Any) -> None:
-    """Its attempts on the wire are its own: clients drop messages with too many."""
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    (message,) = requeue_all(consumer)
-    world.turns()
-    (letter,) = world.consumer(DEAD, REDRIVE_CHANNEL).take()
-    assert letter == message
 
 
 def test_many_at_once_go_in_several_batches(start: Any) -> None:
@@ -150,35 +93,6 @@ def test_many_at_once_go_in_several_batches(start: Any) -> None:
     assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
 
 
-def test_large_ones_go_a_few_at_a_time(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    large = limits.DEAD_LETTER_BYTES_AT_ONCE // 2
-    for number in range(5):
-        world.publish("t", b"%d" % number * large)
-    for _ in range(20):
-        world.turn()
-        if len(consumer.received) < 5:
-            consumer.take()
-    assert len(consumer.received) == 5
-    batches: list[int] = []
-    publish = channel.topic.__class__.publish_letters
-    dead = world.broker.topic(DEAD)
-
-    def spy(letters: Any, done: Any) -> None:
-        batches.append(len(letters))
-        publish(dead, letters, done)
-
-    dead.publish_letters = spy  # type: ignore[method-assign]
-    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
-    for _ in range(10):
-        world.turn()
-    assert batches == [2, 2, 1]
-    assert [letter.body[:1] for letter in letters(world)] == [b"%d" % n for n in range(5)]
-    assert channel.unfinished == 0
-
-
 def test_a_drain_lets_them_go(start: Any) -> None:
     """Nothing comes in by that: it only changes its place."""
     world: World = start()
@@ -190,21 +104,6 @@ def test_a_drain_lets_them_go(start: Any) -> None:
     requeue_all(consumer)
     world.turns()
     assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
-
-
-def test_a_channel_that_is_deleted_takes_its_exhausted_ones_along(start: Any) -> None:
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.held = True
-    requeue_all(consumer)
-    world.turns()
-    world.broker.topics["t"].delete_channel("ch")
-    world.threads.run()
-    world.pass_ns(SECOND)
-    assert [letter.body for letter in letters(world)] == [b"x"]
 
 
 def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
@@ -278,19 +177,6 @@ def let_write(world: World) -> None:
     world.turns()
 
 
-def test_a_change_of_the_order_makes_no_second_one(start: Any) -> None:
-    """The message goes behind the one before it, and is exhausted again when that is done."""
-    world: World = start()
-    channel, consumer, first = under_way(world)
-    channel.configure({"order": "strict"})
-    world.turns()
-    consumer.finish(first)
-    world.turns()
-    let_write(world)
-    assert [letter.body for letter in letters(world)] == [b"second"]
-    assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
-
-
 @pytest.mark.parametrize("changes", [{"max_attempts": 0}, {"max_attempts": 9}, {"poison": "hold"}])
 @pytest.mark.parametrize("order", ["none", "strict"])
 def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
@@ -324,19 +210,6 @@ def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(sta
     world.turns()
     assert [letter.body for letter in letters(world, "elsewhere")] == [b"second"]
     assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
-
-
-def test_it_can_be_switched_off_while_messages_wait(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    world.broker.topic(DEAD).refusal = "closed for a test"
-    requeue_all(consumer)
-    world.turns()
-    assert consumer.take() == []
-    channel.configure({"max_attempts": 0})
-    assert [message.attempts for message in consumer.take()] == [2]
 
 
 # --- restarts ---

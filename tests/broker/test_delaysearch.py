@@ -10,12 +10,10 @@ import pytest
 from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
-from penstock.broker.commits.stages import Block
 from penstock.broker.letters import Letter
-from penstock.kernel import Section, Stray, encode_batch
+from penstock.kernel import Section, Stray
 
 from .faults import FaultyDisk
-from .staging import commit, done, put
 from .world import Consumer, Message, Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -66,94 +64,6 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
         consumer.finish(*more)
         taken += more
     return taken
-
-
-@pytest.mark.parametrize("memory", [0, 4096])
-@pytest.mark.parametrize("ending", ["", "restart", "killed"])
-def test_a_first_channel_that_comes_late(start: Start, ending: str, memory: int) -> None:
-    world = start(tail_memory_bytes_max=memory)
-    world.broker.topic("news")
-    schedule(world, 50)
-    world.broker.find_topic("news").channel("a").pause()
-    if ending:
-        world = world.restart() if ending == "restart" else world.killed()
-    world.pass_ns(SECOND)
-    assert counts(channel_of(world)) == (50, 50)
-    check_the_rest(world, 50)
-
-
-def test_a_topic_that_was_paused_for_long(start: Start) -> None:
-    world = start(tail_memory_bytes_max=0)
-    topic = world.broker.topic("news")
-    topic.channel("a").pause()
-    topic.pause()
-    schedule(world, 50)
-    topic.unpause()
-    world.turn()
-    assert counts(channel_of(world)) == (99, 1)  # the newest batch is in memory
-    world.pass_ns(SECOND)
-    assert counts(channel_of(world)) == (50, 50)
-    check_the_rest(world, 50)
-
-
-def test_a_commit_of_stages(start: Start) -> None:
-    world = start()
-    channel = world.broker.topic("news").channel("a")
-    channel.pause()
-    dues = {n: world.clock.wall_ns() + (60 + n) * SECOND for n in range(10)}
-    data = encode_batch([b"later %d" % n for n in range(10)], 0, 0, 0, sections={Section.DUE: dues})
-    data += encode_batch([b"now %d" % n for n in range(10)], 0, 0, 0)
-    put(world, "news", Block("x", data, 20))
-    assert commit(world, "app", 1, ("news", "x")).told == done(20)
-    world.pass_ns(SECOND)
-    assert counts(channel) == (10, 10)
-    check_the_rest(world, 10)
-
-
-def test_ids_of_their_own(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("news")
-    channel = topic.channel("a")
-    channel.pause()
-    world.publish("news", b"original")
-    world.turn()
-    original = topic.leader().group.sealed_base_id
-    due_ns = world.clock.wall_ns() + SECOND
-    for id in (77, original):
-        letter = Letter(b"copy", {Section.ID: id, Section.DUE: due_ns})
-        topic.leader().group.publish_letters([letter], lambda error, offset: None)
-        world.turn()
-    world.broker.housekeeping()
-    while world.broker.search():
-        world.turn()
-    assert counts(channel) == (1, 2)
-    ids = [one.id for one in channel.windows[0].stray_records(Stray.DELAYED, 9)]
-    assert 77 in ids
-    assert original not in ids
-    channel.unpause()
-    consumer = world.consumer("news", "a")
-    assert sorted(bodies(take(world, consumer, 2 * SECOND))) == [b"copy", b"copy", b"original"]
-
-
-def test_more_than_are_kept_at_hand(start: Start) -> None:
-    world = start(tail_memory_bytes_max=0)
-    topic = world.broker.topic("news")
-    channel = topic.channel("a")
-    channel.pause()
-    channel.windows[0].parked_max = 10
-    topic.pause()
-    schedule(world, 50)
-    topic.unpause()
-    world.pass_ns(SECOND)
-    assert (counts(channel), channel.windows[0].unparked) == ((50, 50), 40)
-    world.pass_ns(79 * SECOND)  # 21 are due, of which 10 were at hand
-    assert counts(channel) == (71, 29)
-    channel.unpause()
-    consumer = world.consumer("news", "a", rdy=1000)
-    assert len(take(world, consumer, SECOND)) == 71 + 1
-    assert counts(channel) == (0, 28)
-    assert len(take(world, consumer, 60 * SECOND)) == 28
-    assert channel.unfinished == 0
 
 
 # --- the start goes on with it ---

@@ -68,22 +68,6 @@ def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
     assert topic.depth == 5
 
 
-def test_what_is_still_being_stored_counts(start: Start) -> None:
-    world = start(max_depth=3)
-    world.threads.held = True
-    topic = world.broker.topic("t")
-    topic.publish([b"1"], 0, Outcome())
-    world.turn()
-    topic.publish([b"2"], 0, Outcome())  # in the open batch, while the first is synced
-    publisher = Publisher(world)
-    assert publisher.send(b"3", b"4") == 0
-    world.threads.held = False
-    world.threads.run()
-    assert publisher.serve() == 1
-    assert publisher.refused
-    assert topic.depth == 3
-
-
 def test_room_comes_back_with_each_finish(start: Start) -> None:
     world = start(max_depth=2)
     consumer = world.consumer("t", "c")
@@ -137,31 +121,6 @@ def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
         world.broker.find_topic("t").publish([b"3"], 0, Outcome())
 
 
-def test_an_ephemeral_channel_holds_nobody_up(start: Start) -> None:
-    world = start(max_depth=2)
-    topic = world.broker.topic("t")
-    consumer = world.consumer("t", "tail#ephemeral", rdy=0)
-    for number in range(5):
-        assert world.publish("t", b"%d" % number).stored
-    assert consumer.channel.depth == 5
-    topic.channel("kept")
-    assert world.publish("t", b"6", b"7").stored
-    with pytest.raises(Refused):
-        topic.publish([b"8"], 0, Outcome())
-
-
-def test_a_paused_topic_fills_up_too(start: Start) -> None:
-    world = start(max_depth=2)
-    topic = world.broker.topic("t")
-    topic.channel("c")
-    topic.pause()
-    assert world.publish("t", b"1", b"2").stored
-    with pytest.raises(Refused):
-        topic.publish([b"3"], 0, Outcome())
-    topic.empty()
-    assert world.publish("t", b"3").stored
-
-
 def test_a_lower_bound_drops_nothing(start: Start) -> None:
     world = start()
     world.publish("t", *[b"x"] * 10)
@@ -171,30 +130,3 @@ def test_a_lower_bound_drops_nothing(start: Start) -> None:
     assert Publisher(world).send(b"x") == 0
     topic.configure({"max_depth": None})
     assert Publisher(world).send(b"x") == 1
-
-
-def test_the_bound_is_there_after_a_restart(start: Start) -> None:
-    world = start()
-    world.publish("t", b"1", b"2")
-    world.broker.find_topic("t").configure({"max_depth": 3})
-    world = world.killed()
-    publisher = Publisher(world)
-    assert publisher.send(b"3", b"4") == 1
-    assert publisher.refused == "topic depth limit of 3 messages is reached"
-
-
-def test_publishes_that_wait_for_the_next_batch_count(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1)
-    world = start(max_depth=3)
-    topic = world.broker.topic("t")
-    outcomes = [Outcome() for _ in range(3)]
-    for outcome in outcomes:
-        topic.publish([b"x"], 0, outcome)
-    assert topic.leader().group.held_count == 2
-    publisher = Publisher(world)
-    assert publisher.send(b"x") == 0
-    assert publisher.refused
-    assert all(outcome.stored for outcome in outcomes)
-    assert (topic.depth, topic.leader().group.held_count) == (3, 0)

@@ -12,11 +12,10 @@ from penstock.broker.health import Trouble
 from penstock.errors import PartitionStopped
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
-from penstock.replica.effects import Acknowledge, Hello, Matched, Refuse, Tell
-from penstock.replica.matching import Chain
+from penstock.replica.effects import Acknowledge, Hello, Refuse, Tell
 from sim.disk import Fault
 
-from .following import KEY, LEADER, OWNER, PATH, SESSION, SETTINGS, Lab, LeaderLog, batch, put
+from .following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, batch, put
 
 
 def kinds(frames: list[object]) -> list[str]:
@@ -60,14 +59,6 @@ def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     assert content(lab.log) == content(leader.log)
 
 
-def test_without_waiting_for_the_disk_what_is_written_is_acknowledged() -> None:
-    lab, leader = Lab(waits=False), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
-    lab.threads.held = True
-    assert lab.send(leader.row(0)) == [Acknowledge(SESSION, 1, 99, 1, 0)]
-
-
 def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs() -> None:
     lab, leader = Lab(), LeaderLog()
     leader.write(b"one")
@@ -91,41 +82,6 @@ def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs(
     lab.send(leader.match_at(1, SESSION + 1))
     assert lab.send(leader.row(1, 3, 0, SESSION + 1)) == [Acknowledge(SESSION + 1, 3, 99, 2, 2)]
     assert content(lab.log) == content(leader.log)
-
-
-def test_a_log_that_has_nothing_in_common_begins_again() -> None:
-    lab, leader = Lab(), LeaderLog()
-    put(lab.log, batch(0, 1, [b"mine"]), 1, 1)
-    leader.log.reset(40)
-    leader.write(b"other")
-    assert kinds(lab.begin(40)) == ["Matched", "Acknowledge"]
-    assert (lab.log.start_offset, lab.log.written_end) == (40, 40)
-    assert lab.send(leader.row(40)) == [Acknowledge(SESSION, 1, 99, 41, 41)]
-    assert content(lab.log) == content(leader.log)
-
-
-def test_what_does_not_follow_is_refused() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
-    row = leader.row(0)
-    assert lab.send(row._replace(previous=Chain(1, 0, 77))) == [Refuse(SESSION, 1)]
-    assert lab.log.written_end == 0
-    assert lab.send(row) == [Refuse(SESSION, 1)]  # not before it was matched again
-
-
-def test_only_the_leader_of_the_session_is_listened_to() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
-    assert lab.send(leader.row(0), node=LEADER + 1) == []
-    assert lab.send(Hello(8, SESSION + 9, 0), node=8) == [Refuse(SESSION + 9, 1)]
-    assert lab.followed.leader == LEADER
-    lab.followed.unlinked(LEADER + 1)
-    assert lab.send(leader.row(0)) == [Acknowledge(SESSION, 1, 99, 1, 1)]
-    lab.followed.unlinked(LEADER)
-    leader.write(b"two")
-    assert lab.send(leader.row(1)) == []
 
 
 def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
@@ -157,19 +113,6 @@ def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
     assert lab.turn() == [Refuse(SESSION, 1)]
     (tell,) = lab.hello(session=SESSION + 1)
     assert tell.extent.end == 1
-
-
-def test_a_hello_begins_again_while_there_is_no_room() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one")
-    lab.match(leader, 0)
-    lab.disk.inject(Fault("write", errno.ENOSPC, ".log"))
-    assert lab.send(leader.row(0)) == []
-    assert lab.send(leader.row(0)) == []  # dropped
-    (tell,) = lab.hello(session=SESSION + 1)
-    assert tell.extent.end == 0
-    lab.send(leader.match_at(0, SESSION + 1))
-    assert lab.send(leader.row(0, session=SESSION + 1)) == [Acknowledge(SESSION + 1, 1, 99, 1, 1)]
 
 
 def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
@@ -245,28 +188,6 @@ def test_what_every_member_has_synced_is_never_cut() -> None:
     assert lab.log.written_end == 3
 
 
-def test_an_unclean_election_may_cut_it() -> None:
-    lab, leader = Lab(state="in_sync"), LeaderLog()
-    leader.write(b"one")
-    put(lab.log, batch(0, 1, [b"one"]), 1, 1)
-    put(lab.log, batch(1, 1, [b"two"], 1), 1, 1, 1)
-    put(lab.log, batch(2, 1, [b"three"], 2), 1, 1, 2)
-    lab.log.sync()
-    lab.log.close()
-    lab.open()
-    leader.write(b"four", epoch=2)
-    lab.followed.record_seen(listed=True, unclean_epoch=2)
-    lab.hello(epoch=2)
-    assert kinds(lab.send(leader.match_at(1))) == ["Matched", "Acknowledge"]
-    assert lab.log.written_end == 1
-
-
-def test_a_replica_that_is_not_listed_believes_its_mark_alone_from_the_hello_on() -> None:
-    lab = Lab(state="in_sync")
-    lab.hello()
-    assert lab.own.state == "copying"
-
-
 def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab = Lab()
     done: list[str] = []
@@ -287,23 +208,3 @@ def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab.syncs.settle()
     assert done[-1] == "again"
     assert "a sync failed" in lab.promises.trouble
-
-
-def test_a_view_of_a_log_names_no_batch_where_none_ends() -> None:
-    leader = LeaderLog()
-    leader.write(b"one", b"two")
-    leader.write(b"three", epoch=4)
-    view = leader.view
-    assert view.extent() == (0, 3, ((1, 0), (4, 2)))
-    assert view.chain_before(0) == Chain(0, 0, 0)
-    assert view.chain_before(1) is None
-    assert view.chain_before(4) is None
-    assert view.chain_before(2) == Chain(*leader.log.batch_at(0)[:2], leader.log.batch_at(0).crc)
-    assert view.chain_before(3) == Chain(*leader.log.last())
-    assert PartitionLog.create(Lab().disk, "data/1", SETTINGS, OWNER).last() == (0, 0, 0)
-
-
-def test_matched_is_the_answer_to_an_empty_match() -> None:
-    lab, leader = Lab(), LeaderLog()
-    answers = lab.match(leader, 0)
-    assert answers == [Matched(SESSION, 0), Acknowledge(SESSION, 1, 99, 0, 0)]

@@ -131,53 +131,6 @@ def test_a_leader_hears_where_the_journal_stands_and_what_is_synced() -> None:
     assert lab.cursor == 6
 
 
-def test_what_is_not_asked_for_waits_for_housekeeping(lab: Lab) -> None:
-    lab.channels.settle(sync=False)
-    assert lab.turn() == []
-    lab.channels.settle(sync=True)
-    assert lab.turn() == [acknowledged(at(1), at(1))]
-    before = lab.threads.submitted
-    lab.channels.settle(sync=True)
-    assert (lab.turn(), lab.threads.submitted) == ([], before)
-
-
-def test_records_that_come_during_a_sync_are_synced_by_the_next(lab: Lab) -> None:
-    lab.threads.held = True
-    before = lab.threads.submitted
-    for sequence in (2, 3, 4):
-        lab.record(at(sequence), 5 + sequence)
-        lab.ask(at(sequence))
-    assert lab.threads.submitted == before + 1
-    lab.threads.held = False
-    lab.threads.run()
-    assert lab.turn()[-1] == acknowledged(at(4), at(4))
-
-
-@pytest.mark.parametrize(
-    ("node", "session", "epoch"),
-    [(LEADER + 1, SESSION, EPOCH), (LEADER, SESSION - 1, EPOCH), (LEADER, SESSION, EPOCH - 1)],
-)
-def test_what_is_not_of_this_session_is_dropped(
-    lab: Lab, node: int, session: int, epoch: int
-) -> None:
-    assert lab.send(SendRecord(3, session, epoch, at(2), record(at(2), 7), NOTHING), node) == []
-    assert lab.send(SendHeld(3, session, epoch, at(1)), node) == []
-    assert lab.send(AskSync(3, session, epoch, at(1)), node) == []
-    assert lab.cursor == 6
-
-
-@pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
-def test_a_hello_of_an_epoch_that_was_not_promised_is_dropped(lab: Lab, epoch: int) -> None:
-    assert lab.send(HelloJournal(3, SESSION + 1, epoch)) == []
-    assert lab.record(at(2), 7) != []
-
-
-def test_a_gap_is_answered_by_asking(lab: Lab) -> None:
-    assert lab.record(at(4), 9) == [AskSnapshot(SESSION, EPOCH)]
-    assert lab.record(at(0, number=1), 10)[-1] == acknowledged(at(0, 1), at(0, 1))
-    assert lab.cursor == 10
-
-
 def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: Lab) -> None:
     lab.disk.inject(Fault("write"))
     assert lab.record(at(2), 7) == []
@@ -222,8 +175,3 @@ def test_a_start_goes_on_where_the_files_stand(lab: Lab) -> None:
     data = record(at(2), 7)
     lab.send(SendRecord(3, SESSION + 1, EPOCH, at(2), data, NOTHING))
     assert lab.cursor == 7
-
-
-def test_frames_for_a_leader_are_not_for_a_follower(lab: Lab) -> None:
-    assert lab.send(acknowledged(at(1), at(1))) == []
-    assert lab.send(AskSnapshot(SESSION, EPOCH)) == []

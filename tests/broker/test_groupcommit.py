@@ -13,7 +13,7 @@ from penstock.broker.groupcommit import GroupCommit
 from penstock.broker.rows import Whole
 from penstock.broker.stamped import Stamp
 from penstock.broker.traced import Stored
-from penstock.errors import PartitionStopped, PenstockError, WriteRefused
+from penstock.errors import PenstockError, WriteRefused
 from penstock.kernel import decode_bodies, encode_batch
 
 from .world import World
@@ -141,25 +141,6 @@ def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -
     return Whole(encode, count, answers.append, 9)
 
 
-def test_a_sync_that_fails_answers_the_row_and_what_gathered_behind_it(start: Start) -> None:
-    world = start()
-    world.broker.topic("t")
-    world.threads.held = True
-    first = world.publish("t", b"1")
-    behind = world.publish("t", b"2")
-    third = stamped(world, 7, 0, b"3")
-    world.threads.error = OSError(5, "input/output error")
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert [type(outcome.told[0]) for outcome in (first, behind)] == [
-        PartitionStopped,
-        PartitionStopped,
-    ]
-    assert isinstance(third[0][0], PartitionStopped)
-    assert world.broker.topic("t").leader().tail.committed_end == 0
-
-
 def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     """With durability `os` each answer comes within the call: ten thousand of them in a row."""
     world = start(durability="os")
@@ -176,23 +157,6 @@ def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
     topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, again)
     assert left == 0
     assert topic.leader().tail.committed_end == 10_000
-
-
-@pytest.mark.parametrize("durability", ["disk", "os"])
-def test_what_one_row_does_not_hold_comes_in_the_next(
-    start: Start, durability: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1_000)
-    world = start(durability=durability)
-    group = world.broker.topic("t").leader().group
-    answers: list[PenstockError | None] = []
-    group._whole.extend(whole(group, answers, 300) for _ in range(5))
-    group.held_count += 1_500
-    group.write(world.clock.wall_ns())
-    for _ in range(5):
-        world.turns()
-    assert answers == [None] * 5
-    assert (group.held_count, group.tail.committed_end) == (0, 1_500)
 
 
 def test_what_is_left_behind_a_refused_row_is_tried_at_once(

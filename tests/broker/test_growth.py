@@ -18,7 +18,7 @@ from sim.clock import FakeClock
 from sim.disk import Call, Fault, SimDisk
 
 from .faults import FaultyDisk
-from .test_partitions import document, fill, several, stored
+from .test_partitions import fill, several, stored
 from .world import World, bodies
 
 Start = Callable[..., World]
@@ -47,33 +47,6 @@ def test_publishes_and_consumers_have_them_at_once(start: Start) -> None:
     assert sorted(consumer.channel.windows) == [0, 1, 2, 3]
 
 
-def test_a_topic_with_one_grows(start: Start) -> None:
-    world = start()
-    several(world, 1).channel("a")
-    fill(world, b"0")
-    assert document(world)["version"] == 1
-    grow(world, 3)
-    found = document(world)
-    assert (found["version"], found["partitions"], found["hash_partitions"]) == (2, 3, 1)
-    fill(world, b"1", b"2")
-    for again in (world.killed(), world.restart()):
-        consumer = again.consumer("t", "a")
-        assert sorted(bodies(consumer.take())) == [b"0", b"1", b"2"]
-        again.broker.validate()
-
-
-def test_what_was_consumed_stays_so(start: Start) -> None:
-    world = start()
-    several(world, 1)
-    consumer = world.consumer("t", "a")
-    grow(world, 3)
-    fill(world, *(b"%d" % number for number in range(6)))
-    consumer.finish(*consumer.take())
-    again = world.killed()
-    assert again.consumer("t", "a").take() == []
-    assert again.broker.health == "OK"
-
-
 def test_settings_hold_for_the_new_ones(start: Start) -> None:
     world = start()
     topic = several(world, 2)
@@ -100,34 +73,6 @@ def test_settings_hold_for_the_new_ones(start: Start) -> None:
     assert taken == 7
 
 
-def test_a_topic_that_gathers_gathers_in_all(start: Start) -> None:
-    world = start()
-    topic = several(world, 2)
-    grow(world, 4)
-    fill(world, *(b"%d" % number for number in range(8)))
-    assert topic.depth == 8
-    channel = topic.channel("a")
-    assert (topic.depth, channel.depth) == (0, 8)
-    topic.pause()
-    grow(world, 6)
-    fill(world, *(b"%d" % number for number in range(6)))
-    assert (topic.depth, channel.depth) == (6, 8)
-    topic.unpause()
-    assert (topic.depth, channel.depth) == (0, 14)
-
-
-def test_ephemerals_grow_and_are_not_kept(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("t#ephemeral", 2)
-    consumer = world.consumer("t#ephemeral", "a")
-    world.broker.grow_topic(topic, 4)
-    for number in range(8):
-        assert world.publish("t#ephemeral", b"%d" % number).stored
-    assert len(consumer.take()) == 8
-    assert "t#ephemeral" not in world.restart().broker.topics
-    assert list((world.path / "topics").iterdir()) == []
-
-
 @pytest.mark.parametrize("count", [1, 2, limits.PARTITIONS_MAX + 1])
 def test_numbers_that_are_refused(start: Start, count: int) -> None:
     world = start()
@@ -136,14 +81,6 @@ def test_numbers_that_are_refused(start: Start, count: int) -> None:
         grow(world, count)
     with pytest.raises(GrowthRefused, match="topic _pipelines of penstock's own has 1 partition"):
         world.broker.grow_topic(world.broker.topic("_pipelines"), 2)
-
-
-def test_the_same_number_is_no_growth(start: Start) -> None:
-    world = start()
-    several(world, 3)
-    before = list(world.changes)
-    grow(world, 3)
-    assert world.changes == before
 
 
 # --- keys ---
@@ -184,19 +121,6 @@ def test_a_rehash_waits_until_everything_is_finished(start: Start) -> None:
     assert (len(topic.replicas), topic.hash_partitions) == (4, 4)
     again = world.killed()
     assert again.broker.find_topic("t").hash_partitions == 4
-
-
-def test_a_publish_on_its_way_holds_up_a_rehash(start: Start) -> None:
-    world = start()
-    topic = several(world, 2)
-    world.threads.held = True
-    topic.publish([b"x"], 0, lambda error: None)
-    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
-        grow(world, 2, rehash=True)
-    world.turns()
-    with pytest.raises(GrowthRefused, match="topic t itself has 1 messages"):
-        grow(world, 4, rehash=True)
-    world.threads.held = False
 
 
 # --- producers that number their messages ---
@@ -246,24 +170,6 @@ def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(start: Start) -> N
     topic = world.broker.find_topic("t")
     assert sum(len(one) for one in stored(topic)) == 40
     assert len({topic.stamped_leader(id).number for id in range(100, 200)}) == 7  # of new ones
-
-
-def test_one_that_is_on_its_way_is_known(start: Start) -> None:
-    world = start()
-    several(world, 1)
-    world.threads.held = True
-    topic = world.broker.find_topic("t")
-    outcomes: list[Any] = []
-    done = lambda error, where: outcomes.append((error, where))  # noqa: E731
-    topic.publish_stamped(Stamp(5, 0, 0), [b"x"], 0, done)
-    grow(world, 8)
-    topic.hash_partitions = 8  # as a rehash would leave it
-    topic.publish_stamped(Stamp(5, 0, 0), [b"x"], 0, done)
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert [error for error, _ in outcomes] == [None, None]
-    assert [len(one) for one in stored(topic)] == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
 # --- faults ---

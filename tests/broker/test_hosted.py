@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.errors import PartitionElsewhere, PublishUnknown, Refused, StorageError, WriteRefused
 from penstock.replica.record import Seat, elected
 
-from .hostedworld import BILLING, ORDERS, Cluster, replica_on, target
+from .hostedworld import Cluster, replica_on, target
 from .world import Consumer, Outcome, bodies
 
 
@@ -26,16 +26,6 @@ def finish(cluster: Cluster, consumer: Consumer, *wanted: bytes) -> None:
     cluster.run()
 
 
-def test_a_publish_is_on_every_member_before_it_is_answered(cluster: Cluster) -> None:
-    outcome = cluster.nodes[0].put(b"one")
-    assert outcome.told == []
-    cluster.run()
-    assert outcome.told == [None]
-    for node in cluster.nodes:
-        assert b"one" in node.bodies()
-    assert [node.role() for node in cluster.nodes] == ["Leading", "Follower", "Follower"]
-
-
 def test_a_follower_has_no_window_and_takes_no_publish(cluster: Cluster) -> None:
     follower = cluster.nodes[1]
     channel = follower.topic.find_channel("billing")
@@ -44,59 +34,6 @@ def test_a_follower_has_no_window_and_takes_no_publish(cluster: Cluster) -> None
         follower.topic.route()
     with pytest.raises(Refused, match="no partition of topic orders is led by this node"):
         follower.topic.publish([b"x"], 0, Outcome())
-
-
-def test_the_second_leader_has_all_and_repeats_nothing_that_was_finished(cluster: Cluster) -> None:
-    leader = cluster.nodes[0]
-    consumer = leader.consume()
-    due_ns = cluster.clock.wall_ns() + 60 * limits.SECOND
-    cluster.publish(0, b"done", b"open", b"waits")
-    cluster.publish(0, b"later", due_ns=due_ns)
-    assert bodies(consumer.take()) == [b"done", b"open", b"waits"]
-    waits = next(one for one in consumer.received if one.body == b"waits")
-    finish(cluster, consumer, b"done")
-    consumer.requeue(waits)
-    cluster.run()
-    assert [(one.body, one.attempts) for one in consumer.take()] == [(b"waits", 2)]
-    cluster.run()
-
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert [node.role() for node in cluster.nodes[1:]] == ["Leading", "Follower"]
-    again = cluster.nodes[1].consume()
-    attempts = {one.body: one.attempts for one in again.take()}
-    assert attempts == {b"open": 2, b"waits": 3}
-    cluster.pass_ns(61 * limits.SECOND)
-    assert b"later" in bodies(again.take())
-
-
-def test_an_old_leader_follows_and_what_it_had_alone_is_cut(cluster: Cluster) -> None:
-    cluster.publish(0, b"everywhere")
-    cluster.cut.add(0)
-    outcome = cluster.nodes[0].put(b"alone")
-    cluster.run()
-    assert outcome.told == []
-    cluster.kill(0)
-    cluster.cut.clear()
-    cluster.elect(2, gone=[0])
-    cluster.publish(2, b"since")
-    old = cluster.start(0)
-    assert old.role() == "Follower"
-    assert old.bodies() == cluster.nodes[2].bodies()
-    assert b"alone" not in old.bodies()
-    assert 0 in [member.node for member in cluster.known[target()].record.members]
-
-
-def test_a_retry_of_a_numbered_publish_is_stored_once(cluster: Cluster) -> None:
-    assert cluster.nodes[0].put_stamped(0, b"n0") == []
-    cluster.run()
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert cluster.nodes[1].put_stamped(0, b"n0") == [None]
-    told = cluster.nodes[1].put_stamped(1, b"n1")
-    cluster.run()
-    assert told == [None]
-    assert cluster.nodes[1].bodies().count(b"n0") == 1
 
 
 def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
@@ -139,92 +76,6 @@ def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluste
     again = cluster.nodes[1].consume()
     assert [(one.body, one.attempts) for one in again.take()] == [(b"given", 2)]
     consumer.leave()
-
-
-def test_consumers_get_a_partition_that_is_led_here_later(cluster: Cluster) -> None:
-    waiting = cluster.nodes[1].consume()
-    cluster.publish(0, b"before")
-    assert waiting.take() == []
-    cluster.elect(1)
-    assert bodies(waiting.take()) == [b"before"]
-    cluster.publish(1, b"after")
-    assert bodies(waiting.take()) == [b"after"]
-    cluster.elect(0)
-    cluster.elect(1)
-    cluster.publish(1, b"again")
-    assert b"again" in bodies(waiting.take())
-
-
-def test_two_partitions_are_led_by_two_nodes(kernel: ModuleType) -> None:
-    cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
-    cluster.place([0, 1])
-    cluster.publish(0, b"in 0")
-    cluster.publish(1, b"in 1")
-    first, second = cluster.nodes[0].topic, cluster.nodes[1].topic
-    assert [leader.number for leader in first.leaders] == [0]
-    assert [leader.number for leader in second.leaders] == [1]
-    with pytest.raises(PartitionElsewhere):
-        first.partition(1)
-    consumer = cluster.nodes[0].consume()
-    assert bodies(consumer.take()) == [b"in 0"]
-    cluster.elect(0, partition=1)
-    assert bodies(consumer.take()) == [b"in 1"]
-    assert second.leaders == []
-
-
-def test_a_channels_start_is_confirmed_by_the_set(cluster: Cluster) -> None:
-    assert cluster.nodes[0].started == [(0, 1)]
-    cluster.channels.append(BILLING._replace(entry=BILLING.entry.__class__("mail", 2, 6)))
-    cluster.announce_channels()
-    cluster.run()
-    assert cluster.nodes[0].started == [(0, 1), (0, 2)]
-    cluster.publish(0, b"x")
-    cluster.kill(0)
-    cluster.elect(1, gone=[0])
-    assert cluster.nodes[1].started == [(0, 1), (0, 2)]
-    assert bodies(cluster.nodes[1].consume("mail").take()) == [b"x"]
-
-
-def test_a_learner_that_falls_behind_the_journal_is_no_member_yet(cluster: Cluster) -> None:
-    """It was level once, and is held off for a while; meanwhile the set has answered a seek."""
-    cluster.publish(0, b"one")
-    line = cluster.nodes[0].leader().office.line
-    cluster.kill(2)
-    late = line.record.member_on(2)
-    assert late is not None
-    line.held_off.add(2)
-    line.drop((late.node,))
-    cluster.nodes[0].leader().office.moved()
-    cluster.run()
-    cluster.start(2)
-    assert line.peers[2].complete
-    cluster.cut.add(2)
-    answered = Outcome()
-    cluster.nodes[0].topic.find_channel("billing").seek(0)
-    cluster.nodes[0].leader().when_held(answered)
-    cluster.run()
-    assert answered.stored
-    assert not line.peers[2].complete
-    line.held_off.clear()
-    line.admit(2)
-    cluster.run()
-    assert line.record.member_on(2) is None
-    cluster.cut.clear()
-    cluster.unlink(cluster.nodes[2])
-    cluster.link(cluster.nodes[2])
-    cluster.run()
-    assert line.record.member_on(2) is not None
-
-
-def test_a_node_starts_again_on_what_it_has(cluster: Cluster) -> None:
-    cluster.publish(0, b"kept")
-    for number in range(3):
-        cluster.kill(number, power=True)
-    for number in range(3):
-        cluster.start(number)
-    assert [node.role() for node in cluster.nodes] == ["Unassigned"] * 3
-    cluster.elect(2)
-    assert bodies(cluster.nodes[2].consume().take()) == [b"kept"]
 
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:

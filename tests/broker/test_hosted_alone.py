@@ -7,11 +7,9 @@ from types import ModuleType
 import pytest
 
 from penstock import limits
-from penstock.broker.hosting import PlacedChannel
 from penstock.broker.placed import when_held
 from penstock.broker.settings import TopicSettings
 from penstock.errors import ChangeUnknown, Refused, SequenceGap
-from penstock.log.fold import PARTITION
 from penstock.replica.authority import NO_PERMITS, Permits
 
 from .hostedworld import ORDERS, Cluster, target
@@ -209,48 +207,3 @@ def test_an_office_that_ends_answers_that_it_is_not_known(kernel: ModuleType) ->
     cluster.elect(2)
     (error,) = told
     assert isinstance(error, ChangeUnknown)
-
-
-def test_the_start_of_the_log_is_a_record(kernel: ModuleType) -> None:
-    cluster = small(kernel)
-    consume_much(cluster)
-    cluster.pass_ns(2 * HOUR_NS)
-    for _ in range(3):
-        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    hosted = cluster.nodes[1].hosting.replica(target())
-    assert hosted is not None
-    assert hosted.channels.journal.start_offset > 0
-    assert PARTITION not in [c.number for c in cluster.nodes[1].topic.channels.values()]
-
-
-def test_a_redrive_is_answered_when_the_set_knows_who_stepped_over_it(
-    kernel: ModuleType,
-) -> None:
-    cluster = small(kernel)
-    node = cluster.nodes[0]
-    entry = cluster.channels[0].entry
-    settings = type(entry.settings)(max_attempts=1)
-    mail = type(entry)("mail", 2, 6)
-    cluster.channels = [
-        PlacedChannel(type(entry)(entry.name, entry.number, entry.created_ns, False, settings)),
-        PlacedChannel(mail),
-    ]
-    cluster.announce_channels()
-    cluster.publish(0, b"poison")
-    consumer = node.consume()
-    consumer.requeue(*consumer.take())
-    cluster.run()
-    led = node.leader().led
-    assert led is not None
-    led.unlinked(2)
-    told: list[object] = []
-    channel = node.topic.find_channel("billing")
-    node.broker.redrive(channel, 0, lambda count, error: told.append((count, error)))
-    cluster.run()
-    assert bodies(consumer.take()) == [b"poison"]
-    assert told == []
-    hosted = node.hosting.replica(target())
-    assert hosted is not None
-    led.linked(2, hosted._sessions[2])
-    cluster.run()
-    assert told == [(1, None)]

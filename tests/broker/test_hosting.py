@@ -11,14 +11,12 @@ import pytest
 from penstock import limits
 from penstock.broker.hosting import PlacedTopic
 from penstock.broker.placed import when_held
-from penstock.broker.settings import TopicSettings
-from penstock.broker.topicfile import ChannelEntry
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.replica.record import arranged
 from sim.disk import Fault
 
-from .hostedworld import BILLING, IDENTITY, ORDERS, PATH, Cluster, replica_on, target
-from .world import Outcome, World, bodies
+from .hostedworld import ORDERS, PATH, Cluster, replica_on, target
+from .world import World, bodies
 
 
 @pytest.fixture
@@ -67,19 +65,6 @@ def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluste
     assert list(cluster.start(1).broker.topics) == []
 
 
-def test_a_leader_that_is_released_ends_its_office(cluster: Cluster) -> None:
-    cluster.place([0])
-    consumer = cluster.nodes[0].consume()
-    cluster.publish(0, b"x")
-    assert bodies(consumer.take()) == [b"x"]
-    cluster.nodes[0].hosting.take_offices()
-    cluster.nodes[0].hosting.release(target())
-    (change,) = cluster.nodes[0].hosting.take_offices()
-    assert (change.target, change.began) == (target(), False)
-    cluster.elect(1, gone=[0])
-    cluster.publish(1, b"y")
-
-
 def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
     node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
     node.hosting.host(placed, 0, 7)
@@ -116,17 +101,6 @@ def test_a_directory_without_its_replica_file_is_not_a_replica(cluster: Cluster)
     again.hosting.host(placed, 1, 9)
     assert again.hosting.targets() == [target(0), target(1)]
     assert again.disk.listdir(f"{PATH}/aside") == ["orders-1"]
-
-
-def test_a_corrupt_replica_file_sets_the_topic_aside(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    node.hosting.host(ORDERS, 0, 7)
-    node.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)
-    cluster.kill(0)
-    again = cluster.start(0)
-    assert "set aside" in again.broker.health
-    with pytest.raises(Refused, match="set aside"):
-        again.hosting.host(ORDERS, 0, 7)
 
 
 def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, PlacedTopic]:
@@ -203,55 +177,6 @@ def test_what_the_cluster_decides_is_not_decided_here(cluster: Cluster) -> None:
     assert topic.find_channel("new#ephemeral").windows.keys() == {0}
 
 
-def test_channels_come_and_go_with_the_metadata(cluster: Cluster) -> None:
-    cluster.place([0])
-    node = cluster.nodes[0]
-    node.consume().leave()
-    cluster.channels = [BILLING._replace(entry=ChannelEntry("mail", 2, 6, paused=True))]
-    cluster.announce_channels()
-    cluster.run()
-    assert [(one.name, one.paused) for one in node.topic.channels.values()] == [("mail", True)]
-    assert ("CHANNEL_DELETED", "orders", "billing") in node.changes
-    assert ("CHANNEL_CREATED", "orders", "mail") in node.changes
-    cluster.publish(0, b"x")
-    consumer = node.consume("mail")
-    assert consumer.take() == []
-    cluster.channels = [BILLING._replace(entry=ChannelEntry("mail", 2, 6))]
-    cluster.announce_channels()
-    assert bodies(consumer.take()) == [b"x"]
-    cluster.kill(0)
-    again = cluster.start(0)
-    assert list(again.topic.channels) == ["mail"]
-
-
-def test_a_topics_settings_come_from_the_metadata(cluster: Cluster) -> None:
-    cluster.place([0])
-    quick = ORDERS._replace(paused=True, settings=TopicSettings(durability="os"))
-    for node in cluster.nodes:
-        node.hosting.adopt_topic(quick)
-    cluster.pass_ns(limits.SECOND)
-    for node in cluster.nodes:
-        node.threads.held = True  # nothing is synced any more
-    outcome = cluster.nodes[0].put(b"x")
-    cluster.run()
-    assert outcome.told == [None]
-    assert cluster.nodes[0].topic.depth == 1
-    assert cluster.nodes[0].topic.paused
-
-
-def test_a_partition_younger_than_its_channel_is_had_from_its_start(cluster: Cluster) -> None:
-    cluster.channels.clear()
-    cluster.place([0])
-    cluster.publish(0, b"before it was known")
-    first = BILLING._replace(partitions_then=0)  # its topic had none
-    second = BILLING._replace(entry=ChannelEntry("mail", 2, 6))
-    cluster.channels = [first, second]
-    cluster.kill(0)
-    cluster.nodes[1].hosting.adopt_channels(IDENTITY, cluster.channels)
-    cluster.elect(1, gone=[0])
-    assert bodies(cluster.nodes[1].consume("billing").take()) == [b"before it was known"]
-
-
 def test_a_learner_becomes_a_member_when_it_has_the_journal_too(cluster: Cluster) -> None:
     cluster.place([0], on=[0, 1])
     cluster.publish(0, b"a", b"b")
@@ -292,30 +217,6 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     assert cluster.start(0).role() == "Stopped"
 
 
-def test_a_failed_sync_of_a_lone_leaders_log_ends_its_office(cluster: Cluster) -> None:
-    cluster.place([0], on=[0])
-    node = cluster.nodes[0]
-    node.disk.inject(Fault("sync", path_part="topics/orders/0/"))
-    outcome = node.put(b"x")
-    cluster.run()
-    assert node.role() == "Stopped"
-    assert len(outcome.told) == 1
-    assert outcome.told != [None]
-
-
-def test_an_orderly_stop_leaves_all_as_it_is(cluster: Cluster) -> None:
-    cluster.place([0])
-    cluster.publish(0, b"x")
-    for node in cluster.nodes:
-        node.broker.close()
-        node.engine.close()
-        node.is_up = False
-    for number in range(3):
-        cluster.start(number)
-    cluster.elect(1)
-    assert bodies(cluster.nodes[1].consume().take()) == [b"x"]
-
-
 def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
     cluster.place([0])
     node = cluster.nodes[1]
@@ -324,12 +225,3 @@ def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
     assert node.role() == "Follower"
     cluster.pass_ns(limits.SECOND)
     assert "no office can begin" in node.broker.health
-
-
-def test_publishes_are_refused_with_what_is_wrong(cluster: Cluster) -> None:
-    cluster.place([0])
-    outcome = Outcome()
-    for node in cluster.nodes[1:]:
-        with pytest.raises(Refused):
-            node.topic.publish([b"x"], 0, outcome, 0)
-    assert outcome.told == []

@@ -8,7 +8,6 @@ import pytest
 
 from penstock import limits
 from penstock.broker.hourly import HOURS
-from sim.clock import FakeClock
 
 from .world import World
 
@@ -47,12 +46,3 @@ def test_what_was_published_before_the_start_is_not_counted(start: Any) -> None:
     assert sum(world.broker.hourly.of(topic, 0)) == 0
     world.publish("t", b"123")
     assert world.broker.hourly.of(topic, 0)[-1] == 3
-
-
-def test_a_topic_that_is_made_again_begins_anew(start: Any) -> None:
-    world: World = start(clock=FakeClock())
-    world.publish("t", b"x" * 100)
-    world.pass_ns(HOUR)
-    world.broker.delete_topic("t")
-    world.publish("t", b"123")
-    assert world.broker.hourly.of(world.broker.find_topic("t"), 0) == [0] * 23 + [3]

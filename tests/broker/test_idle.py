@@ -46,15 +46,6 @@ def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptur
     assert not world.broker.topics["t"].channels
 
 
-def test_a_visit_between_two_looks_counts(start: Start) -> None:
-    world = start(idle_channel_delete_ns=10 * SECOND, idle_topic_delete_ns=10 * SECOND)
-    for _ in range(5):
-        world.consumer("t", "c").leave()
-        for _ in range(9):
-            world.pass_ns(SECOND)
-    assert set(world.broker.topics["t"].channels) == {"c"}
-
-
 @pytest.mark.parametrize("state", ["waiting", "in flight", "delayed"])
 def test_a_channel_with_messages_stays(start: Start, state: str) -> None:
     world = start(idle_channel_delete_ns=10 * SECOND, idle_topic_delete_ns=10 * SECOND)
@@ -68,15 +59,6 @@ def test_a_channel_with_messages_stays(start: Start, state: str) -> None:
     for _ in range(30):
         world.pass_ns(SECOND)
     assert world.broker.topics["t"].channels["c"].unfinished == 1
-
-
-def test_with_their_messages_where_that_is_wanted(start: Start) -> None:
-    world = start(idle_channel_delete_ns=10 * SECOND, idle_delete_backlog=True)
-    world.broker.topic("t").channel("c")
-    world.publish("t", b"x")
-    for _ in range(12):
-        world.pass_ns(SECOND)
-    assert not world.broker.topics["t"].channels
 
 
 def test_a_topic_without_publishes_and_consumers_goes(
@@ -102,16 +84,6 @@ def test_a_topic_without_publishes_and_consumers_goes(
     assert not world.broker.topics
     world = world.restart()
     assert not world.broker.topics
-
-
-def test_a_topic_with_messages_stays(start: Start) -> None:
-    world = start(idle_topic_delete_ns=10 * SECOND)
-    world.publish("queue", b"x")
-    world.broker.topic("channel").channel("c")
-    world.publish("channel", b"x")
-    for _ in range(30):
-        world.pass_ns(SECOND)
-    assert set(world.broker.topics) == {"queue", "channel"}
 
 
 def test_what_is_paused_stays(start: Start) -> None:

@@ -77,20 +77,6 @@ def test_the_generation_says_what_was_followed(lab: Lab) -> None:
     assert (again.start_offset, again.folding.handed_end) == (4, 12)
 
 
-def test_it_is_synced_by_a_thread(lab: Lab) -> None:
-    lab.cursors.begin_generation()
-    lab.context.threads.held = True
-    lab.cursors.sync()
-    assert lab.cursors.busy
-    lab.context.threads.run()
-    lab.context.syncs.settle()
-    assert not lab.cursors.busy
-    assert lab.synced == [None]
-    assert lab.cursors.synced == lab.cursors.written
-    lab.cursors.sync()
-    assert lab.synced == [None]  # there is nothing to sync
-
-
 def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
     fault = lab.disk.inject(Fault("write", errno.ENOSPC, "channels", times=0))
     lab.cursors.begin_generation()
@@ -102,12 +88,3 @@ def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:
     assert len(lab.records) == 1
     assert not lab.cursors.is_behind
     assert lab.context.health.reason("orders", Trouble.JOURNAL) == ""
-
-
-def test_a_failed_sync_is_passed_on(lab: Lab) -> None:
-    lab.cursors.begin_generation()
-    lab.disk.inject(Fault("sync", path_part="channels"))
-    lab.cursors.sync()
-    lab.context.syncs.settle()
-    (error,) = lab.synced
-    assert isinstance(error, OSError)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cases import examples
 from penstock.broker.journal import Journal
 from penstock.log.disk import OsDisk
-from penstock.log.fold import ChannelState, Entry, Group, cursor_entry, generation_of
+from penstock.log.fold import Entry, Group, cursor_entry, generation_of
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.journalfile import NAMES as ALL_NAMES
 from sim.disk import Fault, SimDisk
@@ -60,57 +60,6 @@ def reopened(cursor: Cursor) -> int:
     return cursor.open()
 
 
-def test_what_was_said_is_read_back(cursor: Cursor) -> None:
-    for _ in range(3):
-        cursor.move()
-    assert reopened(cursor) == 3
-    cursor.move()
-    assert reopened(cursor) == 4
-    cursor.journal.close()
-
-
-@pytest.mark.parametrize(
-    ("breach", "named"),
-    [
-        ({"_synced_end": 1 << 40}, "journal synced beyond its end"),
-        ({"_safe_generation": 9}, "journal generations out of order"),
-        ({"_safe": 1}, "the current journal file is not the safe one"),
-    ],
-)
-def test_what_contradicts_itself_is_found(
-    cursor: Cursor, breach: dict[str, int], named: str
-) -> None:
-    cursor.move()
-    cursor.journal.sync()
-    cursor.journal.validate()
-    for name, value in breach.items():
-        setattr(cursor.journal.files, name, value)
-    with pytest.raises(RuntimeError, match=named):
-        cursor.journal.validate()
-    cursor.journal.close()
-
-
-def test_nothing_is_written_before_there_is_something_to_say(cursor: Cursor) -> None:
-    assert reopened(cursor) == 0
-    assert list(Path(cursor.directory).iterdir()) == []
-    cursor.journal.sync()
-    assert cursor.journal.sync_begin() is None
-
-
-def test_generations_take_turns_in_the_two_files(cursor: Cursor) -> None:
-    seen: list[int] = []
-    for _ in range(40):
-        cursor.move()
-        cursor.journal.sync()
-        seen.append(cursor.journal.generation)
-    assert seen[-1] > 3
-    assert seen == sorted(seen)
-    sizes = [(Path(cursor.directory) / name).stat().st_size for name in NAMES]
-    assert max(sizes) <= BYTES_MAX + 100
-    assert reopened(cursor) == 40
-    cursor.journal.close()
-
-
 def test_a_large_snapshot_is_not_written_again_for_a_few_changes(cursor: Cursor) -> None:
     large = cursor_entry(Entry.CURSOR, 1, 1) * 100
     assert len(large) > BYTES_MAX
@@ -154,17 +103,6 @@ def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
     cursor.journal.close()
 
 
-def test_while_nothing_can_be_written_the_old_file_still_counts(cursor: Cursor) -> None:
-    cursor.move()
-    cursor.journal.sync()
-    cursor.disk.fail.add(("write", "channels."))
-    for _ in range(2):
-        with pytest.raises(OSError, match="Input/output"):
-            cursor.move()
-    cursor.disk.fail.clear()
-    assert reopened(cursor) == 1
-
-
 def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
     cursor.move()
     cursor.journal.sync()
@@ -178,32 +116,6 @@ def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
     assert cursor.journal.generation == 2
     assert (Path(cursor.directory) / NAMES[0]).read_bytes()[: len(first)] == first
     assert reopened(cursor) == 3
-    cursor.journal.close()
-
-
-def test_a_sync_of_an_older_generation_says_nothing_about_the_newer(cursor: Cursor) -> None:
-    cursor.move()
-    job = cursor.journal.sync_begin()
-    assert job is not None
-    assert cursor.journal.sync_begin() is None  # one at a time
-    cursor.journal.begin(cursor.snapshot)
-    job.run()
-    cursor.journal.sync_end(job, None)
-    assert cursor.journal.unsynced
-    cursor.journal.validate()
-    cursor.journal.close()
-
-
-def test_what_comes_during_a_sync_is_still_to_be_synced(cursor: Cursor) -> None:
-    cursor.move()
-    job = cursor.journal.sync_begin()
-    assert job is not None
-    cursor.move()
-    job.run()
-    cursor.journal.sync_end(job, None)
-    assert cursor.journal.unsynced
-    cursor.journal.sync()
-    assert not cursor.journal.unsynced
     cursor.journal.close()
 
 
@@ -236,15 +148,6 @@ def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(curso
     cursor.disk.fail.clear()
     cursor.journal.begin(cursor.snapshot)
     assert (Path(cursor.directory) / NAMES[1]).exists()
-    cursor.journal.close()
-
-
-def test_the_snapshot_covers_the_record_that_it_stands_for(cursor: Cursor) -> None:
-    cursor.move()
-    folded = Journal.open(cursor.disk, cursor.directory, BYTES_MAX)[1]
-    assert folded is not None
-    assert folded.channels == {1: ChannelState(1, 1, (), ())}
-    assert folded.handed_end == 1
     cursor.journal.close()
 
 

@@ -105,18 +105,3 @@ def test_the_window_slides_by_halves(start: Any) -> None:
     assert (row["count"], row["percentiles"][2]["value"]) == (1, near(SECOND))
     world.pass_ns(HALF_NS)
     assert latency(world, "ch")["count"] == 0
-
-
-def test_a_long_sleep_empties_both_halves(start: Any) -> None:
-    world: World = start(latency_quantiles=QUANTILES)
-    finish_after(world.consumer("t", "ch"), world, MS, b"x")
-    world.pass_ns(10 * HALF_NS)
-    assert latency(world, "ch")["count"] == 0
-
-
-def test_channels_that_come_back_are_measured_again(start: Any) -> None:
-    world: World = start(latency_quantiles=QUANTILES)
-    finish_after(world.consumer("t", "ch"), world, MS, b"x")
-    world = world.restart()
-    finish_after(world.consumer("t", "ch"), world, MS, b"y")
-    assert latency(world, "ch")["count"] == 1

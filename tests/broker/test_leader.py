@@ -28,25 +28,6 @@ def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
     assert (outcome.stored, topic.depth) == (True, 1)
 
 
-def test_while_one_batch_is_synced_the_next_one_gathers(start: Start) -> None:
-    world = start()
-    world.broker.topic("news")
-    world.threads.held = True
-    outcomes = [world.publish("news", b"%d" % number) for number in range(4)]
-    assert len(world.threads.waiting) == 1
-    tail = world.broker.find_topic("news").leader().tail
-    assert (tail.sealed_count, tail.open_count) == (1, 3)
-    world.threads.run()
-    world.broker.synced()  # the next one is written in this very moment
-    assert [outcome.stored for outcome in outcomes] == [True, False, False, False]
-    assert len(world.threads.waiting) == 1
-    world.threads.run()
-    world.turn()
-    assert [outcome.stored for outcome in outcomes] == [True] * 4
-    log = world.broker.find_topic("news").leader().log
-    assert [header.count for header, _ in log.batches(0)] == [1, 3]
-
-
 def test_partitions_are_synced_side_by_side(start: Start) -> None:
     world = start()
     world.threads.held = True
@@ -144,48 +125,6 @@ def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability
     assert bodies(world.consumer("news", "a").take())[0] == b"1"
 
 
-def test_publishers_of_a_stopped_partition_hear_so_each_once(start: Start) -> None:
-    world = start()
-    world.broker.topic("news")
-    world.threads.held = True
-    outcomes = [world.publish("news", b"1"), world.publish("news", b"2")]
-    world.threads.error = OSError(5, "Input/output error")
-    world.threads.run()
-    world.turn()
-    world.turn()
-    assert [len(outcome.told) for outcome in outcomes] == [1, 1]
-
-
-def test_publishes_beyond_a_full_batch_wait_for_the_next(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 10)
-    world = start()
-    topic = world.broker.topic("news")
-    outcomes = [Outcome() for _ in range(5)]
-    for number, outcome in enumerate(outcomes):
-        topic.publish([b"%d" % number * 6], 0, outcome)
-    assert topic.leader().tail.open_count == 2
-    for _ in range(4):
-        world.turn()
-    assert all(outcome.stored for outcome in outcomes)
-    headers = [header.count for header, _ in topic.leader().log.batches(0)]
-    assert headers == [2, 2, 1]
-    order = [message.body[:1] for message in world.consumer("news", "a").take()]
-    assert order == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def test_a_callback_may_publish_again(start: Start) -> None:
-    world = start(durability="os")
-    topic = world.broker.topic("news")
-    second = Outcome()
-    topic.publish([b"1"], 0, lambda error: topic.publish([b"2"], 0, second))
-    world.turns()
-    world.turn()
-    assert second.stored
-    assert topic.depth == 2
-
-
 def damage(world: World, offset: int, topic: str = "news") -> None:
     """Overwrite some bytes of the batch that holds `offset`."""
     log = world.broker.find_topic(topic).leader().log
@@ -244,19 +183,6 @@ def test_retention_goes_past_damage_and_the_warning_ends_with_it(start: Start) -
     assert world.broker.health == "OK"
 
 
-def test_damage_is_stepped_over_by_every_channel(start: Start) -> None:
-    world = start()
-    names = ("a", "b", "c")
-    for name in names:
-        world.broker.topic("news").channel(name)
-    for number in range(3):
-        world.publish("news", b"%d" % number)
-    world = world.restart()
-    damage(world, 0)
-    for name in names:
-        assert bodies(world.consumer("news", name).take()) == [b"1", b"2"]
-
-
 def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Start) -> None:
     world = start()
     world.broker.topic("news").channel("a")
@@ -275,21 +201,6 @@ def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Sta
     assert "offsets 1 to 1" in world.broker.health
 
 
-def test_damage_of_old_data_is_known_at_the_next_start_too(start: Start) -> None:
-    """Nothing in the tail is hurt, so the start does not see it: the channel meets it again."""
-    world = start()
-    world.broker.topic("news").channel("a")
-    for number in range(3):
-        world.publish("news", b"%d" % number)
-    world = world.restart()
-    damage(world, 1)
-    world.consumer("news", "a").take()
-    world = world.killed()
-    left = bodies(world.consumer("news", "a").take())
-    assert b"1" not in left
-    assert sorted(left) == [b"0", b"2"]
-
-
 def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -306,16 +217,6 @@ def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
     world.pass_ns(limits.SECOND)
     assert bodies(consumer.take()) == [b"1", b"2"]
     assert world.broker.health == "OK"
-
-
-def test_the_turn_of_a_clean_tail_writes_nothing(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    leader = world.broker.find_topic("news").leader()
-    submitted = world.threads.submitted
-    leader.group.write(world.clock.wall_ns())
-    assert world.threads.submitted == submitted
-    assert leader.log.written_end == 1
 
 
 def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> None:

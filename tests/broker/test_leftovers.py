@@ -55,22 +55,3 @@ def test_an_index_that_cannot_be_written_is_reported(start: Any) -> None:
         assert world.publish("t", b"x" * 1000).stored
     world.pass_ns(limits.SECOND)
     assert (world.broker.health, log.index_failures) == ("OK", failures)
-
-
-def test_an_index_that_cannot_be_synced_is_reported(start: Any) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, segment_bytes_max=4096)
-    log = world.broker.topic("t").leader().log
-    disk.fail.add(("sync", ".index"))
-    while not log.index_failures:
-        assert world.publish("t", b"x" * 1000).stored
-    world.pass_ns(limits.SECOND)
-    said = world.broker.health
-    assert said.startswith("OK - warning: topic t: ")
-    assert ".index cannot be synced: Input/output error" in said
-    disk.fail.clear()
-    segments = len(log.segments)
-    while len(log.segments) < segments + 2:
-        assert world.publish("t", b"x" * 1000).stored
-    world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"

@@ -17,7 +17,7 @@ from penstock.broker.office import Office, Post, end_of
 from penstock.broker.ports import Lane
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.nsqd.ground import unavailable
-from penstock.replica.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Refuse, Tell
+from penstock.replica.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
 from penstock.replica.frames import Frames, Row, Target
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Extent
@@ -120,16 +120,6 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     assert (news.batches, news.committed) == (b"", 2)
 
 
-def test_an_acknowledgement_that_is_not_of_the_disk_is_not_enough(start: Start) -> None:
-    shared = Shared(start())
-    shared.link()
-    answers = shared.publish(b"one")
-    shared.acknowledge(1, 0)
-    assert answers == []
-    shared.acknowledge(1)
-    assert answers == [None]
-
-
 def test_headers_say_what_every_member_has(start: Start) -> None:
     shared = Shared(start())
     shared.link()
@@ -171,18 +161,6 @@ def test_a_failed_write_ends_the_office(start: Start, monkeypatch: pytest.Monkey
     assert [type(error) for error in shared.publish(b"one")] == [PublishUnknown]
     assert shared.office.line.over
     assert shared.wire.take() == []
-
-
-def test_a_higher_epoch_ends_the_office(start: Start) -> None:
-    shared = Shared(start())
-    shared.link()
-    sent = shared.publish(b"one")
-    gathered = shared.publish(b"two")
-    shared.office.receive(2, Refuse(shared.session, EPOCH + 1))
-    assert [type(error) for error in sent] == [PublishUnknown]
-    assert [type(error) for error in gathered] == [WriteRefused]
-    assert shared.group.line.ready is False
-    shared.group.validate()
 
 
 def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None:
@@ -232,20 +210,6 @@ def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start,
     log.written_end = log.synced_end = 0
 
 
-def test_a_learner_that_is_late_is_waited_for_no_more(start: Start) -> None:
-    shared = Shared(start())
-    shared.link()
-    line = shared.office.line
-    line._demand(Member(3, 103, 1))
-    answers = shared.publish(b"one")
-    shared.acknowledge(1)
-    assert answers == []
-    assert shared.office.withdraw((1,)) is None
-    assert shared.office.withdraw(line.late_members()) == 3
-    shared.world.turns()
-    assert answers == [None]
-
-
 def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared, other = Shared(start()), Target(8, 0)
     shared.link()
@@ -267,28 +231,3 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
         3, other, 1, 100, lambda: None
     )  # it has all, and gave its place back
     shared.catch_up.validate()
-
-
-def test_a_learner_that_waits_for_its_turn_is_forgotten_with_its_link(start: Start) -> None:
-    shared, other = Shared(start()), Target(8, 0)
-    shared.link()
-    shared.publish(b"one")
-    shared.acknowledge(1)
-    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
-    shared.office.linked(3)
-    hello = shared.wire.take()[-1]
-    shared.office.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
-    match = shared.wire.take()[-1]
-    shared.office.receive(3, Matched(hello.session, match.end))
-    shared.office.unlinked(3)
-    shared.catch_up.leave(3, other)
-    assert shared.wire.take() == []
-    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
-
-
-def test_a_member_needs_no_turn(start: Start) -> None:
-    shared = Shared(start())
-    shared.publish(b"one")
-    assert shared.catch_up.ask(2, Target(8, 0), 1, 100, lambda: None)
-    (row,) = shared.link()
-    assert (row.start, end_of(row.batches)) == (0, 1)

@@ -10,7 +10,7 @@ from penstock.broker.topicfile import ChannelEntry
 from sim.disk import Fault
 
 from .hostedworld import BILLING, Cluster, PlacedChannel, target
-from .world import MESSAGE_TIMEOUT_NS, Consumer, bodies
+from .world import Consumer, bodies
 
 
 def ordered(kernel: ModuleType, order: ChannelOrder = ChannelOrder.STRICT) -> Cluster:
@@ -94,20 +94,6 @@ def test_all_come_in_order(kernel: ModuleType) -> None:
     assert take(cluster, consumer) == []
 
 
-def test_one_that_times_out_or_is_requeued_comes_again(kernel: ModuleType) -> None:
-    cluster = ordered(kernel)
-    cluster.publish(0, b"1", b"2")
-    consumer = cluster.nodes[0].consume()
-    assert take(cluster, consumer) == [b"1"]
-    consumer.requeue(consumer.received[-1])
-    assert take(cluster, consumer) == [b"1"]
-    cluster.clock.pass_ns(MESSAGE_TIMEOUT_NS)
-    cluster.nodes[0].order.tick()
-    assert take(cluster, consumer) == [b"1"]
-    consumer.finish(consumer.received[-1])
-    assert take(cluster, consumer) == [b"2"]
-
-
 def test_what_is_emptied_or_sought_lets_the_next_go(kernel: ModuleType) -> None:
     cluster = ordered(kernel)
     cluster.publish(0, b"1", b"2")
@@ -146,24 +132,6 @@ def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: ModuleType)
     cursors.begin_generation()
     assert consumer.take() == []
     assert take(cluster, consumer) == [b"2"]
-
-
-def test_without_a_strict_order_nothing_waits(kernel: ModuleType) -> None:
-    cluster = ordered(kernel, ChannelOrder.NONE)
-    cluster.publish(0, b"1", b"2")
-    cluster.cut.add(2)
-    consumer = cluster.nodes[0].consume()
-    assert bodies(consumer.take()) == [b"1", b"2"]
-
-
-def test_an_order_that_ends_waits_no_more(kernel: ModuleType) -> None:
-    cluster = ordered(kernel)
-    cluster.publish(0, b"1", b"2", b"3")
-    consumer = cluster.nodes[0].consume()
-    assert take(cluster, consumer) == [b"1"]
-    cluster.cut.add(2)
-    set_order(cluster, ChannelOrder.NONE)
-    assert bodies(consumer.take()) == [b"2", b"3"]
 
 
 def test_where_no_other_node_has_it_nothing_waits(kernel: ModuleType) -> None:

@@ -57,33 +57,6 @@ def test_it_is_kept_over_a_restart(world: World) -> None:
     channel.validate()
 
 
-def test_it_can_be_changed_while_it_is_consumed(world: World) -> None:
-    channel = ordered(world, "none")
-    consumer = world.consumer("t", "ch")
-    say(world, "a1 a2")
-    first = consumer.take()
-    assert len(first) == 2
-    channel.configure({"order": "strict"})
-    say(world, "b1 b2")
-    assert heard(consumer) == []
-    for message in first:
-        consumer.finish(message)
-    assert heard(consumer) == ["b1"]
-    channel.configure({"order": "none"})
-    assert heard(consumer) == ["b2"]
-
-
-@pytest.mark.parametrize("order", ["key", "strict"])
-def test_a_message_that_used_its_attempts_makes_way(world: World, order: str) -> None:
-    channel = ordered(world, order, max_attempts=1)
-    consumer = world.consumer("t", "ch")
-    say(world, "a1 a2")
-    (poison,) = consumer.take()
-    consumer.requeue(poison)
-    assert heard(consumer) == ["a2"]
-    assert channel.dead_letter_count == 1
-
-
 @pytest.mark.parametrize("order", ["key", "strict"])
 def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     channel = ordered(world, order, max_attempts=1, poison="hold")
@@ -105,15 +78,6 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     assert (heard(consumer), channel.held) == (["a2"], 0)
     world.pass_ns(SECOND)
     assert world.broker.health == "OK"
-
-
-def test_what_is_held_is_sent_again_when_the_bound_is_raised(world: World) -> None:
-    channel = ordered(world, "key", max_attempts=1, poison="hold")
-    consumer = world.consumer("t", "ch")
-    say(world, "a1 a2")
-    consumer.requeue(consumer.take()[0])
-    channel.configure({"max_attempts": 2})
-    assert heard(consumer) == ["a1"]
 
 
 def test_an_ephemeral_channel_can_hold_what_it_cannot_bury(world: World) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock import limits
-from penstock.broker import byhand
 from penstock.broker.topic import Topic
-from penstock.errors import NotFound, PartitionMissing, PartitionUnknown, Refused, StorageError
+from penstock.errors import PartitionMissing, PartitionUnknown, Refused, StorageError
 from penstock.kernel import decode_bodies, murmur3_32
 from penstock.log.sealed import unseal
 
@@ -72,14 +70,6 @@ def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> No
     assert sorted(found["more_marks"]) == ["1", "2"]
 
 
-def test_a_topic_with_one_has_the_file_of_before(start: Start) -> None:
-    world = start()
-    world.broker.topic("t")
-    found = document(world)
-    assert (found["version"], found["partitions"]) == (1, 1)
-    assert "more_marks" not in found
-
-
 @pytest.mark.parametrize("count", [-1, limits.PARTITIONS_MAX + 1])
 def test_so_many_are_refused(start: Start, count: int) -> None:
     world = start()
@@ -124,13 +114,6 @@ def test_a_number_that_is_not_there_is_named(start: Start) -> None:
         world.broker.topic("one").partition(-1)
 
 
-def test_as_many_as_there_may_be(start: Start) -> None:
-    world = start()
-    topic = several(world, limits.PARTITIONS_MAX)
-    fill(world, *(b"x" for _ in range(limits.PARTITIONS_MAX)))
-    assert [len(one) for one in stored(topic)] == [1] * limits.PARTITIONS_MAX
-
-
 def test_one_that_is_missing_is_named(start: Start) -> None:
     world = start()
     several(world)
@@ -156,43 +139,6 @@ def test_swapped_ones_are_not_served_as_each_other(start: Start) -> None:
     assert "the segment belongs to another log" in world.broker.health
 
 
-def test_publishes_of_one_turn_share_a_row_and_rows_take_turns(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    for turn in range(6):
-        for number in range(4):
-            topic.publish([b"%d %d" % (turn, number)], 0, lambda error: None)
-        world.turns()
-    assert [len(one) for one in stored(topic)] == [8, 8, 8]
-    assert stored(topic)[1][:4] == [b"1 0", b"1 1", b"1 2", b"1 3"]
-    assert (topic.message_count, topic.uncommitted) == (24, 0)
-
-
-def test_a_partition_that_waits_for_its_disk_does_not_hold_up_the_others(start: Start) -> None:
-    world = start()
-    topic = several(world, 2)
-    world.threads.held = True
-    outcomes = [world.publish("t", b"%d" % number) for number in range(2)]
-    assert [leader.group.busy for leader in topic.leaders] == [True, True]
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert all(outcome.stored for outcome in outcomes)
-    assert stored(topic) == [[b"0"], [b"1"]]
-
-
-def test_ids_are_of_one_range(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    fill(world, *(b"x" for _ in range(9)))
-    ids = [header.base_id for one in topic.leaders for header, _ in one.log.batches(0)]
-    assert len(set(ids)) == 9
-    again = world.restart()
-    fill(again, b"y")
-    newest = max(one.log.last_id for one in again.broker.find_topic("t").leaders)
-    assert newest > max(ids)
-
-
 def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
     world = start()
     topic = several(world)
@@ -216,24 +162,6 @@ def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
     assert again.broker.find_topic("t").depth == 0
 
 
-def test_a_paused_topic_gathers_in_all(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    topic.channel("a")
-    topic.pause()
-    fill(world, b"1", b"2", b"3", b"4")
-    assert (topic.depth, topic.find_channel("a").depth) == (4, 0)
-    again = world.killed()
-    topic = again.broker.find_topic("t")
-    assert (topic.depth, topic.find_channel("a").depth) == (4, 0)
-    topic.unpause()
-    assert (topic.depth, topic.find_channel("a").depth) == (0, 4)
-    topic.pause()
-    fill(again, b"5", b"6")
-    topic.empty()
-    assert (topic.depth, topic.find_channel("a").depth) == (0, 4)
-
-
 def test_a_bound_on_the_depth_is_about_all_together(start: Start) -> None:
     world = start()
     topic = several(world)
@@ -252,29 +180,6 @@ def test_a_bound_on_the_depth_is_about_all_together(start: Start) -> None:
     fill(world, b"y")
 
 
-def test_what_is_too_old_goes_in_all(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    channel = topic.channel("a")
-    topic.configure({"max_age_ns": 60 * limits.SECOND})
-    fill(world, b"1", b"2", b"3")
-    world.pass_ns(40 * limits.SECOND)
-    fill(world, b"4")
-    assert channel.depth == 4
-    world.pass_ns(30 * limits.SECOND)
-    assert (channel.depth, channel.expired_count) == (1, 3)
-    world.pass_ns(40 * limits.SECOND)
-    assert (channel.depth, channel.expired_count) == (0, 4)
-
-
-def test_durability_and_retention_are_of_all(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    topic.configure({"durability": "os", "retain_age_ns": 5 * limits.SECOND})
-    assert [leader.group.durability for leader in topic.leaders] == ["os"] * 3
-    assert [leader.retain_age_ns for leader in topic.leaders] == [5 * limits.SECOND] * 3
-
-
 def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -288,13 +193,6 @@ def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
     assert not (world.path / "topics" / "t").exists()
     assert world.broker.health == "OK"
     assert len(several(world).leaders) == 3
-
-
-def test_rows_are_spread_evenly_whatever_their_size(start: Start) -> None:
-    world = start()
-    topic = several(world, 8)
-    fill(world, *(b"x" * (1 + number % 7) for number in range(80)))
-    assert Counter(len(one) for one in stored(topic)) == {10: 8}
 
 
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
@@ -331,93 +229,6 @@ def test_a_consumer_gets_what_is_in_all(start: Start) -> None:
     again = world.killed()
     left = again.consumer("t", "a").take()
     assert sorted(bodies(left)) == sorted(bodies(taken[5:]))
-
-
-def test_one_in_flight_at_a_time_takes_turns(start: Start) -> None:
-    world = start()
-    several(world).channel("a")
-    fill(world, *(b"%d" % number for number in range(9)))
-    consumer = world.consumer("t", "a", rdy=1)
-    seen = []
-    for _ in range(9):
-        (message,) = consumer.take()
-        seen.append(int(message.body) % 3)  # its partition
-        consumer.finish(message)
-    assert Counter(seen) == {0: 3, 1: 3, 2: 3}
-    assert len(set(seen[:3])) == 3
-    assert consumer.channel.unfinished == 0
-
-
-def test_leaving_ends_all(start: Start) -> None:
-    world = start()
-    several(world).channel("a")
-    consumer = world.consumer("t", "a")
-    consumer.leave()
-    fill(world, *(b"%d" % number for number in range(3)))
-    assert consumer.channel.depth == 3
-    assert [window.consumers for window in consumer.channel.windows.values()] == [0, 0, 0]
-    assert len(world.consumer("t", "a").take()) == 3
-
-
-def test_deleting_the_channel_ends_all(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    topic.channel("a")
-    consumer = world.consumer("t", "a")
-    topic.delete_channel("a")
-    fill(world, b"1", b"2", b"3")
-    assert consumer.take() == []
-    world.broker.validate()
-
-
-def test_delayed_messages_come_from_all(start: Start) -> None:
-    world = start()
-    several(world).channel("a")
-    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
-    for number in range(6):
-        assert world.publish("t", b"%d" % number, due_ns=due_ns).stored
-    consumer = world.consumer("t", "a")
-    assert consumer.take() == []
-    assert consumer.channel.delayed == 6
-    world.pass_ns(11 * limits.SECOND)
-    assert len(consumer.take()) == 6
-
-
-def test_dead_letters_go_and_come_back(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    channel = topic.channel("a")
-    world.broker.topic("t.a.dead", 2)
-    channel.configure({"max_attempts": 1})
-    fill(world, *(b"%d" % number for number in range(6)))
-    consumer = world.consumer("t", "a")
-    for message in consumer.take():
-        consumer.requeue(message)
-    world.turns()
-    assert (channel.dead_letter_count, channel.unfinished) == (6, 0)
-    assert len(world.broker.dead_letters_of(channel, 100)) == 6
-    other = world.consumer("t", "b")
-    told: list[tuple[int, Any]] = []
-    world.broker.redrive(channel, 0, lambda count, error: told.append((count, error)))
-    for _ in range(4):
-        world.turns()
-        world.pass_ns(limits.SECOND)
-    assert told == [(6, None)]
-    assert len(consumer.take()) == 6
-    assert other.take() == []
-    assert world.broker.dead_letters_of(channel, 100) == []
-
-
-def test_by_hand_a_message_is_found_wherever_it_is(start: Start) -> None:
-    world = start()
-    channel = several(world).channel("a")
-    fill(world, b"1", b"2", b"3")
-    consumer = world.consumer("t", "a")
-    for message in consumer.take():
-        byhand.finish(channel, int(message.id, 16))
-    assert channel.unfinished == 0
-    with pytest.raises(NotFound):
-        byhand.finish(channel, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -10,9 +10,7 @@ from cases import each
 from penstock import limits
 from penstock.broker.positions import Move, Position, move_of, parse_position, resolve
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
-from penstock.kernel import Event
 
-from .test_leader import damage
 from .test_reading import run
 from .world import Consumer, World, bodies
 
@@ -110,30 +108,6 @@ def test_what_was_finished_comes_again(start: Start) -> None:
     assert bodies(consumer.take()) == [b"6"]
 
 
-def test_going_on_skips(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=0)
-    world.publish("news", b"0", b"1", b"2")
-    assert move_of(consumer.channel, 2) == Move(2, 0, 2, 0)
-    consumer.channel.seek(2)
-    consumer.ready(10)
-    assert bodies(consumer.take()) == [b"2"]
-
-
-def test_in_flight_and_delayed_are_forgotten(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=2)
-    world.publish("news", b"0", b"1", b"2")
-    in_flight, delayed = consumer.take()
-    consumer.requeue(delayed, 10 * limits.SECOND)
-    consumer.ready(0)
-    consumer.channel.seek(2)
-    channel = consumer.channel
-    assert (channel.depth, channel.in_flight, channel.delayed) == (1, 0, 0)
-    consumer.finish(in_flight)
-    assert [event for event in world.events if event[0] == Event.FIN_FAILED]
-
-
 @pytest.mark.parametrize("offset", [0, 3, 6])
 def test_it_holds_over_a_kill(start: Start, offset: int) -> None:
     world, consumer = read_out(start)
@@ -175,85 +149,3 @@ def test_what_is_too_old_stays_away(start: Start) -> None:
     world.pass_ns(1)
     consumer.ready(10)
     assert bodies(consumer.take()) == [b"4", b"5"]
-
-
-def test_a_replay_counts_for_the_maximum_depth(start: Start) -> None:
-    world, consumer = read_out(start, max_depth=6)
-    consumer.ready(0)
-    consumer.channel.seek(0)
-    topic = world.broker.find_topic("news")
-    assert "depth limit of 6" in topic.refusal_of(1)
-    assert topic.leader().tail.append_end_max == topic.leader().tail.written_end
-
-
-def test_damage_is_stepped_over_again(start: Start) -> None:
-    world, _ = read_out(start, tail_memory_bytes_max=0)
-    world = world.restart()
-    damage(world, 2)
-    consumer = world.consumer("news", "a")
-    for _ in range(2):
-        consumer.channel.seek(0)
-        got = consumer.take()
-        assert bodies(got) == [b"0", b"1", b"3", b"4", b"5"]
-        consumer.finish(*got)
-
-
-def test_a_delay_that_has_not_passed_holds_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    due_ns = world.clock.wall_ns() + 60 * limits.SECOND
-    world.publish("news", b"later", due_ns=due_ns)
-    world.publish("news", b"now")
-    consumer.finish(*consumer.take())
-    consumer.channel.seek(0)
-    got = consumer.take()
-    assert bodies(got) == [b"now"]
-    consumer.finish(*got)
-    assert consumer.channel.delayed == 1
-    world.pass_ns(61 * limits.SECOND)
-    assert bodies(consumer.take()) == [b"later"]
-
-
-def test_an_ephemeral_channel_keeps_its_bound(start: Start) -> None:
-    world = start(mem_queue_size=2)
-    consumer = world.consumer("news", "a#ephemeral", rdy=10)
-    for number in range(6):
-        world.publish("news", b"%d" % number)
-    consumer.finish(*consumer.take())
-    consumer.ready(0)
-    consumer.channel.seek(0)
-    world.pass_ns(limits.SECOND)
-    assert consumer.channel.depth == 2
-    consumer.ready(10)
-    assert len(consumer.take()) == 2
-
-
-def test_what_was_given_up_comes_again(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    consumer.channel.configure({"max_attempts": 1})
-    world.publish("news", b"poison")
-    (first,) = consumer.take()
-    consumer.requeue(first)
-    world.turns()
-    assert consumer.channel.dead_letter_count == 1
-    consumer.channel.seek(0)
-    (again,) = consumer.take()
-    assert (again.id, again.attempts, again.body) == (first.id, 1, b"poison")
-
-
-def test_what_was_redriven_to_another_channel_comes_too(start: Start) -> None:
-    world = start()
-    consumer, other = world.consumer("news", "a", rdy=1), world.consumer("news", "b")
-    consumer.channel.configure({"max_attempts": 1})
-    world.publish("news", b"poison")
-    other.finish(*other.take())
-    consumer.requeue(*consumer.take())
-    world.turns()
-    counts: list[int] = []
-    world.broker.redrive(consumer.channel, 0, lambda count, error: counts.append(count))
-    world.turns()
-    assert counts == [1]
-    assert other.take() == []
-    other.channel.seek(0)
-    assert bodies(other.take()) == [b"poison", b"poison"]

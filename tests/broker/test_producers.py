@@ -218,41 +218,6 @@ def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.Monkey
         send(world, 2, b"a", producer=1)
 
 
-def test_refused_as_other_publishes_are(start: Start) -> None:
-    world = start()
-    send(world, 0, b"a")
-    world.broker.topic("t").configure({"max_depth": 2})
-    assert send(world, 1, b"b").told == STORED
-    with pytest.raises(Refused, match="depth limit"):
-        send(world, 2, b"c")
-    assert send(world, 1, b"b").told == REPEATED
-    world.broker.draining = True
-    with pytest.raises(Refused, match="draining"):
-        send(world, 2, b"c")
-    assert send(world, 1, b"b").told == REPEATED
-
-
-def test_ephemeral_topics_remember_while_they_live(start: Start) -> None:
-    world = start()
-    told = [Told(), Told()]
-    for one in told:
-        world.broker.topic("t#ephemeral").publish_stamped(Stamp(1, 0, 0), [b"a"], 0, one)
-        world.turns()
-    assert [one.told for one in told] == [STORED, REPEATED]
-
-
-def test_a_topic_deleted_under_a_waiting_publish(start: Start) -> None:
-    world = start(durability="disk")
-    send(world, 0, b"a")
-    world.threads.held = True
-    waiting = [send(world, 1, b"b"), send(world, 2, b"c")]
-    world.broker.delete_topic("t")
-    assert waiting[0].told == STORED
-    assert isinstance(waiting[1].told[0][0], PenstockError)
-    world.threads.held = False
-    assert send(world, 0, b"a").told == STORED  # a new topic knows nobody
-
-
 def test_a_damaged_file_is_no_empty_table() -> None:
     disk = SimDisk()
     disk.mkdir("/data")
@@ -452,38 +417,3 @@ def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start,
     world = world.killed()
     assert send(world, 0, b"a").told == REPEATED
     assert stored(world) == [b"a"]
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_later_table_that_cannot_be_written_is_written_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    for number in range(3):
-        send(world, number, b"x")
-    _failing(disk, call)
-    for _ in range(3):
-        world.pass_ns(limits.SECOND)
-        assert "the table of producers cannot be written" in world.broker.health
-    producers = world.broker.topic("t").leader().replica.producers
-    assert producers.floor == 0
-    disk.fail.clear()
-    world.pass_ns(limits.SECOND)
-    world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-    assert producers.floor == 3
-
-
-def test_retention_does_not_end_the_trouble_of_a_table(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    send(world, 0, b"x")
-    _failing(disk, "write")
-    world.pass_ns(limits.SECOND)
-    world.broker.topic("t").retain(world.clock.wall_ns())
-    assert "the table of producers cannot be written" in world.broker.health

@@ -12,7 +12,7 @@ from penstock.broker.producers import ProducerTable, decode_table, read_producer
 from penstock.errors import StorageError
 from penstock.kernel import encode_batch
 from penstock.log.partition import PartitionLog
-from penstock.replica.producerline import Known, Stamped
+from penstock.replica.producerline import Known
 from sim.clock import FakeClock
 from sim.disk import Fault
 
@@ -53,23 +53,6 @@ class Replica:
 @pytest.fixture
 def replica() -> Replica:
     return Replica()
-
-
-def test_a_follower_knows_what_is_committed_and_no_more(replica: Replica) -> None:
-    replica.write(0, 1, 2)
-    replica.table.learn(2)
-    assert replica.next_sequence == 2
-    replica.table.learn(3)
-    assert replica.next_sequence == 3
-
-
-def test_what_was_reported_is_not_read_again(replica: Replica) -> None:
-    replica.write(0, 1)
-    headers = [header for header, _ in replica.log.batches(0)]
-    replica.table.appended(headers)
-    read = replica.disk.bytes_read
-    replica.table.learn(2)
-    assert (replica.next_sequence, replica.disk.bytes_read) == (2, read)
 
 
 def test_a_start_takes_what_is_above_the_committed_end_as_pending(replica: Replica) -> None:
@@ -150,18 +133,6 @@ def test_a_learner_is_given_what_retention_has_removed(replica: Replica) -> None
     assert other.next_sequence == 4
 
 
-def test_a_table_that_is_installed_is_folded_on_from_its_end(replica: Replica) -> None:
-    replica.write(0, 1)
-    replica.table.learn(2)
-    snapshot = replica.table.snapshot()
-    other = Replica()
-    other.write(0, 1, 2, 3)
-    other.table.learn(3)
-    other.table.install(snapshot)
-    assert other.next_sequence == 3
-    assert [batch.next_sequence for batch in other.table.take_tail()] == [4]
-
-
 @pytest.mark.parametrize(
     ("start", "records", "reason"),
     [
@@ -205,9 +176,3 @@ def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
     assert other.next_sequence == 0
     other.table.install(replica.table.snapshot())
     assert other.next_sequence == 2
-
-
-def test_a_batch_is_told_by_its_header(replica: Replica) -> None:
-    replica.write(4)
-    replica.table.learn(0)
-    assert replica.table.take_tail() == [Stamped(1, PRODUCER, 0, 5, NOW_NS)]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import limits
 
-from .world import World, bodies
+from .world import World
 
 SECOND = limits.SECOND
 BODY = b"x" * 66  # a frame of 100 bytes
@@ -57,28 +57,3 @@ def test_a_burst_after_a_rest(start: Any, partitions: int) -> None:
     take(world, consumer)
     world.pass_ns(60 * SECOND)
     assert 40 - partitions <= take(world, consumer) <= 40 + partitions
-
-
-def test_it_is_taken_away(start: Any, partitions: int) -> None:
-    world = start()
-    consumer = limited(world, partitions, 1_000)
-    consumer.channel.rate.set(0, world.clock.mono_ns())
-    assert take(world, consumer) == ALL
-    world.pass_ns(SECOND)
-    assert not world.broker._context.limited
-
-
-def test_other_channels_are_not_concerned(start: Any) -> None:
-    world = start()
-    limited(world, 1, 1)
-    other = world.consumer("t", "other", rdy=10)
-    world.publish("t", b"a", b"b")
-    assert bodies(other.take()) == [b"a", b"b"]
-
-
-def test_a_deleted_channel_is_forgotten(start: Any) -> None:
-    world = start()
-    limited(world, 1, 1)
-    world.broker.find_topic("t").delete_channel("ch")
-    world.pass_ns(SECOND)
-    assert not world.broker._context.limited

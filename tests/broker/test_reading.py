@@ -77,15 +77,6 @@ def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start)
     assert run(read.fetch(0, 3, EVERYTHING)).next_offset == 3
 
 
-def test_others_have_a_turn_after_each_block(start: Start) -> None:
-    world = start()
-    for _ in range(8):
-        world.publish("news", bytes(limits.READ_BLOCK_BYTES // 2 + 1))
-    pieces = list(reader(world).fetch(0, 8, EVERYTHING))
-    assert len(pieces) == 8  # two such batches do not fit into a block
-    assert len(list(reader(world).find_value(Section.TRACE, 1))) == 8
-
-
 def test_at_the_end_there_is_nothing_and_beyond_it_an_error(start: Start) -> None:
     read = reader(published(start))
     assert run(read.fetch(10, EVERYTHING, EVERYTHING)) == Range(10, 10, [])
@@ -112,13 +103,6 @@ def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
     world.threads.run()
     world.turns()
     assert (read.end, read.committed) == (2, 2)
-
-
-def test_an_ephemeral_topic_is_read_to_its_committed_end(start: Start) -> None:
-    world = start()
-    world.publish("news#ephemeral", b"1", b"2")
-    found = run(reader(world, "news#ephemeral").fetch(0, EVERYTHING, EVERYTHING))
-    assert bodies(found) == [b"1", b"2"]
 
 
 def test_what_retention_took_is_gone(start: Start) -> None:
@@ -219,20 +203,6 @@ def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
         read.stretch(11)
 
 
-def test_no_stretch_is_lent_where_damage_is_known(start: Start) -> None:
-    world = start(tail_memory_bytes_max=0)
-    for number in range(4):
-        world.publish("news", b"m%d" % number)
-    damage(world, 2)
-    read = reader(world)
-    with pytest.raises(LogDamaged):
-        run(read.fetch(2, 4, EVERYTHING))
-    assert read.stretch(2) is None
-    stretch = read.stretch(3)
-    assert stretch is not None
-    read.release(stretch)
-
-
 # --- by bytes ---
 
 
@@ -251,15 +221,3 @@ def test_places_by_bytes_of_log(start: Start) -> None:
     assert read.after_bytes(70, 1, 70) == 70
     with pytest.raises(OffsetBeyondEnd):
         read.after_bytes(71, 1, 70)
-
-
-def test_a_topic_that_was_read_lets_go_of_its_files(start: Start) -> None:
-    world = published(start)
-    for _ in range(4):
-        world.pass_ns(2 * limits.SECOND)
-    log = world.broker.find_topic("news").leader().log
-    run(reader(world).fetch(0, 10, EVERYTHING))
-    assert log._active.is_open
-    for _ in range(4):
-        world.pass_ns(2 * limits.SECOND)
-    assert not log._active.is_open

@@ -1,4 +1,4 @@
-"""Dead letters on their way back to their channel, on both kernels."""
+"""Dead letters on their way back to their channel."""
 
 from __future__ import annotations
 
@@ -72,17 +72,6 @@ def test_some_of_them(start: Any) -> None:
     assert bodies(consumer.take()) == [b"c"]
 
 
-def test_what_comes_back_may_die_again(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    assert redriven(world, consumer.channel) == 1
-    requeue_all(consumer)
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
-    assert redriven(world, consumer.channel) == 1
-    assert bodies(consumer.take()) == [b"x"]
-
-
 def test_a_shared_topic_keeps_the_channels_apart(start: Any) -> None:
     world: World = start()
     one = dead_letters(world, b"1", dead_letter_topic="dead")
@@ -112,17 +101,6 @@ def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
     assert bodies(consumer.take()) == [b"x"]
 
 
-def test_a_refused_redrive_keeps_the_dead_letters(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    topic = consumer.channel.topic
-    topic.refusal = "closed for a test"
-    ((count, error),) = Redriven(world, consumer.channel).told
-    assert (count, str(error)) == (0, "closed for a test")
-    topic.refresh_refusal()
-    assert redriven(world, consumer.channel) == 1
-
-
 def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
     world: World = start()
     consumer = dead_letters(world, b"x")
@@ -141,34 +119,6 @@ def test_nothing_to_redrive(start: Any) -> None:
     channel = give_up_after(world, 3)
     with pytest.raises(NotFound):
         Redriven(world, channel)
-
-
-def test_what_a_consumer_of_the_dead_letters_has_put_back(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"kept", b"put back", b"not seen")
-    reader = world.consumer(DEAD, REDRIVE_CHANNEL, rdy=2)
-    kept, put_back = reader.take()
-    reader.ready(0)
-    reader.requeue(put_back)
-    assert redriven(world, consumer.channel) == 2
-    assert sorted(bodies(consumer.take())) == [b"not seen", b"put back"]
-    reader.finish(kept)
-    assert reader.channel.unfinished == 0
-
-
-def test_a_deletion_meanwhile_ends_a_redrive(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    channel = consumer.channel
-    world.threads.held = True
-    redrive = Redriven(world, channel)
-    world.broker.find_topic("t").delete_channel("ch")
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert [count for count, _ in redrive.told] == [1]
-    with pytest.raises(NotFound):
-        world.broker.find_topic("t").find_channel("ch")
 
 
 def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
@@ -253,31 +203,6 @@ def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
 # --- what can be seen of them ---
 
 
-def test_dead_letters_that_wait(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"a", b"b", dead_letter_topic="dead")
-    dead_letters(world, b"other", channel="two", dead_letter_topic="dead")
-    world.publish("dead", b"somebody else's")
-    channel = consumer.channel
-
-    def waiting(count: int) -> list[tuple[bytes, int]]:
-        found = world.broker.dead_letters_of(channel, count)
-        return [(letter.stored.body, letter.attempts) for letter in found]
-
-    assert waiting(10)[:2] == [(b"a", 1), (b"b", 1)]
-    assert waiting(1) == [(b"a", 1)]
-    assert redriven(world, channel, 1) == 1
-    assert waiting(1) == [(b"b", 1)]
-
-
-def test_without_a_dead_letter_topic_none_wait(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 3)
-    assert world.broker.dead_letters_of(channel, 10) == []
-    world.broker.topic(DEAD)  # made by hand: it has no `redrive`
-    assert world.broker.dead_letters_of(channel, 10) == []
-
-
 @pytest.mark.parametrize(
     ("headers", "back"),
     [(b'{"trace":"abc"}', b'{"trace":"abc"}'), (b"no JSON", b""), (b"[1]", b""), (b"{}", b"")],
@@ -299,18 +224,3 @@ def test_headers_of_its_own_come_back_without_the_origin(
     assert headers != dead.headers
     assert redriven(world, channel) == 1
     assert [one.headers for one in letters(world, "t")] == [headers, back]
-
-
-def test_an_ended_redrive_that_is_kept_is_found(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    world.threads.held = True
-    Redriven(world, consumer.channel)
-    redrives = world.broker._dead_letters._redrives
-    redrives[consumer.channel].ended = True
-    with pytest.raises(RuntimeError, match="t:ch: an ended redrive is kept"):
-        world.broker._dead_letters.validate()
-    redrives[consumer.channel].ended = False
-    world.broker._dead_letters.validate()
-    world.threads.run()
-    world.turns()

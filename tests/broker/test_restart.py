@@ -26,16 +26,6 @@ Again = Callable[[World], World]
 
 
 @both_ways
-def test_what_was_stored_is_delivered(start: Start, again: Again) -> None:
-    world = start()
-    world.publish("news", b"1", b"2")
-    world.publish("other", b"3")
-    world = again(world)
-    assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
-    assert bodies(world.consumer("other", "a").take()) == [b"3"]
-
-
-@both_ways
 def test_nothing_finished_comes_back(start: Start, again: Again) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -47,29 +37,6 @@ def test_nothing_finished_comes_back(start: Start, again: Again) -> None:
     assert sorted(bodies(left)) == [b"3", b"4", b"6", b"7"]
     assert [message.attempts for message in left] == [2, 2, 2, 2]
     assert {message.id for message in left} < {message.id for message in got}
-
-
-@both_ways
-def test_what_nobody_had_seen_comes_with_one_attempt(start: Start, again: Again) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=1)
-    world.publish("news", b"seen", b"unseen")
-    assert bodies(consumer.take()) == [b"seen"]
-    world = again(world)
-    left = world.consumer("news", "a").take()
-    assert {message.body: message.attempts for message in left} == {b"seen": 2, b"unseen": 1}
-
-
-@both_ways
-def test_attempts_go_on_counting(start: Start, again: Again) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    for _ in range(3):
-        consumer.requeue(*consumer.take())
-    world = again(world)
-    (message,) = world.consumer("news", "a").take()
-    assert message.attempts >= 4
 
 
 @both_ways
@@ -92,17 +59,6 @@ def test_delayed_messages_keep_their_due_time(start: Start, again: Again) -> Non
     world.clock.pass_ns(HOUR_NS)
     (late,) = [message for message in consumer.take() if message.body == b"put off"]
     assert late.attempts == 2
-
-
-@both_ways
-def test_a_delay_is_kept_without_any_channel(start: Start, again: Again) -> None:
-    world = start()
-    world.publish("news", b"later", due_ns=world.clock.wall_ns() + HOUR_NS)
-    world = again(world)
-    consumer = world.consumer("news", "a")
-    assert (consumer.take(), consumer.channel.delayed) == ([], 1)
-    world.clock.pass_ns(HOUR_NS)
-    assert bodies(consumer.take()) == [b"later"]
 
 
 @both_ways
@@ -183,22 +139,6 @@ def test_many_turns_and_generations_of_the_journal(start: Start, again: Again) -
     left = bodies(consumer.take())
     assert sorted(left) == sorted({b"%d" % number for number in range(200)} - done)
     assert len(left) == len(set(left))
-
-
-@both_ways
-def test_restarts_on_restarts(start: Start, again: Again) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    finished: list[bytes] = []
-    for number in range(5):
-        world.publish("news", b"%d" % number)
-        consumer = world.consumer("news", "a", rdy=2)
-        got = consumer.take()
-        consumer.finish(got[-1])
-        finished.append(got[-1].body)
-        world = again(world)
-    left = bodies(world.consumer("news", "a").take())
-    assert sorted(left + finished) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_journal_that_is_ahead_of_the_log_takes_nothing_from_new_messages(start: Start) -> None:

@@ -35,14 +35,6 @@ def housekeep(world: World) -> None:
         world.pass_ns(limits.SECOND)
 
 
-def test_a_backlog_without_a_channel_stays(start: Start) -> None:
-    world = start(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
-    fill(world)
-    housekeep(world)
-    assert stored(world) == 0
-    assert len(world.consumer("news", "a").take()) == 40
-
-
 def test_what_every_channel_has_finished_goes(start: Start) -> None:
     world = start(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
     fast, slow = world.consumer("news", "fast"), world.consumer("news", "slow")
@@ -76,29 +68,6 @@ def test_a_delayed_message_keeps_its_segment(start: Start) -> None:
     consumer.finish(late)
     housekeep(world)
     assert stored(world) > 5
-
-
-def test_consumed_data_is_kept_for_its_age(start: Start) -> None:
-    world = start(segment_bytes_max=SEGMENT, retain_age_ns=3600 * limits.SECOND)
-    consumer = world.consumer("news", "a")
-    fill(world)
-    consumer.finish(*consumer.take())
-    housekeep(world)
-    assert stored(world) == 0
-    world.clock.pass_ns(3600 * limits.SECOND)
-    housekeep(world)
-    assert stored(world) > 0
-
-
-def test_a_paused_topic_keeps_what_it_has_not_handed_over(start: Start) -> None:
-    world = start(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0)
-    consumer = world.consumer("news", "a")
-    world.broker.find_topic("news").pause()
-    fill(world)
-    housekeep(world)
-    assert stored(world) == 0
-    world.broker.find_topic("news").unpause()
-    assert len(consumer.take()) == 40
 
 
 def test_an_ephemeral_topic_does_not_fill_the_disk(start: Start) -> None:

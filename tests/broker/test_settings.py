@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from penstock import limits
-from penstock.broker.options import BrokerOptions
-from penstock.broker.settings import Effective, TopicSettings, effective
+from penstock.broker.settings import TopicSettings
 from penstock.errors import StorageError
 
 from .faults import FaultyDisk
@@ -17,15 +16,6 @@ from .world import Outcome, World, bodies
 
 Start = Callable[..., World]
 SECOND = limits.SECOND
-
-
-def test_a_setting_goes_before_the_option_of_its_name() -> None:
-    options = BrokerOptions(max_depth=7, retain_bytes=5)
-    assert effective(TopicSettings(), options) == Effective(
-        "disk", 7, 0, limits.RETAIN_AGE_NS, 5, 0.0
-    )
-    chosen = TopicSettings(durability="os", max_depth=0, max_age_ns=3, retain_age_ns=4)
-    assert effective(chosen, options) == Effective("os", 0, 3, 4, 5, 0.0)
 
 
 def test_only_what_is_chosen_is_stored() -> None:
@@ -127,11 +117,3 @@ def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
     assert second.stored
     assert world.publish("t", b"3").stored
     assert bodies(consumer.take()) == [b"1", b"2", b"3"]
-
-
-def test_an_ephemeral_topic_stays_as_it_is(start: Start) -> None:
-    world = start()
-    topic = world.broker.topic("t#ephemeral")
-    topic.configure({"durability": "disk", "max_depth": 2})
-    assert topic.leader().group.durability == "os"
-    assert world.publish("t#ephemeral", b"1").stored

@@ -9,7 +9,6 @@ import pytest
 from penstock import limits
 from penstock.broker.hosted import HostedReplica
 from penstock.broker.shippedtables import LedTables
-from penstock.replica.tableframes import HasTable
 from sim.disk import Fault
 
 from .hostedworld import ORDERS, Cluster, target
@@ -79,17 +78,6 @@ def test_who_has_not_got_it_is_no_member(cluster: Cluster, monkeypatch: pytest.M
     assert not is_member(cluster)
 
 
-def test_an_answer_of_another_session_or_office_is_none(cluster: Cluster) -> None:
-    tables = hosted(cluster, 0)._tables
-    assert tables is not None
-    epoch = cluster.known[target()].record.epoch
-    tables.receive(JOINER, HasTable(7, epoch + 1, 102, 5))
-    assert not tables.has(JOINER, 7)
-    tables.receive(JOINER, HasTable(7, epoch, 102, 5))
-    assert tables.has(JOINER, 7)
-    assert not tables.has(JOINER, 8)
-
-
 def test_what_the_disk_refuses_is_tried_again(cluster: Cluster) -> None:
     node = cluster.nodes[JOINER]
     node.hosting.host(ORDERS, 0, 102)
@@ -100,22 +88,3 @@ def test_what_the_disk_refuses_is_tried_again(cluster: Cluster) -> None:
     cluster.pass_ns(limits.SECOND)
     assert is_member(cluster)
     assert node.broker.health == "OK"
-
-
-def test_a_table_of_a_session_that_has_ended_is_dropped(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replica = hosted(cluster, 0).replica
-    monkeypatch.setattr(type(replica.producers), "busy", True)  # so that the learner waits with it
-    join(cluster)
-    learner = hosted(cluster, JOINER)
-    assert learner._table.waits
-    cluster.unlink(cluster.nodes[JOINER])
-    monkeypatch.undo()
-    cluster.pass_ns(limits.SECOND)
-    assert not learner._table.waits
-    assert not is_member(cluster)
-    cluster.link(cluster.nodes[JOINER])
-    cluster.run()
-    cluster.pass_ns(limits.SECOND)
-    assert is_member(cluster)

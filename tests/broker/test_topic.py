@@ -30,19 +30,6 @@ def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(start: Star
     assert bodies(second.take()) == [b"3"]
 
 
-def test_every_channel_gets_every_message_once(start: Start) -> None:
-    world = start()
-    consumers = [world.consumer("news", name) for name in ("a", "b", "c")]
-    for number in range(5):
-        world.publish("news", b"%d" % number)
-    for consumer in consumers:
-        got = consumer.take()
-        assert bodies(got) == [b"0", b"1", b"2", b"3", b"4"]
-        consumer.finish(*got)
-        assert consumer.channel.in_flight == 0
-        assert consumer.channel.message_count == 5
-
-
 def test_a_paused_topic_keeps_its_messages_until_it_goes_on(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -59,39 +46,6 @@ def test_a_paused_topic_keeps_its_messages_until_it_goes_on(start: Start) -> Non
     assert bodies(consumer.take()) == [b"after"]
 
 
-def test_the_first_channel_of_a_paused_topic_waits(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    topic = world.broker.find_topic("news")
-    topic.pause()
-    consumer = world.consumer("news", "a")
-    assert (consumer.take(), topic.depth) == ([], 1)
-    topic.unpause()
-    assert bodies(consumer.take()) == [b"1"]
-
-
-def test_after_the_last_channel_the_topic_keeps_what_comes(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"old")
-    assert bodies(consumer.take()) == [b"old"]
-    topic = world.broker.find_topic("news")
-    topic.delete_channel("a")
-    world.publish("news", b"new")
-    assert topic.depth == 1
-    assert bodies(world.consumer("news", "b").take()) == [b"new"]
-
-
-def test_emptying_a_topic_drops_its_own_queue(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1", b"2")
-    topic = world.broker.find_topic("news")
-    topic.empty()
-    assert topic.depth == 0
-    world.publish("news", b"3")
-    assert bodies(world.consumer("news", "a").take()) == [b"3"]
-
-
 def test_emptying_a_paused_topic_leaves_the_channels_alone(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a", rdy=0)
@@ -105,15 +59,6 @@ def test_emptying_a_paused_topic_leaves_the_channels_alone(start: Start) -> None
     world.publish("news", b"later")
     consumer.ready(10)
     assert bodies(consumer.take()) == [b"in the channel", b"later"]
-
-
-def test_counts_are_of_publishes_since_the_start(start: Start) -> None:
-    world = start()
-    world.publish("news", b"12", b"345")
-    topic = world.broker.find_topic("news")
-    assert (topic.message_count, topic.message_bytes) == (2, 5)
-    again = world.restart().broker.find_topic("news")
-    assert (again.message_count, again.message_bytes, again.depth) == (0, 0, 2)
 
 
 def test_backend_depth_is_what_has_to_be_read_from_the_disk(start: Start) -> None:
@@ -145,18 +90,6 @@ def test_deleting_a_topic_takes_everything_along(start: Start) -> None:
     with pytest.raises(NotFound):
         world.broker.find_topic("news")
     assert world.restart().broker.topics == {}
-
-
-def test_a_topic_made_again_is_another_one(start: Start) -> None:
-    world = start()
-    world.publish("news", b"old")
-    identity = world.broker.find_topic("news").identity
-    world.broker.delete_topic("news")
-    world.clock.pass_ns(1)
-    world.publish("news", b"new")
-    topic = world.broker.find_topic("news")
-    assert topic.identity != identity
-    assert bodies(world.consumer("news", "a").take()) == [b"new"]
 
 
 def test_a_publish_under_way_is_answered_before_its_topic_goes(start: Start) -> None:
@@ -265,40 +198,3 @@ def test_an_exiting_broker_takes_nothing_new(start: Start) -> None:
         assert caught.value.reason == "exiting"
     assert (topic.refusal, topic.leader().tail.refusing) == ("exiting", True)
     assert world.broker.topic("news") is topic
-
-
-def test_a_topic_whose_file_cannot_be_written_is_not_made(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("rename", "topic.json"))
-    with pytest.raises(StorageError):
-        world.broker.topic("news")
-    assert world.broker.topics == {}
-    disk.fail.clear()
-    assert world.publish("news", b"1").stored
-
-
-def test_a_publish_by_the_kernel_ends_up_in_the_same_log(start: Start) -> None:
-    world = start()
-    world.broker.topic("news")
-    conn = world.engine.open_detached()
-    conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
-    world.turns()
-    assert conn.take_output() == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-    assert bodies(world.consumer("news", "a").take()) == [b"hi"]
-
-
-def test_a_delayed_publish_of_a_connection_is_answered_and_comes_when_due(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    conn = world.engine.open_detached()
-    conn.feed(b"  V2")
-    world.turn()
-    due_ns = world.clock.wall_ns() + 10**9
-    world.broker.find_topic("news").append(conn, 3, b"later", due_ns)
-    world.turns()
-    assert conn.take_output() == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
-    assert consumer.take() == []
-    assert (consumer.channel.delayed, consumer.channel.depth) == (1, 0)
-    world.clock.pass_ns(10**9)
-    assert bodies(consumer.take()) == [b"later"]

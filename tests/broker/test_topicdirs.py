@@ -66,18 +66,6 @@ def test_what_is_left_of_it_keeps_no_start_from_working(
     assert world.publish("t", b"1").stored
 
 
-def test_its_creation_by_somebody_else_ends_the_trouble(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("rename", "topic.json"))
-    fail_to_make(world)
-    disk.fail.clear()
-    assert world.publish("t", b"1").stored
-    assert world.broker.health == "OK"
-    world.pass_ns(limits.SECOND)
-    assert bodies(world.consumer("t", "c").take()) == [b"1"]
-
-
 def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -129,11 +117,3 @@ def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
     world.pass_ns(limits.SECOND)
     world = world.killed()
     assert bodies(world.consumer("t", "c").take()) == [b"new"]
-
-
-def test_the_directory_of_a_topic_that_there_is_cannot_be_removed(start: Start) -> None:
-    world = start()
-    world.publish("t", b"1")
-    with pytest.raises(RuntimeError, match="a topic that there is"):
-        world.broker._directories.remove("t")
-    assert bodies(world.consumer("t", "c").take()) == [b"1"]

@@ -72,19 +72,6 @@ def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
     assert world.broker.health == "OK"
 
 
-def test_another_change_that_succeeds_ends_it_at_once(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    topic = world.broker.topic("t")
-    disk.fail.add(("create", TOPIC_FILE))
-    with pytest.raises(StorageError):
-        topic.pause()
-    disk.fail.clear()
-    topic.pause()
-    assert world.broker.health == "OK"
-    assert world.killed().broker.find_topic("t").paused
-
-
 def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(start: Start) -> None:
     world = start()
     topic = world.broker.topic("t")

@@ -11,7 +11,7 @@ from penstock.broker.commits.stages import Block
 from penstock.broker.intake import INTERNAL
 from penstock.broker.internal import SETTINGS
 from penstock.broker.stamped import Stamp
-from penstock.broker.traced import Stored, Traced
+from penstock.broker.traced import Stored
 from penstock.errors import Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section, encode_batch
 from penstock.limits import SECOND
@@ -53,32 +53,6 @@ def every(world: World) -> list[Event]:
 
 def kinds(world: World) -> list[Kind]:
     return [event.kind for event in events(world)]
-
-
-def test_nothing_is_made_while_nothing_is_traced(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("orders", "mail")
-    world.publish("orders", b"a")
-    consumer.finish(*consumer.take())
-    assert TOPIC not in world.broker.topics
-
-
-def test_a_life_is_kept(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    consumer = world.consumer("orders", "mail")
-    world.publish("orders", b"a")
-    (message,) = consumer.take()
-    consumer.finish(message)
-    world.turns()
-    found = events(world)
-    assert [event.kind for event in found] == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
-    assert {event.message_id for event in found} == {int(message.id, 16)}
-    assert [(event.topic, event.channel) for event in found] == [
-        ("orders", None),
-        ("orders", "mail"),
-        ("orders", "mail"),
-    ]
-    assert found[1].client == f"client {consumer.conn.serial}"
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
@@ -161,21 +135,6 @@ def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
     assert bill.windows[0].trace_below == TRACE_ALL
 
 
-def test_a_trace_id_needs_no_switch(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("orders", "mail")
-    told: list[Any] = []
-    world.broker.topic("orders").publish_traced([Traced(42, b"a")], 0, told.append)
-    world.turns()
-    (message,) = consumer.take()
-    assert told == [Stored(0, int(message.id, 16))]
-    consumer.finish(message)
-    world.turns()
-    found = events(world)
-    assert [event.kind for event in found] == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
-    assert {event.trace_id for event in found} == {42}
-
-
 def test_a_numbered_publish_may_have_trace_ids(start: Start) -> None:
     world = start()
     consumer = world.consumer("orders", "mail")
@@ -215,36 +174,6 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert world.publish("orders", b"c").stored
     assert world.broker.health == "OK"
     assert [event.offset for event in events(world)] == [0, 2]
-
-
-def test_it_may_be_deleted_and_begins_anew(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    world.publish("orders", b"a")
-    world.broker.delete_topic(TOPIC)
-    world.publish("orders", b"b")
-    assert [event.offset for event in events(world)] == [1]
-
-
-def test_a_redrive_is_no_fate_of_other_channels(start: Start) -> None:
-    """They step over what was never theirs."""
-    world = start()
-    topic = world.broker.topic("orders")
-    mail = world.consumer("orders", "mail")
-    other = topic.channel("other")
-    topic.channels["mail"].configure({"max_attempts": 1})
-    topic.configure({"trace_rate": 1.0})
-    world.publish("orders", b"a")
-    (message,) = mail.take()
-    mail.requeue(message)
-    for _ in range(4):
-        world.turn()
-    told: list[Any] = []
-    world.broker.redrive(topic.channels["mail"], 0, lambda count, error: told.append(count))
-    for _ in range(4):
-        world.turn()
-    assert told == [1]
-    assert [event.kind for event in events(world) if event.channel == other.name] == []
-    assert Kind.DEAD_LETTERED in kinds(world)
 
 
 def test_what_a_commit_of_stages_publishes(start: Start) -> None:

@@ -103,25 +103,3 @@ def test_everything_that_can_happen_to_a_message(
     sent = [line for line in lines if line[:2] == ["sent", "orders/mail"]]
     assert [line[line.index("attempt") + 1] for line in sent] == ["1", "2", "3", "4"]
     assert ["emptied", "orders/gone", "offsets", "0", "to", "0"] in lines
-
-
-def test_messages_of_one_batch_have_a_life_each(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What happens to them at once is one record; each is told its own part of it."""
-    world = start(trace_rate=1.0)
-    consumer = world.consumer("orders", "mail")
-    world.publish("orders", *[b"%d" % number for number in range(20)])
-    given = consumer.take()
-    consumer.finish(*given[:10])
-    consumer.requeue(given[15])
-    world.turns()
-    for number, message in enumerate(given):
-        lines = told(world, message, capsys)
-        expected = ["published", "sent"]
-        if number < 10:
-            expected.append("finished")
-        if number == 15:
-            expected += ["requeued", "sent"]
-        assert [line[0] for line in lines] == expected
-        assert {line[line.index("offset") + 1] for line in lines} == {str(number)}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.stamped import Stamp
 from penstock.errors import TooMuchWaiting
 
 from .world import Outcome, World
@@ -62,20 +61,3 @@ def test_one_publish_may_always_wait(start: Any, monkeypatch: pytest.MonkeyPatch
     topic.publish([BODY] * 9, 0, Outcome())
     with pytest.raises(TooMuchWaiting):
         topic.publish([BODY], 0, Outcome())
-
-
-def test_those_of_numbered_producers_too(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = slow(start, monkeypatch)
-    topic = world.broker.find_topic("t")
-    told: list[Any] = []
-
-    def done(error: Any, where: Any) -> None:
-        told.append(error)
-
-    topic.publish_stamped(Stamp(7, 1, 0), [BODY] * 5, 0, done)
-    with pytest.raises(TooMuchWaiting):
-        topic.publish_stamped(Stamp(7, 1, 5), [BODY], 0, done)
-    let_go(world)
-    topic.publish_stamped(Stamp(7, 1, 5), [BODY], 0, done)  # nothing was skipped
-    let_go(world)
-    assert told == [None, None]

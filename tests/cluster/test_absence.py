@@ -35,16 +35,6 @@ def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
     assert "its key is gone" in absence.why_gone(2, 20, SETTLED_NS)
 
 
-def test_nor_does_it_right_after_an_outage() -> None:
-    absence = Absence(1, View())
-    absence.followed(0)
-    absence.away()
-    absence.followed(100 * SECOND)
-    absence.followed(101 * SECOND)
-    assert absence.why_gone(2, 20, 100 * SECOND + SETTLED_NS - 1) == ""
-    assert absence.why_gone(2, 20, 100 * SECOND + SETTLED_NS) != ""
-
-
 def test_a_link_that_broke_says_nothing_while_the_key_is_there() -> None:
     absence = Absence(1, View())
     alive(absence.view, 2, 20)

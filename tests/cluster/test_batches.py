@@ -10,7 +10,6 @@ from penstock.cluster.batches import Batches, Proposal
 from penstock.cluster.coordinator import (
     UNKNOWN,
     Compare,
-    CreatedIs,
     Delete,
     Exists,
     Put,
@@ -98,25 +97,6 @@ def test_two_changes_of_a_key_follow_one_another() -> None:
     desk.batches.flush()
     assert desk.answer() == 2
     assert outcomes == [Outcome.DONE, Outcome.REFUSED]
-
-
-def test_what_several_want_besides_is_done_once() -> None:
-    desk = Desk()
-    created = desk.store.transact(Transaction((), (Put("nodes/1", b""),))).revision
-    for name in ("a", "b"):
-        desk.propose(name, CreatedIs("nodes/1", created), besides=(Delete("nodes/1"),))
-    desk.batches.flush()
-    assert desk.answer() == 1
-    assert set(desk.store.entries) == {"a", "b"}
-
-
-def test_comparisons_have_a_number_too() -> None:
-    desk = Desk()
-    half = TRANSACTION_COMPARES_MAX // 2
-    for name in ("a", "b", "c"):
-        desk.propose(name, *(RevisionIs(f"{name}/{n}", 0) for n in range(half)))
-    desk.batches.flush()
-    assert desk.answer() == 2
 
 
 def test_what_fits_into_none_is_an_error() -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from broker.world import bodies
-from cases import each, seeds
 from penstock import kernel
 from penstock.broker.changes import skip
 from penstock.broker.skips import ANY, Skipped
-from penstock.cluster import channelmakings, keys
 from penstock.cluster.creation import creation
-from penstock.cluster.documents import CHANNEL, Channel
 from penstock.errors import (
-    ChangeUnknown,
     ChannelUnconfirmed,
     NotFound,
     PenstockError,
@@ -67,11 +62,6 @@ def delete(cluster: JoinedCluster, node: JoinedNode, channel: str) -> None:
     assert asked.is_made, asked.answers
 
 
-def document(cluster: JoinedCluster, channel: str) -> Channel:
-    entry = cluster.store.entries[keys.channel("orders", channel)]
-    return CHANNEL.decode(entry.key, entry.value)
-
-
 def publish(cluster: JoinedCluster, body: bytes, partition: int) -> bool:
     """Is it stored? Asked at the partition's leader."""
     cluster.until(lambda: cluster.leader("orders", partition))
@@ -101,37 +91,6 @@ def received(cluster: JoinedCluster, channel: str, count: int) -> list[bytes]:
     return sorted(found)
 
 
-def test_what_is_published_right_after_the_answer_comes(cluster: JoinedCluster) -> None:
-    for node in cluster.nodes:
-        channel = f"c{node.number}"
-        make(cluster, node, channel)
-        for partition in range(3):
-            assert publish(cluster, b"%d.%d" % (node.number, partition), partition)
-        assert received(cluster, channel, 3) == [b"%d.%d" % (node.number, n) for n in range(3)]
-
-
-def test_a_later_channel_does_not_get_what_was_before_it(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "first")
-    cluster.publish("orders", b"before")
-    make(cluster, cluster.nodes[1], "second")
-    cluster.publish("orders", b"after")
-    assert received(cluster, "second", 1) == [b"after"]
-    assert received(cluster, "first", 2) == [b"after", b"before"]
-
-
-def test_it_takes_a_few_looks_at_the_clock(cluster: JoinedCluster) -> None:
-    asked = Asked(cluster.nodes[0], "quick")
-    assert cluster.until(lambda: asked.answers) <= 0.15
-    assert cluster.until(lambda: Asked(cluster.nodes[1], "quick").answers) <= 0.05
-
-
-def test_two_nodes_are_asked_for_one_channel_at_once(cluster: JoinedCluster) -> None:
-    asked = [Asked(node, "shared") for node in cluster.nodes for _ in range(2)]
-    cluster.until(lambda: all(one.answers for one in asked))
-    assert all(one.is_made for one in asked)
-    assert document(cluster, "shared").number == 1
-
-
 def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     cluster: JoinedCluster,
 ) -> None:
@@ -142,67 +101,6 @@ def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
     cluster.until(lambda: elsewhere.answers)
     assert elsewhere.is_made
     assert Asked(cluster.nodes[1], "known").is_made
-
-
-def test_what_is_known_of_channels_that_are_gone_is_forgotten(
-    cluster: JoinedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = cluster.nodes[0]
-    monkeypatch.setattr(channelmakings, "CHANNELS_CONFIRMED_MIN", 4)
-    node.joined._makings._forget_at = 4
-    for name in "abc":
-        make(cluster, node, name)
-    for name in "ab":
-        delete(cluster, node, name)
-    make(cluster, node, "d")
-    assert sorted(node.joined._makings._confirmed) == [("orders", "c"), ("orders", "d")]
-
-
-def test_each_channel_of_a_topic_has_a_number_of_its_own(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "a")
-    make(cluster, cluster.nodes[1], "b")
-    delete(cluster, cluster.nodes[2], "b")
-    make(cluster, cluster.nodes[2], "c")
-    make(cluster, cluster.nodes[0], "b")
-    assert [document(cluster, name).number for name in "acb"] == [1, 3, 4]
-
-
-def test_a_leader_dies_before_it_has_confirmed(cluster: JoinedCluster) -> None:
-    leader = cluster.led_by("orders", 1)
-    other = next(node for node in cluster.nodes if node is not leader)
-    asked = Asked(other, "late")
-    cluster.step()
-    cluster.kill(leader.number, power=True)
-    cluster.until(lambda: asked.answers)
-    assert asked.is_made
-    for partition in range(3):
-        assert publish(cluster, b"%d" % partition, partition)
-    assert received(cluster, "late", 3) == [b"0", b"1", b"2"]
-
-
-def test_a_leader_dies_right_after_the_answer(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "first")  # so that the next begins at the end
-    make(cluster, cluster.nodes[0], "second")
-    before = cluster.led_by("orders", 0)
-    for partition in range(3):
-        assert publish(cluster, b"%d" % partition, partition)
-    cluster.kill(before.number, power=True)
-    cluster.until(lambda: all(cluster.leader("orders", n) for n in range(3)))
-    assert received(cluster, "second", 3) == [b"0", b"1", b"2"]
-
-
-@pytest.mark.parametrize("node", range(3))
-def test_all_lose_power_right_after_the_answer(cluster: JoinedCluster, node: int) -> None:
-    make(cluster, cluster.nodes[0], "first")
-    make(cluster, cluster.nodes[node], "second")
-    for partition in range(3):
-        assert publish(cluster, b"%d" % partition, partition)
-    for number in range(3):
-        cluster.kill(number, power=True)
-    for number in range(3):
-        cluster.start(number)
-    cluster.until(lambda: all(cluster.leader("orders", n) for n in range(3)))
-    assert received(cluster, "second", 3) == [b"0", b"1", b"2"]
 
 
 def test_a_leader_that_does_not_know_it_yet_is_waited_for(cluster: JoinedCluster) -> None:
@@ -235,37 +133,6 @@ def test_a_partition_without_a_leader_is_named(cluster: JoinedCluster) -> None:
     assert "alone" in leader.broker.topics["orders"].channels
 
 
-def test_a_node_that_cannot_reach_the_coordinator_makes_nothing(cluster: JoinedCluster) -> None:
-    cluster.away.add(0)
-    asked = Asked(cluster.nodes[0], "never")
-    cluster.until(lambda: asked.answers)
-    assert isinstance(asked.error, ChangeUnknown)
-    cluster.away.clear()
-    cluster.run(2)
-    make(cluster, cluster.nodes[0], "never")
-
-
-def test_it_is_made_when_the_coordinator_is_back_in_time(cluster: JoinedCluster) -> None:
-    cluster.away.add(0)
-    asked = Asked(cluster.nodes[0], "patient")
-    cluster.run(2)
-    assert asked.answers == []
-    cluster.away.clear()
-    cluster.until(lambda: asked.answers)
-    assert asked.is_made
-
-
-def test_a_deleted_channel_begins_again_where_it_is_made_again(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "stays")
-    make(cluster, cluster.nodes[0], "goes")
-    cluster.publish("orders", b"old")
-    delete(cluster, cluster.nodes[1], "goes")
-    assert "goes" not in cluster.nodes[1].broker.topics["orders"].channels
-    make(cluster, cluster.nodes[2], "goes")
-    cluster.publish("orders", b"new")
-    assert received(cluster, "goes", 1) == [b"new"]
-
-
 def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
     cluster: JoinedCluster,
 ) -> None:
@@ -281,14 +148,6 @@ def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
     assert received(cluster, "stays", 2) == [b"new", b"old"]
 
 
-def test_a_partition_that_comes_later_has_it_from_its_start(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "first")
-    make(cluster, cluster.nodes[1], "second")
-    cluster.grow("orders", 4)
-    assert publish(cluster, b"a", 3)
-    assert received(cluster, "second", 1) == [b"a"]
-
-
 def test_what_is_not_there_is_not_found(cluster: JoinedCluster) -> None:
     for deletes in (False, True):
         answers: list[PenstockError | None] = []
@@ -300,24 +159,6 @@ def test_what_is_not_there_is_not_found(cluster: JoinedCluster) -> None:
     assert isinstance(Asked(cluster.nodes[0], "nothing", deletes=True).error, NotFound)
 
 
-def test_a_deletion_that_two_nodes_are_asked_for(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "goes")
-    asked = [Asked(node, "goes", deletes=True) for node in cluster.nodes]
-    cluster.until(lambda: all(one.answers for one in asked))
-    assert all(one.is_made for one in asked)
-    assert document(cluster, "goes").deleted
-
-
-def test_a_deletion_while_the_coordinator_is_away(cluster: JoinedCluster) -> None:
-    make(cluster, cluster.nodes[0], "goes")
-    cluster.away.add(0)
-    asked = Asked(cluster.nodes[0], "goes", deletes=True)
-    cluster.until(lambda: asked.answers)
-    assert isinstance(asked.error, ChangeUnknown)
-    cluster.away.clear()
-    cluster.run(2)
-
-
 def test_a_topic_that_is_deleted_while_a_channel_is_made(cluster: JoinedCluster) -> None:
     cluster.cut_off(0)
     asked = Asked(cluster.nodes[0], "lost")
@@ -325,57 +166,6 @@ def test_a_topic_that_is_deleted_while_a_channel_is_made(cluster: JoinedCluster)
     cluster.delete("orders")
     cluster.until(lambda: asked.answers, seconds=6)
     assert isinstance(asked.error, NotFound)
-
-
-def test_channels_that_a_backup_does_not_know(cluster: JoinedCluster) -> None:
-    """Made and deleted since it was taken: what was made is there, what was deleted is not, and no
-    number is given twice."""
-    make(cluster, cluster.nodes[0], "before")
-    make(cluster, cluster.nodes[0], "gone")
-    backup = cluster.store.backup()
-    delete(cluster, cluster.nodes[0], "gone")
-    make(cluster, cluster.nodes[1], "since")
-    assert publish(cluster, b"a", 0)
-    cluster.restore_from_memories(backup)
-    cluster.run(5)
-    cluster.kill(2)
-    cluster.start(2)
-    make(cluster, cluster.nodes[0], "after")
-    assert document(cluster, "gone").deleted
-    assert [document(cluster, name).number for name in ("before", "since", "after")] == [1, 3, 4]
-    assert received(cluster, "since", 1) == [b"a"]
-    assert "gone" not in cluster.nodes[2].broker.topics["orders"].channels
-
-
-@each("seed", seeds(2, 16))
-def test_channels_come_while_leaders_fall(seed: int) -> None:
-    """Whatever is acknowledged after a channel was answered comes to it."""
-    dice = random.Random(seed)
-    cluster = JoinedCluster(kernel)
-    cluster.make("orders", partitions=2)
-    expected: dict[str, set[bytes]] = {}
-    for turn in range(6):
-        channel = f"c{turn}"
-        node, *others = dice.sample(cluster.up(), 3)
-        asked = Asked(node, channel)
-        cluster.run(dice.choice((0, 0.05, 0.1, 0.2)))
-        victim = dice.choice((node, *others, *others))
-        cluster.kill(victim.number, power=dice.random() < 0.5)
-        cluster.until(lambda one=asked, node=node: one.answers or not node.is_up, seconds=6)
-        if asked.is_made:
-            expected[channel] = set()
-        cluster.until(lambda: all(cluster.leader("orders", n) for n in range(2)))
-        for partition in range(2):
-            body = b"%d.%d" % (turn, partition)
-            if publish(cluster, body, partition):
-                for bodies_of in expected.values():
-                    bodies_of.add(body)
-        cluster.start(victim.number)
-        cluster.until(lambda: all(cluster.is_whole("orders", n) for n in range(2)), seconds=700)
-    assert len(expected) >= 2
-    for channel, wanted in expected.items():
-        assert set(received(cluster, channel, len(wanted))) >= wanted
-    cluster.close()
 
 
 def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(

@@ -108,17 +108,6 @@ class TestOffice:
             controller.tick(gone, now_ns)
         assert (controller.duty, taken(controller)) == (Duty.SETTLING, [])
 
-    def test_a_broken_watch_begins_that_again(self) -> None:
-        controller, now_ns = acting(situation(NODES, CALM))
-        controller.watch_broken(now_ns)
-        controller.tick(situation({}, CALM), now_ns + CONTROLLER_SETTLE_NS - 1)
-        assert controller.duty is Duty.SETTLING
-
-    def test_it_ends_with_the_key(self) -> None:
-        controller, now_ns = acting(situation(NODES, CALM))
-        controller.tick(situation({}, CALM, controller=66), now_ns + 1)
-        assert (controller.duty, taken(controller)) == (Duty.IDLE, [])
-
     def test_its_transactions_compare_when_the_key_was_made(self) -> None:
         change = Change(T0, CALM[T0], CALM[T0].record)
         transaction = transaction_of(Propose(9, (change,)))
@@ -183,10 +172,6 @@ class TestElections:
             counts.append(len(taken(controller)))
         assert counts == [0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]
 
-    def test_nobody_is_left(self) -> None:
-        gone = {number: node(number, life=None) for number in (1, 2, 3)}
-        assert self.elect(situation(NODES, CALM), situation(gone, CALM)) == []
-
 
 class TestReplacing:
     def lose(self, missing: set[int], count: int) -> tuple[list[Change], Controller]:
@@ -208,15 +193,6 @@ class TestReplacing:
     def test_not_while_more_than_a_fifth_is_missing(self) -> None:
         assert self.lose({3, 4}, 9)[0] == []
         assert len(self.lose({3, 4}, 10)[0]) == 1
-
-    def test_a_node_that_comes_back_in_time_is_kept(self) -> None:
-        nodes = {number: node(number) for number in range(1, 5)}
-        controller, now_ns = acting(situation(nodes, CALM))
-        left = situation({**nodes, 3: node(3, life=None)}, CALM)
-        controller.tick(left, now_ns)
-        controller.tick(situation(nodes, CALM), now_ns + NODE_REPLACE_NS - 1)
-        controller.tick(left, now_ns + NODE_REPLACE_NS)
-        assert changes(controller) == []
 
 
 class TestPlans:
@@ -242,12 +218,6 @@ class TestPlans:
         controller.tick(situation(nodes, {T0: moving}), now_ns + 1)
         (change,) = changes(controller)
         assert change.move == Move(T0, (1, 2, 3), (1, 5, 3), 2, 2)
-
-    def test_another_minimum(self) -> None:
-        controller, now_ns = acting(situation(NODES, CALM))
-        controller.tick(situation(NODES, {T0: CALM[T0]._replace(members_min=3)}), now_ns + 1)
-        (change,) = changes(controller)
-        assert change.move == Move(T0, (1, 2, 3), (1, 2, 3), 3, 2)
 
     def test_a_move_that_is_done_is_forgotten(self) -> None:
         done = CALM[T0]._replace(move=Move(T0, (1, 2), (1, 2, 3), 2, 1), move_revision=31)

@@ -135,14 +135,6 @@ def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other() ->
     assert "orders" not in desk.view.topics
 
 
-def test_two_that_make_a_topic_at_once() -> None:
-    desk = Desk()
-    both = [creation(desk.view, ORDERS._replace(identity=n), PLACES, desk.new_replica)
-            for n in (1, 2)]  # fmt: skip
-    assert [desk.do(one).outcome for one in both] == [Outcome.DONE, Outcome.REFUSED]
-    assert desk.view.topics["orders"].document.identity == 1
-
-
 def test_very_many_partitions_come_by_growth() -> None:
     desk = Desk()
     desk.make(ORDERS._replace(partitions=255))
@@ -180,32 +172,6 @@ def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
     assert desk.view.epochs["orders"].document.epoch == 4
 
 
-def test_a_record_that_changes_while_it_is_cleared_is_kept_for_the_next_time() -> None:
-    desk = Desk()
-    desk.make()
-    desk.do(deletion(desk.view, "orders"))
-    transaction = clearance(desk.view, "orders")
-    desk.elect(PartitionName("orders", 0))
-    assert desk.do(transaction).outcome is Outcome.REFUSED
-    assert len(desk.view.partitions) == 2
-
-
-def test_a_name_is_free_when_all_nodes_have_confirmed() -> None:
-    desk = Desk()
-    desk.make()
-    desk.do(deletion(desk.view, "orders"))
-    assert unconfirmed(desk.view, "orders") == [0, 1, 2]
-    for node in (0, 1, 2):
-        desk.do(confirmation(desk.view, "orders", node))
-    assert unconfirmed(desk.view, "orders") == [0, 1, 2]  # its partitions are there
-    with pytest.raises(Refused, match="topic orders is being deleted"):
-        desk.make()
-    while (transaction := clearance(desk.view, "orders")) is not None:
-        desk.do(transaction)
-    assert unconfirmed(desk.view, "orders") == []
-    assert confirmation(desk.view, "orders", 1) is None
-
-
 def test_a_node_that_was_removed_is_not_waited_for() -> None:
     desk = Desk()
     desk.make()
@@ -213,17 +179,6 @@ def test_a_node_that_was_removed_is_not_waited_for() -> None:
     desk.member(2, 7, REMOVED)
     desk.look()
     assert unconfirmed(desk.view, "orders") == []
-
-
-def test_channels_of_a_deleted_topic_become_tombstones() -> None:
-    desk = Desk()
-    desk.make()
-    key = keys.channel("orders", "audit")
-    desk.put(key, CHANNEL.encode(Channel(0xA1, 4, False, (), False)))
-    desk.look()
-    desk.delete("orders")
-    (held,) = desk.view.channels.values()
-    assert (held.document.number, held.document.deleted) == (4, True)
 
 
 def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:

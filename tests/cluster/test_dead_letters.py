@@ -16,7 +16,6 @@ from sim.brokers.cluster import JoinedCluster, place_of
 from sim.brokers.node import JoinedNode
 
 DEAD = "orders.billing.dead"
-SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -71,16 +70,6 @@ def unfinished(cluster: JoinedCluster) -> int:
 
 def arrive(cluster: JoinedCluster, *wanted: bytes) -> None:
     cluster.until(lambda: sorted(letters(cluster)) == sorted(wanted) and not unfinished(cluster))
-
-
-def test_their_topic_is_of_the_cluster_and_has_as_many_replicas(cluster: JoinedCluster) -> None:
-    give_up(cluster, b"one", b"two")
-    arrive(cluster, b"one", b"two")
-    assert len(cluster.record(DEAD).members) == 3
-    for node in cluster.nodes:
-        topic = node.broker.topics[DEAD]
-        assert topic.hosted
-        assert "redrive" in topic.channels
 
 
 @pytest.mark.parametrize("size", [10, 700_000])  # one frame, and several pieces

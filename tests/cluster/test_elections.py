@@ -18,7 +18,6 @@ from penstock.limits import (
     ELECTION_STEP_NS,
     NODE_LEASE_NS,
     OFFICE_TAKEN_NS,
-    REPORT_PAUSE_NS,
 )
 from penstock.replica.choice import Report
 from penstock.replica.leading import Outcome
@@ -95,13 +94,6 @@ class Desk:
         return effects
 
 
-def test_nobody_asks_for_an_office_that_is_held() -> None:
-    desk = Desk()
-    desk.elections.in_office(NAME, 5)
-    assert desk.asked(100 * SETTLED_NS) is None
-    assert desk.elections.vacancies == {}
-
-
 def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() -> None:
     desk = Desk()
     desk.lose(1)
@@ -113,13 +105,6 @@ def test_the_next_one_waits_for_it() -> None:
     desk.lose(1)
     assert desk.asked(ELECTION_STEP_NS - 1) is None
     assert desk.asked(ELECTION_STEP_NS) is not None
-
-
-def test_the_wait_is_over_when_another_was_elected() -> None:
-    desk = Desk(own=3)
-    desk.lose(1)
-    desk.set_record(Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3)))
-    assert desk.asked(ELECTION_STEP_NS) is None
 
 
 def test_the_set_does_not_fall_below_its_minimum() -> None:
@@ -135,14 +120,6 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     assert record is not None
     assert len(record.members) == 2
     assert B in record.members
-
-
-def test_a_link_that_comes_back_ends_the_vacancy() -> None:
-    desk = Desk(own=3)
-    desk.lose(1)
-    desk.absence.linked(1, 11)
-    assert desk.asked(ELECTION_STEP_NS) is None
-    assert desk.elections.vacancies == {}
 
 
 def test_another_life_of_the_leaders_node_is_a_vacancy() -> None:
@@ -216,23 +193,6 @@ def test_who_may_not_lead_does_not_ask() -> None:
         assert desk.asked(10 * SETTLED_NS) is None
 
 
-def test_nobody_asks_before_the_nodes_start_is_written() -> None:
-    desk = Desk(record=VACANT)
-    del desk.view.memberships[2]
-    assert desk.asked(SETTLED_NS) is None
-
-
-def test_what_is_frozen_has_no_elections() -> None:
-    desk = Desk(record=VACANT)
-    desk.view.frozen_partitions[NAME] = "its record is older"
-    assert desk.asked(SETTLED_NS) is None
-
-
-def test_who_is_no_member_has_no_vacancies() -> None:
-    desk = Desk(record=VACANT._replace(members=(A, C)))
-    assert desk.asked(SETTLED_NS) is None
-
-
 def test_after_an_answer_that_never_came_it_waits_and_asks_again() -> None:
     desk = Desk(record=VACANT)
     assert desk.asked(ELECTION_STEP_NS) is not None
@@ -279,24 +239,6 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     assert record is not None
     assert record.leader == Seat(2, 21, 102)
     assert record.members == (A, B, C), "nobody is left out"
-
-
-def test_who_has_less_does_not_ask() -> None:
-    desk = suspects(2)
-    desk.asked(ELECTION_STEP_NS)
-    desk.elections.reported(1, NAME, 5, report(A, 10))
-    desk.elections.reported(3, NAME, 5, report(C, 8))
-    assert desk.asked(ELECTION_STEP_NS) is None
-
-
-def test_reports_are_sent_again_after_a_while() -> None:
-    desk = suspects(2)
-    desk.asked(ELECTION_STEP_NS)
-    assert len(desk.sent()) == 2
-    desk.asked(ELECTION_STEP_NS + REPORT_PAUSE_NS - 1)
-    assert desk.sent() == []
-    desk.asked(ELECTION_STEP_NS + REPORT_PAUSE_NS)
-    assert len(desk.sent()) == 2
 
 
 def test_a_leader_and_its_partition_go_in_one_batch_of_changes() -> None:

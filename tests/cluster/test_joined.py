@@ -14,7 +14,6 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
-from penstock.limits import SECOND
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 from sim.disk import Fault
@@ -27,41 +26,6 @@ def cluster() -> Iterator[JoinedCluster]:
     made = JoinedCluster(kernel)
     yield made
     made.close()
-
-
-def test_a_topic_is_made_and_takes_publishes(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.make_channel("orders", "billing")
-    cluster.publish("orders", b"one", b"two")
-    leader = cluster.led_by("orders")
-    assert sorted(bodies(leader.consume("orders", "billing").take())) == [b"one", b"two"]
-    assert {member.node for member in cluster.record("orders").members} == {0, 1, 2}
-    for node in cluster.nodes:
-        hosted = node.joined.hosting.replica(node.joined._targets[ORDERS])
-        assert hosted is not None
-        assert hosted.replica.log.written_end == 2
-
-
-def test_the_leader_is_killed_and_nothing_is_lost(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.make_channel("orders", "billing")
-    cluster.publish("orders", *(b"%d" % n for n in range(10)))
-    before = cluster.led_by("orders")
-    consumer = before.consume("orders", "billing")
-    messages = consumer.take()
-    consumer.finish(*messages[:4])
-    cluster.run(3)
-    cluster.kill(before.number)
-    took_s = cluster.until(lambda: cluster.leader("orders"))
-    assert took_s <= 3
-    after = cluster.led_by("orders")
-    assert after is not before
-    cluster.publish("orders", b"later")
-    again = after.consume("orders", "billing")
-    left = [bodies([one])[0] for one in messages[4:]]
-    assert sorted(bodies(again.take())) == sorted([*left, b"later"])
-    cluster.start(before.number)
-    cluster.until(lambda: cluster.is_whole("orders"), 60)
 
 
 def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:
@@ -78,72 +42,6 @@ def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: Join
     assert cluster.leader("orders") not in (None, corrupt)  # though it is preferred
     damage.forget_from(0)
     cluster.until(lambda: cluster.leader("orders") is corrupt, 60)
-
-
-def test_a_delayed_message_comes_when_it_is_due_whoever_leads(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    cluster.make_channel("orders", "billing")
-    due_ns = cluster.clock.wall_ns() + 20 * SECOND
-    cluster.publish("orders", b"later", due_ns=due_ns)
-    cluster.kill(cluster.led_by("orders").number)
-    cluster.until(lambda: cluster.leader("orders"))
-    consumer = cluster.led_by("orders").consume("orders", "billing")
-    assert consumer.take() == []
-    cluster.run(21)
-    assert bodies(consumer.take()) == [b"later"]
-
-
-def test_many_partitions_are_led_by_all_nodes(cluster: JoinedCluster) -> None:
-    cluster.make("orders", partitions=6)
-    led = [cluster.led_by("orders", n).number for n in range(6)]
-    assert sorted(led) == [0, 0, 1, 1, 2, 2]
-    cluster.grow("orders", 8)
-    cluster.make_channel("orders", "billing")
-    for number in range(8):
-        cluster.led_by("orders", number).put("orders", b"x")
-    cluster.run(1)
-    total = sum(len(node.consume("orders", "billing").take()) for node in cluster.nodes)
-    assert total == 8
-
-
-def test_a_node_that_is_cut_off_is_left_out_and_comes_back(cluster: JoinedCluster) -> None:
-    cluster.make("orders")
-    leader = cluster.led_by("orders")
-    other = next(node for node in cluster.nodes if node is not leader)
-    cluster.cut_off(other.number)
-    outcome = leader.put("orders", b"one")
-    took_s = cluster.until(lambda: outcome.told)
-    assert outcome.told == [None]
-    assert took_s <= 3  # --replica-timeout, and a transaction
-    assert not cluster.is_whole("orders")
-    cluster.heal()
-    cluster.until(lambda: cluster.is_whole("orders"), 60)
-    hosted = other.joined.hosting.replica(other.joined._targets[ORDERS])
-    assert hosted is not None
-    assert hosted.replica.log.written_end == 1
-
-
-def test_an_empty_disk_is_no_new_partition(cluster: JoinedCluster) -> None:
-    """Its replica gets another id, is copied, and only then counts."""
-    cluster.make("orders")
-    cluster.publish("orders", b"one")
-    leader = cluster.led_by("orders")
-    other = next(node for node in cluster.nodes if node is not leader)
-    replica = cluster.record("orders").member_on(other.number)
-    cluster.kill(other.number)
-    wiped = cluster.wipe(other.number)
-    cluster.until(lambda: ORDERS in wiped.joined._targets)
-    hosted = wiped.joined.hosting.replica(wiped.joined._targets[ORDERS])
-    assert hosted is not None
-    assert replica is not None
-    assert hosted.own.replica != replica.replica
-
-    def is_back() -> bool:
-        entry = cluster.record("orders").member_on(other.number)
-        return entry is not None and entry.replica == hosted.own.replica
-
-    cluster.until(is_back, 90)
-    assert hosted.replica.log.written_end == 1
 
 
 def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
@@ -185,42 +83,6 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
     assert replica is not None
     assert hosted.own.replica != replica.replica
     cluster.until(lambda: hosted.replica.log.written_end == 1, 90)
-
-
-def test_all_lose_power_and_come_back(cluster: JoinedCluster) -> None:
-    cluster.make("orders", durability="disk")
-    cluster.make_channel("orders", "billing")
-    cluster.publish("orders", b"one")
-    cluster.run(3)
-    for number in range(3):
-        cluster.kill(number, power=True)
-    for number in range(3):
-        cluster.start(number)
-    cluster.until(lambda: cluster.leader("orders"), 60)
-    consumer = cluster.led_by("orders").consume("orders", "billing")
-    assert bodies(consumer.take()) == [b"one"]
-
-
-def test_a_deleted_topic_is_moved_aside_and_its_name_is_free(cluster: JoinedCluster) -> None:
-    cluster.make("orders", partitions=2)
-    cluster.publish("orders", b"one")
-    cluster.delete("orders")
-    cluster.run(2)
-    assert all("orders" not in node.broker.topics for node in cluster.nodes)
-    cluster.until(lambda: cluster.nodes[0].view.topics["orders"].document.confirmed == (0, 1, 2))
-    cluster.make("orders")
-    assert cluster.record("orders").epoch > 1
-    cluster.publish("orders", b"another")
-    assert cluster.led_by("orders").leader(ORDERS).log.written_end == 1  # type: ignore[union-attr]
-
-
-def test_settings_and_pauses_reach_all(cluster: JoinedCluster) -> None:
-    cluster.make("orders", max_depth=500)
-    cluster.make_channel("orders", "billing", max_attempts=7)
-    for node in cluster.nodes:
-        topic = node.broker.topics["orders"]
-        assert topic.settings.max_depth == 500
-        assert topic.channels["billing"].settings.max_attempts == 7
 
 
 def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedCluster) -> None:
@@ -331,54 +193,3 @@ def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
     transaction = clearance(cluster.nodes[0].view, name)
     assert transaction is not None
     return transaction
-
-
-def test_a_topic_that_cannot_be_made_here_is_a_trouble_and_is_tried_again(
-    cluster: JoinedCluster,
-) -> None:
-    node = cluster.nodes[2]
-    node.disk.inject(Fault("mkdir", times=0))
-    cluster.make("orders")
-    assert list(node.joined.troubles) == ["orders"]
-    node.disk.faults.clear()
-    cluster.until(lambda: ORDERS in node.joined._targets)
-    cluster.until(lambda: cluster.is_whole("orders"), 60)
-    assert node.joined.troubles == {}
-
-
-def test_one_unreadable_replica_keeps_no_other_partition_from_service(
-    cluster: JoinedCluster,
-) -> None:
-    cluster.make("orders", 3)
-    cluster.make_channel("orders", "billing")
-    for partition in range(3):
-        cluster.publish("orders", b"%d" % partition, partition=partition)
-    node = cluster.nodes[2]
-    cluster.kill(2)
-    node.disk.flip("/data/topics/orders/1/replica.json", 20, 3)
-    back = cluster.start(2)
-    cluster.until(lambda: all(cluster.is_whole("orders", one) for one in (0, 2)), 90)
-    assert "orders/1: set aside" in back.broker.health
-    cluster.until(lambda: 2 not in {one.node for one in cluster.record("orders", 1).members})
-    for partition in range(3):
-        cluster.publish("orders", b"later %d" % partition, partition=partition)
-    assert sorted(back.broker.find_topic("orders").replicas) == [0, 2]
-
-
-def test_metadata_that_was_restored_is_taken_in(cluster: JoinedCluster) -> None:
-    """Revisions begin again far below those that the nodes have seen."""
-    cluster.make("orders")
-    cluster.make_channel("orders", "billing")
-    backup = cluster.store.backup()
-    for number in range(50):
-        cluster.make_setting(f"s{number}")
-    cluster.publish("orders", b"one")
-    before = cluster.record("orders")
-    cluster.restore_metadata(backup)
-    cluster.run(20)
-    cluster.until(lambda: cluster.leader("orders"), 60)
-    cluster.publish("orders", b"two")
-    assert cluster.record("orders").epoch > before.epoch
-    assert all(node.view.restorations == 1 for node in cluster.nodes)
-    consumer = cluster.led_by("orders").consume("orders", "billing")
-    assert sorted(bodies(consumer.take())) == [b"one", b"two"]

@@ -82,15 +82,6 @@ def test_the_second_nodes_partitions_come_behind_and_channels_are_united() -> No
     assert desk.channel("c") == Channel(0xA, 3, False, (), False)
 
 
-def test_who_has_joined_changes_nothing() -> None:
-    desk = Desk()
-    topic = own(0xA, 100, 101, channels=("a",))
-    desk.join(0, topic)
-    desk.join(1, own(0xB, 200))
-    plan = desk.plan(0, topic)
-    assert (plan.transaction, plan.partitions) == (None, (0, 1))
-
-
 def test_of_two_that_join_at_once_one_plans_again() -> None:
     desk = Desk()
     one, two = own(0xA, 100, channels=("a",)), own(0xB, 200, channels=("a",))
@@ -98,13 +89,6 @@ def test_of_two_that_join_at_once_one_plans_again() -> None:
     assert [desk.do(plan.transaction).outcome for plan in plans] == [Outcome.DONE, Outcome.REFUSED]
     assert desk.join(1, two).partitions == (1,)
     assert {member.replica for n in (0, 1) for member in desk.record(n).members} == {100, 200}
-
-
-def test_a_node_that_was_started_again_plans_again() -> None:
-    desk = Desk()
-    plan = desk.plan(0, own(0xA, 100))
-    desk.member(0, generation=6)
-    assert desk.do(plan.transaction).outcome is Outcome.REFUSED
 
 
 def test_an_epoch_is_above_the_floor_of_the_name_as_well() -> None:

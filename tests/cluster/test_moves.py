@@ -73,37 +73,6 @@ def test_a_move_waits_until_a_copy_may_begin() -> None:
     assert lacking(MOVE, before) == (3,)
 
 
-def test_more_replicas_raise_the_minimum_when_they_are_there() -> None:
-    move = Move(NAME, (1,), (1, 2, 3), 2, 1)
-    before = record(1, (1,), (1,), 1)
-    begun = next_record(move, before, may_begin=True)
-    assert begun == before._replace(wanted=(1, 2, 3))
-    grown = record(1, (1, 2, 3), (1, 2, 3), 1)
-    assert next_record(move, grown, may_begin=False) == grown._replace(members_min=2)
-
-
-def test_fewer_replicas_lower_it_first() -> None:
-    move = Move(NAME, (1, 2, 3), (1,), 1, 2)
-    before = record(1, (1, 2, 3), (1, 2, 3), 2)
-    after = next_record(move, before, may_begin=False)
-    assert after == before._replace(wanted=(1,), members_min=1)
-    assert superfluous(after) == (2, 3)
-
-
-def test_another_order_of_preference_copies_nothing() -> None:
-    move = Move(NAME, (1, 2), (2, 1), 1, 1)
-    before = record(1, (1, 2), (1, 2), 1)
-    after = next_record(move, before, may_begin=False)
-    assert after == before._replace(wanted=(2, 1))
-    assert state_of(move, after) is State.DONE  # the leader hands over when it is steady
-    assert successor(after, {1, 2}) == 2
-
-
-def test_cancelled_twice_is_the_move() -> None:
-    assert cancelled(MOVE) == Move(NAME, (3, 2), (1, 2), 1, 1)
-    assert cancelled(cancelled(MOVE)) == MOVE
-
-
 # --- a few at a time ---
 
 

@@ -8,10 +8,10 @@ from penstock.cluster.documents import ACTIVE, CLUSTER, RECORD, Cluster, Members
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
-from penstock.cluster.participant import Answer, Corrupt, Heartbeat, Participant, Refused
+from penstock.cluster.participant import Corrupt, Participant, Refused
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held
-from penstock.limits import MS, PEER_HEARTBEAT_NS, SECOND
+from penstock.limits import MS, SECOND
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
@@ -99,23 +99,6 @@ def test_a_view_that_is_behind_confirms_nothing() -> None:
     part.view.revision += 1
     part._confirm()
     assert part.offices.heard.confirmed_ns == played.now_ns
-
-
-def test_heartbeats_go_to_all_that_are_linked_and_are_answered() -> None:
-    played = Played()
-    part = played.part
-    part.linked(1, 21)
-    part.linked(2, 31)
-    part.unlinked(2)
-    played.run(0.05)
-    assert part.out == [(1, Heartbeat(played.now_ns))]
-    part.out.clear()
-    played.run(PEER_HEARTBEAT_NS / SECOND - 0.05)
-    assert part.out == []
-    part.receive(1, Heartbeat(5))
-    assert part.out == [(1, Answer(5))]
-    part.receive(1, Answer(7))
-    assert part.offices.heard.links == {1: 7}
 
 
 def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:

@@ -152,19 +152,6 @@ def test_who_was_taken_for_dead_registers_again() -> None:
     assert "nodes/2" in desk.store.entries
 
 
-def test_after_an_outage_it_comes_back() -> None:
-    desk = Desk()
-    desk.run()
-    desk.port.is_cut = True
-    desk.run(LEASE_S + 2)
-    assert not desk.is_held()
-    assert "nodes/2" not in desk.store.entries
-    desk.port.is_cut = False
-    desk.run(4)
-    assert desk.is_held()
-    assert "nodes/2" in desk.store.entries
-
-
 def test_a_start_whose_answer_never_came_is_written_once() -> None:
     desk = Desk()
     desk.run(0.4)

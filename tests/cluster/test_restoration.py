@@ -183,13 +183,6 @@ def test_a_channel_is_as_it_was_last(
     assert plan.channels == ({} if put is None else {BILLING: put})
 
 
-def test_the_node_that_has_seen_the_most_counts() -> None:
-    older, newer = with_channel(channel(3), 30), with_channel(channel(4), 40)
-    assert restored(there(None), newer, older).channels == {BILLING: channel(4)}
-    again = with_channel(channel(4, deleted=True), 20, restorations=1)
-    assert restored(there(None), newer, again).channels == {BILLING: channel(4, deleted=True)}
-
-
 @pytest.mark.parametrize(("last", "raised"), [(0, True), (2, True), (3, False), (8, False)])
 def test_no_number_is_given_twice(last: int, raised: bool) -> None:
     plan = restored(there(channel(3), last=last), with_channel(channel(3), 30))
@@ -282,14 +275,6 @@ def test_what_changed_meanwhile_refuses_all_of_it() -> None:
     plan = restoration(desk.standing(), memories)
     desk.put(keys.partition(*ORDERS), RECORD.encode(record(6, 3, 2, 3)))
     assert desk.carry_out(plan)[0] is Outcome.REFUSED
-
-
-def test_two_restorations_do_not_mix() -> None:
-    desk = Desk({ORDERS: OLD})
-    memories = [memory(2, 50, NEW), memory(3, 44, NEW)]
-    one, two = (restoration(desk.standing(), memories) for _ in range(2))
-    desk.carry_out(one)
-    assert set(desk.carry_out(two)) == {Outcome.REFUSED}
 
 
 def test_many_records_go_in_few_transactions_and_the_count_comes_last() -> None:

@@ -121,10 +121,3 @@ def test_after_an_hour_it_is_short_again() -> None:
     now_ns += READMISSION_FORGET_NS
     readmission.dropped(2, True, now_ns)
     assert readmission.admitted(now_ns + READMISSION_NS) == [2]
-
-
-def test_who_was_never_dropped_is_not_held_off() -> None:
-    readmission = Readmission()
-    readmission.linked(3, 0)
-    readmission.unlinked(3)
-    assert readmission.admitted(100 * SECOND) == []

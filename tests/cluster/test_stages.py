@@ -12,16 +12,13 @@ from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import (
     ChangeUnknown,
-    PartitionElsewhere,
     PenstockError,
     StageExists,
-    WriteRefused,
 )
 from penstock.kernel import encode_batch
 from penstock.log.names import hosted_stage_number
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
-from sim.disk import Fault
 
 TOPIC = "orders"
 REF = Ref(TOPIC, "one")
@@ -73,12 +70,6 @@ def known(node: JoinedNode) -> list[Ref]:
     return list(node.broker.commits.stages._found)
 
 
-def lead_from(cluster: JoinedCluster, node: int) -> None:
-    others = tuple(number for number in range(3) if number != node)
-    cluster.want(TOPIC, 0, (node, *others))
-    cluster.until(lambda: cluster.leader(TOPIC) is cluster.nodes[node])
-
-
 @pytest.mark.parametrize("size", [10, 700_000])  # one frame, and several pieces
 def test_every_member_has_it_before_it_is_answered(cluster: JoinedCluster, size: int) -> None:
     assert put(cluster, block(size=size)) is None
@@ -102,29 +93,6 @@ def test_the_next_leader_has_it(cluster: JoinedCluster) -> None:
     cluster.start(before.number)
     cluster.until(lambda: cluster.is_whole(TOPIC))
     assert files(cluster.nodes[before.number]) == files(leader)
-
-
-def test_a_leader_that_steps_down_offers_it_no_more(cluster: JoinedCluster) -> None:
-    assert put(cluster, block()) is None
-    first = cluster.led_by(TOPIC).number
-    other = (first + 1) % 3
-    lead_from(cluster, other)
-    assert (known(cluster.nodes[first]), known(cluster.nodes[other])) == ([], [REF])
-    with pytest.raises(PartitionElsewhere):
-        Put(cluster.nodes[first], block())
-    lead_from(cluster, first)
-    assert (known(cluster.nodes[first]), known(cluster.nodes[other])) == ([REF], [])
-
-
-def test_a_replica_that_was_away_fetches_it(cluster: JoinedCluster) -> None:
-    leader = cluster.led_by(TOPIC).number
-    away = (leader + 1) % 3
-    cluster.kill(away)
-    cluster.until(lambda: len(cluster.record(TOPIC).members) == 2)
-    assert put(cluster, block(size=700_000)) is None
-    cluster.start(away)
-    cluster.until(lambda: len(cluster.record(TOPIC).members) == 3)
-    assert files(cluster.nodes[away]) == files(cluster.nodes[leader])
 
 
 def test_an_empty_disk_gets_all_of_them(cluster: JoinedCluster) -> None:
@@ -163,23 +131,6 @@ def test_what_no_leader_answered_does_not_stay(cluster: JoinedCluster) -> None:
     assert [len(files(node)) for node in cluster.nodes] == [1, 1, 1]
 
 
-def test_a_member_that_cannot_store_it_refuses_it(cluster: JoinedCluster) -> None:
-    leader = cluster.led_by(TOPIC)
-    other = cluster.nodes[(leader.number + 1) % 3]
-    other.disk.inject(Fault("write", path_part=".stage"))
-    refused = put(cluster, block())
-    assert f"node {other.number}: " in str(refused)
-    cluster.until(lambda: not any(files(node) for node in cluster.nodes))
-    assert put(cluster, block()) is None
-
-
-def test_a_newer_attempt_takes_the_place_of_an_older_one(cluster: JoinedCluster) -> None:
-    assert put(cluster, block("one", owner=Owner("query", 7, "a"))) is None
-    assert put(cluster, block("two", owner=Owner("query", 7, "b"))) is None
-    assert known(cluster.led_by(TOPIC)) == [Ref(TOPIC, "two")]
-    cluster.until(lambda: [len(files(node)) for node in cluster.nodes] == [1, 1, 1])
-
-
 def path_of(node: JoinedNode) -> str:
     ((number, _),) = files(node).items()
     return f"{node.broker.topics[TOPIC].replicas[0].path}/{number:016x}.stage"
@@ -211,38 +162,3 @@ def test_one_that_all_members_lack_is_given_up(cluster: JoinedCluster) -> None:
     cluster.until(lambda: cluster.is_whole(TOPIC), 120)
     cluster.publish(TOPIC, b"goes on")
     assert put(cluster, block()) is None
-
-
-def test_a_leader_whose_disk_refuses_it_answers_so(cluster: JoinedCluster) -> None:
-    leader = cluster.led_by(TOPIC)
-    leader.disk.inject(Fault("write", path_part=".stage"))
-    assert isinstance(put(cluster, block()), WriteRefused)
-    assert not any(files(node) for node in cluster.nodes)
-    assert put(cluster, block()) is None
-
-
-def test_a_lacking_one_that_the_disk_refuses_is_asked_for_again(cluster: JoinedCluster) -> None:
-    """The leader's file has rotted, and its disk fails once when another replica's comes."""
-    leader = cluster.led_by(TOPIC)
-    assert put(cluster, block()) is None
-    sound = files(leader)
-    leader.disk.flip(path_of(leader), len(next(iter(sound.values()))) - 1, 2)
-    fault = leader.disk.inject(Fault("write", path_part=".stage"))
-    lost = (leader.number + 1) % 3
-    cluster.kill(lost)
-    cluster.wipe(lost)
-    cluster.until(lambda: cluster.is_whole(TOPIC) and files(cluster.nodes[lost]) == sound, 120)
-    assert files(leader) == sound
-    assert fault.failed == 1
-
-
-def test_one_that_the_leader_cannot_read_just_now_is_sent_later(cluster: JoinedCluster) -> None:
-    leader = cluster.led_by(TOPIC)
-    assert put(cluster, block()) is None
-    sound = files(leader)
-    fault = leader.disk.inject(Fault("read", path_part=".stage"))
-    lost = (leader.number + 1) % 3
-    cluster.kill(lost)
-    cluster.wipe(lost)
-    cluster.until(lambda: cluster.is_whole(TOPIC) and files(cluster.nodes[lost]) == sound, 120)
-    assert fault.failed == 1

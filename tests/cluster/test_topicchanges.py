@@ -72,32 +72,6 @@ def test_the_settings_are_those_that_were_wanted(cluster: JoinedCluster) -> None
     assert topic.created_ns > 0
 
 
-def test_it_may_have_more_partitions_than_one_transaction_takes(cluster: JoinedCluster) -> None:
-    asked = Asked(cluster.nodes[0], NewTopic(150))
-    cluster.until(lambda: asked.answers)
-    assert asked.answers == [None]
-    assert len(list(cluster.store.entries_of(keys.partitions_of("new")))) == 150
-    assert document(cluster).hash_partitions == 150
-
-
-def test_nodes_that_want_it_at_once_get_the_same(cluster: JoinedCluster) -> None:
-    asked = [Asked(node) for node in cluster.nodes for _ in range(2)]
-    cluster.until(lambda: all(one.answers for one in asked))
-    assert [one.answers for one in asked] == [[None]] * 6
-    identities = {node.broker.topics["new"].identity for node in cluster.nodes}
-    assert len(identities) == 1
-
-
-def test_one_that_is_there_costs_nothing(cluster: JoinedCluster) -> None:
-    cluster.make("new", partitions=1)
-    cluster.run(2)
-    cluster.away.update(range(3))
-    before = document(cluster)
-    for node in cluster.nodes:
-        assert Asked(node).answers == [None]
-    assert document(cluster) == before
-
-
 def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     cluster.away.add(0)
@@ -111,28 +85,6 @@ def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -
     again = Asked(node)
     cluster.until(lambda: again.answers)
     assert again.answers == [None]
-
-
-def test_it_goes_to_nodes_that_live(cluster: JoinedCluster) -> None:
-    cluster.kill(2)
-    cluster.until(lambda: all(2 not in node.view.nodes for node in cluster.up()))
-    asked = Asked(cluster.nodes[0], NewTopic(1))
-    cluster.until(lambda: asked.answers)
-    assert asked.answers == [None]
-    assert {member.node for member in cluster.record("new").members} == {0, 1}
-
-
-def test_the_name_of_a_deleted_topic_is_free_when_all_have_let_it_go(
-    cluster: JoinedCluster,
-) -> None:
-    cluster.make("new", partitions=1)
-    cluster.publish("new", b"of the first life")
-    before = document(cluster).identity
-    cluster.delete("new")
-    asked = Asked(cluster.nodes[2])
-    cluster.until(lambda: asked.answers)
-    assert asked.answers == [None]
-    assert document(cluster).identity != before
 
 
 def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) -> None:
@@ -165,15 +117,6 @@ def test_it_gets_more_partitions_at_any_node(cluster: JoinedCluster) -> None:
     assert {cluster.led_by("new", number).number for number in range(4)} == {0, 1, 2}
     assert [node.broker.topics["new"].partition_count for node in cluster.nodes] == [4, 4, 4]
     assert document(cluster).hash_partitions == 1
-
-
-def test_of_two_growths_at_once_the_larger_one_holds(cluster: JoinedCluster) -> None:
-    cluster.make("new", partitions=1)
-    small, large = grow(cluster.nodes[0], 2), grow(cluster.nodes[1], 3)
-    cluster.until(lambda: small and large)
-    assert (small, large) == ([None], [None])
-    cluster.run(1)
-    assert cluster.nodes[0].broker.topics["new"].partition_count == 3
 
 
 def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:

@@ -10,11 +10,8 @@ import pytest
 from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import (
-    Changes,
     Delete,
     Entry,
-    Failed,
-    Page,
     Put,
     Reading,
     Transaction,
@@ -22,13 +19,11 @@ from penstock.cluster.coordinator import (
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
-    CONTROLLER,
     NODE,
     RECORD,
     TOPIC,
     Channel,
     Cluster,
-    Controller,
     Node,
     Topic,
 )
@@ -36,8 +31,8 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.store import Store
 from penstock.cluster.view import Held, Remembered, View
-from penstock.cluster.watching import Phase, Watching
-from penstock.limits import COORDINATOR_RETRY_NS, SECOND, WATCH_PROGRESS_NS
+from penstock.cluster.watching import Watching
+from penstock.limits import SECOND, WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
 
 ORDERS = PartitionName("orders", 0)
@@ -85,19 +80,6 @@ class Desk:
         return changes
 
 
-def test_it_lists_and_then_watches() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1, 2))
-    changes = desk.run()
-    assert [change.key for change in changes] == ["cluster", KEY]
-    assert desk.watching.phase is Phase.WATCHING
-    revision = desk.put_record(record(2, 1, leader=1))
-    (change,) = desk.run()
-    assert change.before.document == record(1, 1, 2)
-    assert change.after == desk.view.partitions[ORDERS] == Held(record(2, 1, leader=1), revision, 3)
-    assert desk.view.revision == desk.store.revision
-
-
 def test_it_is_taken_in_by_slices() -> None:
     desk = Desk()
     desk.run()
@@ -114,31 +96,6 @@ def test_it_is_taken_in_by_slices() -> None:
 
 def topic(deleted: bool = False, identity: int = 7) -> Topic:
     return Topic(identity, 3, 1, False, (), deleted, ())
-
-
-def test_a_compacted_watch_lists_again() -> None:
-    desk = Desk()
-    desk.put("nodes/1", NODE.encode(NODE_1))
-    desk.run()
-    desk.watching._changed(desk.watching._attempt, Failed("the link broke"))
-    assert (desk.watching.phase, desk.watching.reason) == (Phase.AWAY, "the link broke")
-    desk.delete("nodes/1")
-    desk.put_record(record(1, 1))
-    desk.store.compact(desk.store.revision)
-    changes = desk.run(1)
-    assert {change.key for change in changes} == {"nodes/1", KEY}
-    assert desk.view.nodes == {}
-    assert desk.watching.phase is Phase.WATCHING
-
-
-def test_what_fails_is_tried_again_after_a_while() -> None:
-    desk = Desk()
-    desk.watching.tick(0)
-    desk.watching._met(desk.watching._attempt, Failed("no answer"))
-    desk.watching.tick(COORDINATOR_RETRY_NS - 1)
-    assert desk.watching.phase is Phase.AWAY
-    desk.watching.tick(COORDINATOR_RETRY_NS)
-    assert desk.watching.phase is Phase.MEETING
 
 
 # --- it refuses to go back ---
@@ -196,16 +153,6 @@ def test_restored_metadata_begins_again() -> None:
     assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
 
 
-def test_a_watch_that_lags_is_not_a_restoration() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.run()
-    desk.watching._changed(desk.watching._attempt, Changes(desk.store.revision - 1, ()))
-    desk.run()
-    assert desk.view.frozen == ""
-    assert desk.watching.phase is Phase.WATCHING
-
-
 @each(
     ("known", "revision", "new", "text"),
     [
@@ -245,12 +192,6 @@ def test_metadata_restored_less_often_than_remembered_is_older() -> None:
     assert view.frozen == "the metadata was restored 1 times, and 2 are remembered"
 
 
-def test_a_node_that_never_met_a_cluster_waits_for_one() -> None:
-    view = View()
-    assert not view.meet(Reading(1, None))
-    assert view.frozen == ""
-
-
 # --- absence deletes nothing ---
 
 
@@ -268,16 +209,6 @@ def test_what_has_no_tombstone_stays() -> None:
     assert len(desk.view.channels) == 1
 
 
-def test_nor_does_a_list_that_leaves_it_out() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.run()
-    desk.view.begin_list()
-    desk.view.page(Page(desk.store.revision + 1, (), True))
-    desk.view.apply(ALL_COUNT)
-    assert desk.view.partitions[ORDERS].document == record(1, 1)
-
-
 def test_with_a_tombstone_it_goes() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
@@ -288,21 +219,6 @@ def test_with_a_tombstone_it_goes() -> None:
     desk.delete(keys.topic("orders"))
     assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
     assert (desk.view.partitions, desk.view.topics) == ({}, {})
-
-
-def test_what_has_a_lease_goes_with_it() -> None:
-    desk = Desk()
-    lease = desk.store.grant(5 * SECOND, 0)
-    desk.put("nodes/1", NODE.encode(NODE_1), lease)
-    desk.put("controller", CONTROLLER.encode(Controller("x", 1)), lease)
-    desk.put("commits/1", b"as it stands")
-    desk.run()
-    assert desk.view.nodes[1].document == NODE_1
-    assert desk.view.controller is not None
-    assert desk.view.others["commits/1"].value == b"as it stands"
-    desk.delete("commits/1")
-    desk.run(6)
-    assert (desk.view.nodes, desk.view.controller, desk.view.others) == ({}, None, {})
 
 
 def test_a_broken_document_freezes_its_partition_alone() -> None:

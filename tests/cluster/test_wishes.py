@@ -6,7 +6,7 @@ from penstock.cluster.documents import ACTIVE, Membership
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import Held, View
 from penstock.cluster.wishes import Wishes
-from penstock.limits import HAND_OVER_NS, HAND_OVERS_MAX, HEIR_STEADY_NS, WISHES_NS
+from penstock.limits import HEIR_STEADY_NS, WISHES_NS
 from penstock.replica.effects import Propose
 from penstock.replica.leading import LeaderLine
 from penstock.replica.record import Member, Record, Seat
@@ -68,33 +68,12 @@ def test_an_office_moves_to_who_is_wanted_first_once_its_link_is_steady() -> Non
     assert desk.handed == [(0, 3)]
 
 
-def test_it_is_tried_again_after_a_while() -> None:
-    desk = Desk(3, 1, 2)
-    desk.wishes.linked(3, -HEIR_STEADY_NS)
-    for now_ns in (0, WISHES_NS, HAND_OVER_NS - WISHES_NS):
-        desk.wishes.tick(now_ns)
-    assert desk.handed == [(0, 3)]
-    desk.wishes.tick(HAND_OVER_NS)
-    assert desk.handed == [(0, 3)] * 2
-
-
 def test_not_to_a_member_whose_node_was_started_again_since() -> None:
     desk = Desk(3, 1, 2)
     desk.wishes.linked(3, -HEIR_STEADY_NS)
     desk.generation(3, 2)
     desk.wishes.tick(0)
     assert desk.handed == []
-
-
-def test_few_are_begun_at_a_time() -> None:
-    desk = Desk(2, 1, 3, partitions=HAND_OVERS_MAX + 5)
-    desk.wishes.linked(2, -HEIR_STEADY_NS)
-    desk.wishes.tick(0)
-    assert len(desk.handed) == HAND_OVERS_MAX
-    desk.wishes.tick(WISHES_NS - 1)
-    assert len(desk.handed) == HAND_OVERS_MAX
-    desk.wishes.tick(WISHES_NS)
-    assert sorted(desk.handed) == [(number, 2) for number in range(HAND_OVERS_MAX + 5)]
 
 
 def test_an_office_that_is_over_has_no_wishes() -> None:

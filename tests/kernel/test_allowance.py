@@ -32,29 +32,6 @@ def test_nothing_is_sent_without_an_allowance(side: Side) -> None:
     assert side.received(conn) == []
 
 
-def test_strays_count_too(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, BODY)
-    assert len(side.received(conn)) == 1
-    window.allowance = 150
-    for left in (50, -50):
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-        assert len(side.received(conn)) == 1
-        assert window.allowance == left
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert side.received(conn) == []
-
-
-def test_others_go_on(side: Side) -> None:
-    tail = side.tail()
-    one, two = side.window(tail), side.window(tail)
-    one.allowance = 0
-    held, served = side.consumer(one, rdy=10), side.consumer(two, rdy=10)
-    side.publish(tail, BODY, BODY)
-    assert (len(side.received(held)), len(side.received(served))) == (0, 2)
-
-
 def test_rdy_counts_no_further(side: Side) -> None:
     window = side.window(side.tail())
     conn = side.consumer(window)

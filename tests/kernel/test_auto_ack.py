@@ -36,18 +36,6 @@ def test_both_bounds_must_be_passed(side: Side) -> None:
     assert gone(0, id) in side.journal(window)
 
 
-def test_old_and_sent_seldom_is_sent(side: Side) -> None:
-    window = window_of(side)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.pass_time(10 * AGE_NS)
-    for attempts in (1, 2, 3):
-        assert [message.attempts for message in side.received(conn)] == [attempts]
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert side.received(conn) == []
-    assert window.auto_ack_count == 1
-
-
 def test_those_behind_it_are_sent(side: Side) -> None:
     window = window_of(side, attempts=1)
     conn = side.consumer(window, rdy=10)
@@ -80,14 +68,3 @@ def test_the_age_is_that_of_the_message(side: Side) -> None:
     assert second.attempts == 2
     window.requeue(conn.serial, first.id, 0, side.wall_ns)
     assert side.received(conn) == []
-
-
-def test_zero_is_off(side: Side) -> None:
-    window = window_of(side, attempts=0)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.pass_time(10 * AGE_NS)
-    for _ in range(20):
-        assert len(side.received(conn)) == 1
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert window.auto_ack_count == 0

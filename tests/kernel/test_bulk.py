@@ -213,16 +213,6 @@ def test_a_head_and_a_part_of_a_file_are_sent(
     ]
 
 
-def test_a_head_alone(
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    thread, (sender, receiver) = start(), pair
-    thread.bulk.send(1, sender.fileno(), b"nothing more", opened(b""), 0, 0)
-    assert (thread.result().status, receiver.recv(100)) == (DONE, b"nothing more")
-
-
 def test_sends_that_fail(
     start: Callable[..., Thread],
     opened: Callable[[bytes], int],
@@ -250,16 +240,6 @@ def test_who_takes_nothing_is_given_up(
     thread = start(stall_ns=1)
     thread.bulk.send(1, pair[0].fileno(), b"", opened(bytes(4_000_000)), 0, 4_000_000)
     assert (thread.result().error) == errno.ETIMEDOUT
-
-
-def test_it_ends_while_something_is_sent(
-    start: Callable[..., Thread],
-    opened: Callable[[bytes], int],
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    thread = start()
-    thread.bulk.send(1, pair[0].fileno(), b"", opened(bytes(4_000_000)), 0, 4_000_000)
-    assert pair[1].recv(1)  # then the fixture ends it
 
 
 def test_a_part_of_a_file_is_read(

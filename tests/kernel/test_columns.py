@@ -116,32 +116,6 @@ def test_a_section_of_numbers_is_no_column_of_bytes(functions: ModuleType) -> No
         functions.decode_columns(b"", (Section.TRACE,))
 
 
-def test_numpy_takes_the_buffers_as_they_are(functions: ModuleType) -> None:
-    data = functions.encode_batch([b"ab", b"", b"cde"], 10, 1 << 22, 500) + functions.encode_batch(
-        [b"f"], 13, 2 << 22, 600, sections={Section.ATTEMPTS: {0: 3}, Section.ID: {0: 0}}
-    )
-    columns = functions.decode_columns(data)
-    arrays = as_arrays(columns)
-    assert columns.count == 4
-    assert arrays["offsets"].tolist() == [10, 11, 12, 13]
-    assert arrays["timestamps"].tolist() == [500, 500, 500, 600]
-    assert arrays["ids"].tolist() == [1 << 22, (1 << 22) + 1, (1 << 22) + 2, 0]
-    assert arrays["attempts"].tolist() == [0, 0, 0, 3]
-    assert arrays["body_offsets"].tolist() == [0, 2, 2, 5, 6]
-    assert columns.bodies == b"abcdef"
-
-
-def test_no_batches_are_no_rows(functions: ModuleType) -> None:
-    columns = functions.decode_columns(b"")
-    assert columns == Columns(0, *(bytearray() for _ in range(4)), bytearray(8), bytearray())
-
-
-def test_an_odd_address_is_no_matter(functions: ModuleType) -> None:
-    data = functions.encode_batch([bytes([n]) * n for n in range(50)], 0, 1 << 22, 1)
-    at_odd_address = memoryview(b"x" + data)[1:]
-    assert functions.decode_columns(at_odd_address) == functions.decode_columns(data)
-
-
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
@@ -180,17 +154,6 @@ def test_a_batch_of_columns_is_the_batch_of_its_messages(
     made = functions.encode_columns(lengths, bodies, **place, trailer=trailer)
     assert made == functions.encode_batch(**plain)
     assert functions.check_batch(made, 0) == (BatchCheck.SOUND, len(made))
-
-
-def test_columns_may_be_any_buffers(functions: ModuleType) -> None:
-    lengths = np.array([2, 0, 3], np.uint32)
-    bodies = memoryview(b"xab" + b"cde")[1:]
-    made = functions.encode_columns(lengths, bodies, 0, 0, 0)
-    assert functions.decode_bodies(made, 0) == [b"ab", b"", b"cde"]
-    assert functions.decode_bodies(functions.encode_columns(bytes(8), b"", 0, 0, 0), 0) == [
-        b"",
-        b"",
-    ]
 
 
 @each(

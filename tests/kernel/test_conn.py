@@ -11,7 +11,7 @@ import pytest
 from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub, size
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -52,17 +52,6 @@ def test_an_end_before_the_magic_just_closes(side: Side) -> None:
     conn.feed_eof()
     (event,) = side.settle()
     assert event[:2] == (Event.CLOSED, conn)
-
-
-def test_serials_are_never_reused_and_never_zero(side: Side) -> None:
-    serials = set()
-    for _ in range(10):
-        conn = side.engine.open_detached()
-        serials.add(conn.serial)
-        conn.close()
-        side.settle()
-    assert len(serials) == 10
-    assert 0 not in serials
 
 
 # --- lines ---
@@ -117,12 +106,6 @@ def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes) -> None:
     assert conn.take_output() == b""
 
 
-def test_a_long_line_is_taken_up_to_the_limit(side: Side) -> None:
-    conn = side.connect()
-    text = b"X" * (LINE_BYTES_MAX - 1)
-    assert side.said(conn, text + b"\n") == [line(conn, text)]
-
-
 @pytest.mark.parametrize("text", [b"X" * (LINE_BYTES_MAX + 1), b"X" * LINE_BYTES_MAX + b"Y\n"])
 def test_a_longer_line_drops_the_connection(side: Side, text: bytes) -> None:
     conn = side.connect()
@@ -164,13 +147,6 @@ def test_an_odd_rdy_is_left_to_python(side: Side, param: bytes) -> None:
     assert conn.rdy == 3
 
 
-def test_rdy_is_ignored_when_closing(side: Side) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    conn.closing = True
-    assert side.said(conn, b"RDY 5\n") == []
-    assert conn.rdy == 3
-
-
 def test_fin_frees_a_place(side: Side) -> None:
     tail = side.tail()
     conn = side.consumer(side.window(tail), rdy=3)
@@ -200,17 +176,6 @@ def test_fin_of_what_is_not_in_flight(side: Side, text: bytes) -> None:
     assert side.said(conn, b"FIN " + text + b"\nNOP\nX\n") == [failed, line(conn, b"X")]
 
 
-def test_fin_of_what_another_holds(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    owner, other = side.consumer(window, rdy=1), side.consumer(window)
-    id = side.publish(tail, b"a")
-    side.received(owner)
-    failed = (Event.FIN_FAILED, other, b"%016x" % id, Held.NOT_OWNER)
-    assert side.said(other, fin(id)) == [failed]
-    assert (window.in_flight, owner.in_flight, other.finish_count) == (1, 1, 0)
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -232,54 +197,7 @@ def test_fin_of_no_id_is_left_to_python(side: Side, params: list[bytes]) -> None
         assert side.said(conn, text + b"\n") == [line(conn, b"FIN", *params)]
 
 
-def test_fin_without_a_parameter_is_left_to_python(side: Side) -> None:
-    conn = side.consumer(side.window(side.tail()), rdy=3)
-    assert side.said(conn, b"FIN\n") == [line(conn, b"FIN")]
-
-
 # --- consuming ---
-
-
-def test_a_connection_subscribes_once(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window)
-    assert (conn.window is window, window.consumers) == (True, 1)
-    with pytest.raises(RuntimeError):
-        conn.subscribe(window)
-    conn.leave()
-    conn.leave()
-    assert (conn.window, window.consumers) == (None, 0)
-    assert side.said(conn, b"RDY 1\n") == [line(conn, b"RDY", b"1")]
-
-
-def test_replies_stand_between_messages_whole(side: Side) -> None:
-    tail = side.tail()
-    conn = side.consumer(side.window(tail), rdy=10)
-    side.publish(tail, b"a")
-    conn.reply(0, b"_heartbeat_")
-    side.publish(tail, b"b")
-    conn.reply(1, b"E_FIN_FAILED")
-    side.settle()
-    got = frames(conn.take_output())
-    assert sorted(kind for kind, _ in got) == [0, 1, 2, 2]
-    assert (0, b"_heartbeat_") in got
-    assert (1, b"E_FIN_FAILED") in got
-
-
-def test_a_detached_consumer_that_is_not_read_gets_no_more(side: Side) -> None:
-    """Its output is bounded; what is taken makes room. The frames fill the bound exactly."""
-    tail = side.tail(memory=1 << 22)
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=2500)
-    body = b"x" * (256 - 34)
-    side.publish(tail, *[body] * 3_000)
-    total = 0
-    for _ in range(20):
-        side.settle()
-        assert conn.unsent <= 300 << 10
-        total += len(messages(conn.take_output()))
-        assert conn.unsent == 0
-    assert total > 0.75 * 2500  # a large window is not filled to the brim
 
 
 # --- output on hold ---
@@ -319,26 +237,6 @@ def test_deliveries_are_held_up_to_a_size(side: Side) -> None:
     assert len(bodies(conn.take_output())) == 2
 
 
-def test_a_consumer_without_room_gets_what_is_held(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    conn.rdy = 2
-    side.publish(tail, b"a")
-    side.settle()
-    assert conn.take_output() == b""
-    side.publish(tail, b"b")
-    side.settle()
-    assert bodies(conn.take_output()) == [b"a", b"b"]
-
-
-def test_a_response_takes_along_what_is_held(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    side.publish(tail, b"a")
-    side.settle()
-    conn.reply(0, b"_heartbeat_")
-    side.settle()
-    assert [kind for kind, _ in frames(conn.take_output())] == [2, 0]
-
-
 def test_a_response_is_not_held_with_what_comes_after_it(side: Side) -> None:
     tail, conn = held_consumer(side)
     conn.reply(0, b"_heartbeat_")
@@ -366,15 +264,6 @@ def test_a_pause_lets_go_of_what_is_held(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"a"]
 
 
-def test_no_hold_means_every_turn(side: Side) -> None:
-    tail, conn = held_consumer(side)
-    conn.output_every(0, 0)
-    assert not conn.holds_output
-    side.publish(tail, b"a")
-    side.settle()
-    assert bodies(conn.take_output()) == [b"a"]
-
-
 # --- the end ---
 
 
@@ -394,15 +283,6 @@ def test_close_drops_at_once_and_reports_once(side: Side) -> None:
     assert side.settle() == []
 
 
-def test_an_event_list_is_the_callers_own(side: Side) -> None:
-    """What is handled while walking over one turn's events must not grow that list."""
-    conn = side.connect()
-    events = side.engine.poll(side.mono_ns)
-    conn.close()
-    assert events == []
-    assert closed(side.engine.flush(side.mono_ns, side.wall_ns)) == [conn]
-
-
 def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     conn = side.connect()
     side.said(conn, b"BAD\n")
@@ -415,56 +295,6 @@ def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     side.pass_time(CLOSE_DRAIN_NS)
     events += side.settle()
     assert events == [(Event.CLOSED, conn, events[-1][2])]
-
-
-def test_after_close_after_flush_no_command_is_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    side.settle()
-    conn.close_after_flush()
-    events = side.said(conn, pub(b"t", b"x") + b"LINE\n")
-    assert [event for event in events if event[0] != Event.CLOSED] == []
-    assert tail.message_count == 0
-
-
-def test_a_connection_whose_output_nobody_takes_is_closed_in_time(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"BAD\n")
-    conn.reply(1, b"E_INVALID")
-    conn.close_after_flush()
-    assert side.settle() == []
-    assert side.mono_ns < side.engine.deadline_ns <= side.mono_ns + CLOSE_DRAIN_NS
-    side.pass_time(CLOSE_DRAIN_NS)
-    assert closed(side.settle()) == [conn]
-
-
-def test_commands_before_the_end_are_still_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x") + b"A\n" + pub(b"t", b"y"))
-    conn.feed_eof()
-    assert side.settle() == [line(conn, b"A")]
-    conn.reply(0, b"a")
-    conn.resume()
-    events = side.settle()
-    assert frames(conn.take_output()) == [OK, (0, b"a"), OK]
-    events += side.settle()
-    assert closed(events) == [conn]
-    assert tail.committed_end == 2
-
-
-def test_the_end_waits_for_the_answers(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x"))
-    conn.feed_eof()
-    assert side.poll() == []
-    side.seal(tail)
-    assert side.flush() == []
-    tail.commit()
-    events = side.flush()
-    assert frames(conn.take_output()) == [OK]
-    assert closed(events + side.settle()) == [conn]
 
 
 def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:
@@ -516,33 +346,3 @@ def test_an_end_inside_a_publish_is_reported_and_not_appended(
     assert conn.take_output().endswith(b"E_X")
     assert closed(side.settle()) == [conn]
     assert tail.message_count == 0
-
-
-def test_an_end_inside_a_body_that_python_asked_for(side: Side) -> None:
-    for sent, part in ((b"\0\0", Cut.SIZE), (size(5) + b"abc", Cut.BODY)):
-        conn = side.connect()
-        conn.feed(b"IDENTIFY\n" + sent)
-        side.poll()
-        conn.read_body(100)
-        conn.feed_eof()
-        assert side.settle() == [(Event.CUT, conn, 0, part, 0)]
-
-
-def test_a_closed_consumer_leaves_its_window(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window)
-    conn.close()
-    side.settle()
-    assert (window.consumers, conn.window) == (0, None)
-
-
-def test_a_publisher_that_went_away_hurts_nobody(side: Side) -> None:
-    tail = side.tail()
-    gone, stays = side.connect(), side.connect()
-    gone.feed(pub(b"t", b"x"))
-    stays.feed(pub(b"t", b"y"))
-    side.poll()
-    gone.close()
-    assert closed(side.settle()) == [gone]
-    assert frames(stays.take_output()) == [OK]
-    assert tail.committed_end == 2

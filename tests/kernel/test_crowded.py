@@ -78,16 +78,6 @@ def test_what_waits_elsewhere_counts(side: Side) -> None:
     assert tail.waiting_bytes == 51  # who put it there takes it off
 
 
-def test_without_a_bound_all_wait(side: Side) -> None:
-    tail = full(side, 0)
-    conns = [side.connect() for _ in range(20)]
-    for conn in conns:
-        assert say(side, conn, pub(b"t", BODY)) == []
-    assert tail.waiting_bytes == 20 * len(BODY)
-    write(side, tail)
-    assert [frames(conn.take_output()) for conn in conns] == [[OK]] * 20
-
-
 def test_an_answer_that_is_owed_comes_first(side: Side) -> None:
     """Nothing overtakes the answer to an earlier publish; by then there is room."""
     tail = full(side, 150)

@@ -87,17 +87,6 @@ def test_skip_ahead_of_the_cursor(side: Side) -> None:
     assert finished(3, 6) in side.journal(window)
 
 
-def test_skip_at_the_cursor_moves_it(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    side.publish(tail, *[b"x"] * 10)
-    side.settle()
-    window.skip(0, 4)
-    side.settle()
-    assert (window.low, window.next, window.depth, window.floor) == (4, 4, 6, 4)
-    assert cursor(4, 4) in side.journal(window)
-
-
 def test_skip_behind_the_cursor_leaves_what_is_in_flight(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -126,25 +115,6 @@ def test_skips_may_overlap(side: Side) -> None:
     assert [message.body for message in side.received(conn)] == [b"0", b"1", b"3", b"8", b"9"]
 
 
-def test_a_skip_beyond_what_is_handed_does_not_hide_what_is(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    side.publish(tail, *[b"x"] * 10)
-    side.settle()
-    window.skip(8, 100)
-    assert window.depth == 8
-
-
-def test_lose_drops_a_stray(side: Side) -> None:
-    it, id = busy_window(side)
-    side.journal(it.window)
-    it.window.lose(id + 4)
-    it.window.lose(id + 5)
-    it.window.lose(id + 99)
-    assert (it.window.depth, it.window.delayed, it.window.floor) == (4, 0, 0)
-    assert side.journal(it.window) == [gone(4, id + 4), gone(5, id + 5)]
-
-
 def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     it, id = busy_window(side)
     side.journal(it.window)
@@ -152,12 +122,6 @@ def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     assert (it.window.depth, it.window.delayed) == (4, 0)
     assert sorted(side.journal(it.window)) == [gone(4, id + 4), gone(5, id + 5)]
     assert it.window.lose_range(4, 6) == 0
-
-
-def test_losing_a_stray_in_flight_frees_its_consumer(side: Side) -> None:
-    it, id = busy_window(side)
-    it.window.lose(id)  # touched, so a stray, and in flight
-    assert (it.window.in_flight, it.conn.in_flight) == (2, 2)
 
 
 def test_in_flight_records(side: Side) -> None:
@@ -171,16 +135,6 @@ def test_in_flight_records(side: Side) -> None:
     ]
     assert len(it.window.in_flight_records(2)) == 2
     assert it.window.in_flight_records(0) == []
-
-
-def test_floor_is_the_lowest_offset_still_wanted(side: Side) -> None:
-    it, id = busy_window(side)
-    assert (it.window.floor, it.window.low) == (0, 2)
-    it.window.finish(it.conn.serial, id)
-    assert it.window.floor == 2
-    it.window.finish(it.conn.serial, id + 2)
-    it.window.finish(it.conn.serial, id + 3)
-    assert (it.window.floor, it.window.low) == (4, 6)
 
 
 # --- the journal ---
@@ -276,34 +230,3 @@ def test_restored_strays_go_on_where_they_were(side: Side) -> None:
     side.tick()
     assert [(m.body, m.attempts) for m in side.received(conn)] == [(b"1", 3)]
     assert window.floor == 0
-
-
-def test_attempts_count_on_over_restarts(side: Side) -> None:
-    tail = side.tail()
-    id = side.publish(tail, b"a")
-    window = side.window(tail, 0)
-    conn = side.consumer(window, rdy=1)
-    assert [message.attempts for message in side.received(conn)] == [1]
-    assert side.journal(window) == [cursor(0, 1)]
-    conn.close()
-    side.settle()
-    again = side.window(tail, 0)
-    again.restore(0, 1, [], [])
-    conn = side.consumer(again, rdy=1)
-    assert [message.attempts for message in side.received(conn)] == [2]
-    (entry,) = [entry for entry in side.journal(again) if entry.kind == STRAY]
-    assert entry == stray(0, id, 2, Stray.IN_FLIGHT)
-    conn.close()
-    side.settle()
-    third = side.window(tail, 0)
-    third.restore(1, 1, [], [StrayRecord(0, id, 2, Stray.IN_FLIGHT, 0)])
-    conn = side.consumer(third, rdy=1)
-    assert [message.attempts for message in side.received(conn)] == [3]
-
-
-def test_a_restored_delay_keeps_the_tick_going(side: Side) -> None:
-    tail = side.tail()
-    id = side.publish(tail, b"a")
-    window = side.window(tail, 0)
-    window.restore(1, 1, [], [StrayRecord(0, id, 1, Stray.DELAYED, side.wall_ns + SECOND)])
-    assert side.tick() == SECOND

@@ -14,10 +14,8 @@ from .turns import (
     SECOND,
     Side,
     bodies,
-    cursor,
     fin,
     gone,
-    messages,
     mpub,
     stray,
 )
@@ -44,37 +42,6 @@ def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
     (message,) = side.received(conn)
     assert (message.attempts, message.id, message.body) == (1, id, b"later")
     assert window.finish(conn.serial, id) == Held.DONE
-
-
-def test_a_delay_does_not_hold_up_what_comes_after(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"now")
-    tail.append(b"later", side.wall_ns + SECOND)
-    tail.append(b"now too")
-    side.commit()
-    assert [message.body for message in side.received(conn)] == [b"now", b"now too"]
-    assert (window.delayed, window.in_flight) == (1, 2)
-
-
-def test_a_delay_that_has_passed_is_no_delay(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    id = side.publish(tail, b"a", due_ns=side.wall_ns)
-    side.settle()
-    assert (window.delayed, window.depth, window.next) == (0, 1, 0)
-    conn = side.consumer(window, rdy=1)
-    assert [(message.id, message.attempts) for message in side.received(conn)] == [(id, 1)]
-    assert side.journal(window) == [cursor(0, 1)]
-
-
-def test_each_channel_delays_for_itself(side: Side) -> None:
-    tail = side.tail()
-    windows = [side.window(tail) for _ in range(2)]
-    side.publish(tail, b"a", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    assert [window.delayed for window in windows] == [1, 1]
 
 
 def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
@@ -110,17 +77,6 @@ def test_delayed_messages_behind_a_backlog_are_deferred(side: Side) -> None:
     ]
 
 
-def test_a_delayed_message_is_due_before_the_backlog_is_done(side: Side) -> None:
-    window = side.window(side.tail())
-    scheduled(side, window, 1, side.wall_ns + SECOND)
-    side.pass_time(SECOND)
-    side.tick()
-    assert (window.depth, window.delayed) == (3, 0)
-    conn = side.consumer(window, rdy=10)
-    assert sorted(one.body for one in side.received(conn)) == [b"d0", b"first", b"n0"]
-    side.validate()
-
-
 def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
     window = side.window(side.tail())
     window.paused = True
@@ -139,25 +95,6 @@ def test_one_that_is_cancelled_behind_a_backlog_never_comes(side: Side) -> None:
     assert window.next == 5
 
 
-def test_a_delayed_message_of_a_block_is_met_by_the_cursor(side: Side) -> None:
-    """It is not in memory when it is handed to the channel."""
-    tail = side.tail(memory=0, handing=False)
-    window = side.window(tail)
-    side.publish(tail, b"now")
-    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.publish(tail, b"last")
-    tail.hand()
-    side.settle()
-    assert (window.depth, window.delayed) == (3, 0)
-    conn = side.consumer(window, rdy=10)
-    data = b""
-    for _ in range(3):
-        side.serve_needs(side.settle())
-        data += conn.take_output()
-    assert bodies(data) == [b"now", b"last"]
-    assert (window.depth, window.delayed) == (0, 1)
-
-
 def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
     window = side.window(side.tail())
     window.paused = True
@@ -169,49 +106,6 @@ def test_what_was_parked_comes_once_after_a_seek(side: Side) -> None:
     window.empty()
     side.settle()
     assert (window.depth, window.delayed) == (0, 0)
-
-
-def test_messages_that_expire_are_not_deferred_any_more(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    scheduled(side, window, 2, side.wall_ns + SECOND)
-    assert window.outdate(2) == 2
-    side.settle()
-    side.validate()
-    assert (window.depth, window.delayed, window.next) == (2, 1, 2)
-
-
-def test_a_copy_with_its_own_id_is_not_parked_before_what_it_is_a_copy_of(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    window.paused = True
-    id = side.publish(tail, b"original")
-    tail.append(b"copy", side.wall_ns + SECOND, {Section.ID: id})
-    side.commit()
-    side.settle()
-    assert (window.depth, window.delayed) == (2, 0)
-    window.paused = False
-    conn = side.consumer(window, rdy=10)
-    (got,) = side.received(conn)
-    assert (got.id, got.body) == (id, b"original")
-    assert (window.depth, window.delayed) == (0, 1)
-    side.validate()
-
-
-def test_many_ranges_ahead_are_added_and_passed_in_any_order(side: Side) -> None:
-    window = side.window(side.tail())
-    side.publish(window.tail, *[b"x"] * 1200)
-    side.settle()
-    ranges = [(at, at + 2) for at in range(1, 1200, 3)]
-    for start, end in [*ranges[::2], *ranges[1::2], (1, 4), (100, 140)]:
-        window.skip(start, end)
-    window.validate()
-    expected = [at for at in range(1200) if at % 3 == 0 and at != 3 and not 100 <= at < 140]
-    assert window.depth == len(expected)
-    conn = side.consumer(window, rdy=2000)
-    assert len(side.received(conn)) == len(expected)
-    assert sorted(one[0] for one in window.in_flight_records(2000)) == expected
-    window.validate()
 
 
 # --- messages with a past: own ids, attempts, timestamps ---
@@ -261,20 +155,6 @@ def test_attempts_wrap_at_sixteen_bits(side: Side) -> None:
     assert [message.attempts for message in side.received(conn)] == [0, 1, 1]
     it.window.requeue(conn.serial, base_id, 0, side.wall_ns)
     assert [message.attempts for message in side.received(conn)] == [1]
-
-
-def test_the_same_own_id_twice_is_two_messages(side: Side) -> None:
-    it, _ = behind_memory(side)
-    conn = side.consumer(it.window, rdy=10)
-    side.settle()
-    it.window.load(Source.FORWARD, with_past(side, it.window, 0, {Section.ID: {0: 9, 1: 9, 2: 9}}))
-    got = side.received(conn)
-    assert [message.body for message in got] == [b"a", b"b", b"c"]
-    assert len({message.id for message in got}) == 3
-    assert got[0].id == 9
-    for message in got:
-        assert it.window.finish(conn.serial, message.id) == Held.DONE
-    assert it.window.in_flight == 0
 
 
 def test_an_own_id_that_is_another_messages_by_formula(side: Side) -> None:
@@ -335,44 +215,12 @@ def test_what_is_not_in_memory_is_asked_for_once(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"2", b"3"]
 
 
-def test_a_block_may_begin_before_what_was_asked_for(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    side.publish(tail, b"0", b"1", b"2")
-    side.publish(tail, b"3")
-    window.seek(1)
-    conn = side.consumer(window, rdy=10)
-    assert side.settle() == [(Event.NEED, window, Source.FORWARD, 1)]
-    window.load(Source.FORWARD, bytearray(side.block(b"t", 1)))
-    side.settle()
-    assert bodies(conn.take_output()) == [b"1", b"2", b"3"]
-
-
 def test_a_block_that_is_cut_is_refused(side: Side) -> None:
     tail = side.tail(memory=0)
     window = side.window(tail)
     side.publish(tail, b"0")
     with pytest.raises(ValueError, match="block"):
         window.load(Source.FORWARD, side.block(b"t", 0)[:-8])
-
-
-def test_a_stray_is_read_again_from_the_file(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    side.publish(tail, b"b")
-    assert [message.body for message in side.received(conn)] == [b"b"]
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert side.settle() == [(Event.NEED, window, Source.STRAY, 0)]
-    side.publish(tail, b"c")  # goes by in the meantime
-    assert side.settle() == []
-    assert bodies(conn.take_output()) == [b"c"]
-    window.load(Source.STRAY, side.block(b"t", 0, 1))
-    assert side.flush() == []
-    (message,) = messages(conn.take_output())
-    assert (message.attempts, message.id, message.body) == (2, id, b"a")
 
 
 def test_a_stray_that_cannot_be_read_is_lost(side: Side) -> None:
@@ -407,21 +255,6 @@ def test_damage_under_the_cursor_is_skipped(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"1", b"2"]
 
 
-def test_a_whole_backlog_is_read_block_by_block(side: Side) -> None:
-    tail = side.tail(memory=0)
-    window = side.window(tail)
-    expected = []
-    for number in range(50):
-        batch = [b"%d-%d" % (number, index) for index in range(number % 4 + 1)]
-        side.publish(tail, *batch)
-        expected += batch
-    conn = side.consumer(window, rdy=1000)
-    needs = side.serve_needs(side.settle())
-    assert bodies(conn.take_output()) == expected
-    assert len(needs) == 49
-    assert window.depth == 0
-
-
 # --- sampling ---
 
 
@@ -436,21 +269,6 @@ def test_sampling_drops_for_good(side: Side) -> None:
     assert (window.depth, window.next) == (0, 4_000)
     assert window.in_flight == conn.in_flight == conn.message_count == got
     assert (window.finish_count, conn.finish_count) == (0, 0)
-
-
-def test_a_redelivery_is_sampled_as_well(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=4_000)
-    id = side.publish(tail, *[b"x"] * 4_000)
-    side.received(conn)
-    for index in range(4_000):
-        window.requeue(conn.serial, side.kernel.id_at(id, index), 0, side.wall_ns)
-    conn.sample_rate = 50
-    got = len(side.received(conn))
-    assert 0.45 < got / 4_000 < 0.57
-    assert (window.depth, window.in_flight, conn.in_flight) == (0, got, got)
-    assert window.finish_count == 0
 
 
 def sampled(kernel: ModuleType, **seed: int) -> list[tuple[int, ...]]:
@@ -486,12 +304,6 @@ def test_draws_are_independent(kernel: ModuleType) -> None:
     assert again < one
     assert 30 < len(one & two) < 70
     assert 30 < len(again) < 70
-
-
-@pytest.mark.parametrize("seed", [-1, 1 << 64])
-def test_a_seed_has_64_bits(kernel: ModuleType, seed: int) -> None:
-    with pytest.raises(OverflowError):
-        kernel.Engine(1, 1, 1, seed=seed)
 
 
 # --- who gets what ---
@@ -548,16 +360,6 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side) -> None:
     assert [message.body for message in side.received(conn)] == [b"y"]
     assert side.received(conn) == []
     assert side.engine.deadline_ns == 0
-
-
-def test_a_small_window_is_refilled_at_once(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=63)
-    id = side.publish(tail, *[b"x"] * 100)
-    assert len(side.received(conn)) == 63
-    window.finish(conn.serial, id)
-    assert len(side.received(conn)) == 1
 
 
 def test_a_forgotten_window_is_left_alone(side: Side) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.kernel import Event, Verb
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
+from .turns import MAGIC, OK, Side, fin, frames, mpub, pub, size
 
 
 @pytest.fixture
@@ -81,19 +81,6 @@ def test_only_a_socket_can_be_detached(side: Side, peer: socket.socket) -> None:
         side.engine.detach(conn)
 
 
-def test_its_slot_is_free_again(side: Side, peer: socket.socket) -> None:
-    conn = halted(side, peer, b"")
-    fd, _ = side.engine.detach(conn)
-    os.close(fd)
-    ours, other = socket.socketpair()
-    with other:
-        side.engine.open(ours.detach())
-        other.sendall(MAGIC + b"SUB a b\n")
-        (event,) = side.settle()
-        assert event[1] is not conn
-        assert event[2] == [b"SUB", b"a", b"b"]
-
-
 # --- what the shell is told ---
 
 
@@ -110,21 +97,6 @@ def test_output_is_reported_once(side: Side) -> None:
     assert side.dirty_detached() == []
 
 
-def test_held_output_is_reported_when_it_is_due(side: Side) -> None:
-    tail = side.tail()
-    conn = side.consumer(side.window(tail), rdy=10)
-    conn.output_every(16_384, 250 * MS)
-    side.settle()
-    side.dirty_detached()
-    side.publish(tail, b"a")
-    side.settle()
-    assert conn not in side.dirty_detached()
-    side.pass_time(SECOND)
-    side.settle()
-    assert side.dirty_detached() == [conn]
-    assert bodies(conn.take_output()) == [b"a"]
-
-
 def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
     conn = side.connect()
     side.settle()
@@ -137,17 +109,6 @@ def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
     assert not conn.ended
     side.settle()
     assert conn.ended
-    assert side.dirty_detached() == [conn]
-
-
-def test_reading_goes_on_after_a_resume(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"A\n" + b"NOP\n" * 100_000)
-    assert not conn.reading
-    side.dirty_detached()
-    conn.resume()
-    side.settle()
-    assert conn.reading
     assert side.dirty_detached() == [conn]
 
 
@@ -170,19 +131,6 @@ def test_output_taken_from_a_consumer_makes_the_engine_busy(side: Side) -> None:
     assert side.engine.busy
 
 
-def test_an_end_by_the_peer_is_reported_after_the_answers(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"one"))
-    conn.feed_eof()
-    side.turn()
-    assert conn in side.dirty_detached()
-    assert frames(conn.take_output()) == [OK]
-    assert [event[0] for event in side.settle()] == [Event.CLOSED]
-    assert side.dirty_detached() == [conn]
-    assert conn.ended
-
-
 # --- locked: everything is for Python ---
 
 
@@ -197,19 +145,6 @@ def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes) 
     (event,) = side.said(conn, command)
     assert event == (Event.LINE, conn, command.partition(b"\n")[0].split(b" "))
     assert (conn.rdy, tail.open_count, tail.committed_end) == (0, 0, 0)
-
-
-def test_unlocked_again_it_goes_on(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert not conn.locked
-    conn.locked = True
-    (event,) = side.said(conn, b"IDENTIFY\n" + pub(b"t", b"x"))
-    assert event[0] == Event.LINE
-    conn.locked = False
-    conn.resume()
-    assert side.settle() == []
-    assert tail.committed_end == 1
 
 
 # --- allowed: a topic at a time ---

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Event, Verb
+from penstock.kernel import Event
 from penstock.limits import CLOSE_DRAIN_NS, MIB
 
-from .turns import MAGIC, OK, SECOND, Message, Side, bodies, fin, frames, messages, mpub, pub, size
+from .turns import MAGIC, OK, SECOND, Side, bodies, fin, frames, messages, mpub, pub, size
 
 PATIENCE_S = 60.0  # a busy machine may take long; a right one does not
 
@@ -149,43 +149,6 @@ def test_wake_makes_it_readable_from_any_thread(side: Sockets) -> None:
     assert not side.ready()
 
 
-def test_many_connections_are_served_in_one_turn(side: Sockets) -> None:
-    tail = side.tail()
-    pairs = [side.pair() for _ in range(50)]
-    for number, (_, peer) in enumerate(pairs):
-        peer.sendall(pub(b"t", b"%d" % number))
-    inboxes = [Inbox(peer) for _, peer in pairs]
-    side.run(lambda: all(inbox.has(10)() for inbox in inboxes))
-    assert tail.committed_end == 50
-    assert len(side.written[b"t"]) <= 5  # batches, not messages
-
-
-def test_commands_cut_at_any_byte(side: Sockets) -> None:
-    tail = side.tail()
-    _, peer = side.pair(magic=b"")
-    text = MAGIC + pub(b"t", b"hello") + mpub(b"t", [b"a", b"bc"]) + b"NOP\nX y\n"
-    for byte in text:
-        peer.sendall(bytes([byte]))
-        side.rest(2)
-    side.run(lambda: bool(side.events))
-    assert [event[2] for event in side.of_kind(Event.LINE)] == [[b"X", b"y"]]
-    assert tail.committed_end == 3
-
-
-def test_a_large_message_comes_through_whole(side: Sockets) -> None:
-    tail = side.tail(memory=8 * MIB)
-    _, consumer = side.subscribed(side.window(tail), rdy=10)
-    _, publisher = side.pair()
-    publisher.setblocking(True)
-    body = os.urandom(1 * MIB)
-    sender = threading.Thread(target=publisher.sendall, args=(pub(b"t", body) * 3,))
-    sender.start()
-    inbox = Inbox(consumer)
-    side.run(inbox.has(3 * (34 + len(body))))
-    sender.join()
-    assert bodies(inbox.data) == [body] * 3
-
-
 # --- slow and silent peers ---
 
 
@@ -281,18 +244,6 @@ def test_a_halted_connection_is_not_read_without_bound(side: Sockets) -> None:
 # --- the ways it ends ---
 
 
-def test_a_half_closed_publisher_gets_its_answers(side: Sockets) -> None:
-    tail = side.tail()
-    conn, peer = side.pair()
-    peer.sendall(pub(b"t", b"a") + pub(b"t", b"b"))
-    peer.shutdown(socket.SHUT_WR)
-    inbox = Inbox(peer)
-    side.run(inbox.end)
-    assert frames(inbox.data) == [OK, OK]
-    assert [event[1] for event in side.of_kind(Event.CLOSED)] == [conn]
-    assert tail.committed_end == 2
-
-
 def test_a_half_closed_publisher_whose_answer_takes_long_costs_nothing(side: Sockets) -> None:
     tail = side.tail()
     _, peer = side.pair()
@@ -324,14 +275,6 @@ def test_a_peer_that_hung_up_does_not_keep_the_loop_awake(side: Sockets, halted:
         side.flush()
     assert not side.ready()
     assert not side.engine.busy
-
-
-def test_a_peer_that_went_away_is_reported(side: Sockets) -> None:
-    conn, peer = side.pair()
-    side.rest(2)
-    peer.close()
-    side.run(lambda: bool(side.events))
-    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
 
 
 def test_a_peer_that_went_away_while_it_was_sent_to_is_reported(side: Sockets) -> None:
@@ -395,19 +338,6 @@ def test_a_refused_client_that_stays_is_closed_in_time(side: Sockets) -> None:
     assert side.engine.deadline_ns == 0
 
 
-def test_a_refused_client_that_does_not_read_is_closed_in_time(side: Sockets) -> None:
-    conn, _ = side.pair(buffer_bytes=8_192)
-    side.rest(2)
-    for _ in range(100):
-        conn.reply(0, b"x" * 10_000)
-    conn.close_after_flush()
-    side.rest(5)
-    assert conn.unsent > 0
-    side.pass_time(CLOSE_DRAIN_NS)
-    side.rest(3)
-    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
-
-
 def test_a_refused_client_that_keeps_sending_is_cut_off(side: Sockets) -> None:
     conn, peer = side.pair()
     peer.sendall(b"BAD\n")
@@ -427,33 +357,6 @@ def test_a_refused_client_that_keeps_sending_is_cut_off(side: Sockets) -> None:
     assert sent > 8 * MIB
 
 
-def test_close_resets_at_once(side: Sockets) -> None:
-    conn, peer = side.pair()
-    side.rest(2)
-    conn.close()
-    side.rest(2)
-    assert [event[:2] for event in side.events] == [(Event.CLOSED, conn)]
-    inbox = Inbox(peer)
-    side.run(inbox.end)
-
-
-def test_a_descriptor_used_again_belongs_to_the_new_connection(side: Sockets) -> None:
-    tail = side.tail()
-    for number in range(20):
-        conn, peer = side.pair()
-        peer.sendall(pub(b"t", b"x"))
-        inbox = Inbox(peer)
-        side.run(inbox.has(10))
-        if number % 2:
-            conn.close()
-        else:
-            peer.close()
-            side.run(lambda: len(side.events) == number + 1)  # noqa: B023
-        side.rest(2)
-    assert tail.committed_end == 20
-    assert len({event[1].serial for event in side.of_kind(Event.CLOSED)}) == 20
-
-
 def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
     gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))
@@ -469,70 +372,4 @@ def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
 # --- output on hold, and deadlines ---
 
 
-def test_held_deliveries_leave_at_their_time(side: Sockets) -> None:
-    tail = side.tail()
-    conn, peer = side.subscribed(side.window(tail), rdy=10)
-    conn.output_every(16_384, SECOND // 4)
-    side.publish(tail, b"a")
-    inbox = Inbox(peer)
-    side.rest(3)
-    assert inbox.read() == b""
-    assert side.engine.deadline_ns == side.mono_ns + SECOND // 4
-    side.pass_time(SECOND // 4)
-    side.run(inbox.has(35))
-    assert bodies(inbox.data) == [b"a"]
-
-
 # --- reading behind the memory, with many consumers ---
-
-
-def test_a_backlog_reaches_consumers_that_come_and_go(side: Sockets) -> None:
-    """Nothing is lost and nothing comes twice that was finished."""
-    tail = side.tail(memory=20_000)
-    window = side.window(tail)
-    for number in range(100):
-        side.publish(tail, *[b"%d-%d" % (number, index) for index in range(10)])
-    seen: list[Message] = []
-    finished: set[int] = set()
-
-    def load(event: tuple[Any, ...]) -> None:
-        if event[0] == Event.NEED:
-            event[1].load(event[2], side.block(b"t", event[3], 5))
-
-    side.answer = load
-    for _ in range(1_000):
-        conn, peer = side.subscribed(window, rdy=40)
-        inbox = Inbox(peer)
-        side.run(inbox.has(34))
-        side.rest(3)
-        inbox.read()
-        got = messages(inbox.data)
-        assert not finished.intersection(message.id for message in got)
-        half = got[: len(got) // 2 + 1]
-        peer.sendall(b"".join(fin(message.id) for message in half))
-        seen += got
-        finished.update(message.id for message in half)
-        side.run(lambda: bool(conn.finish_count == len(half)))  # noqa: B023
-        peer.close()
-        side.run(lambda: bool(window.consumers == 0))
-        side.pass_time(60 * SECOND)
-        side.tick()
-        side.validate()
-        if window.depth == 0:
-            break
-    assert len(finished) == 1_000
-    assert window.low == 1_000
-    assert {message.body for message in seen} == {
-        b"%d-%d" % (number, index) for number in range(100) for index in range(10)
-    }
-
-
-def test_a_failed_batch_reaches_its_publisher_over_a_socket(side: Sockets) -> None:
-    tail = side.tail()
-    conn, peer = side.pair()
-    peer.sendall(pub(b"t", b"x"))
-    while not tail.open_count:
-        side.poll()
-    side.seal(tail)
-    tail.fail()
-    assert side.flush() == [(Event.PUB_FAILED, conn, Verb.PUB, tail)]

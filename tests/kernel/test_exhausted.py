@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import Cause, Section, Stray, StrayRecord
+from penstock.kernel import Cause, Stray, StrayRecord
 
-from .turns import MS, SECOND, Side, fin, gone, stray
+from .turns import SECOND, Side, gone, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -28,16 +28,6 @@ def window_of(side: Side, attempts_max: int) -> Any:
     return window
 
 
-def test_off_means_no_bound(side: Side) -> None:
-    window = window_of(side, 0)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    for attempts in range(1, 20):
-        assert [message.attempts for message in side.received(conn)] == [attempts]
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert (window.exhausted, window.take_exhausted(10)) == (0, [])
-
-
 def test_the_last_timeout_exhausts(side: Side) -> None:
     window = window_of(side, 2)
     conn = side.consumer(window, rdy=1)
@@ -53,21 +43,6 @@ def test_the_last_timeout_exhausts(side: Side) -> None:
     assert window.take_exhausted(10) == [exhausted(0, id, 2)]
     assert window.take_exhausted(10) == []  # each once
     assert window.exhausted == 1
-
-
-def test_a_requeue_at_once_and_one_with_a_delay(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(window.tail, b"at once", b"later")
-    assert len(side.received(conn)) == 2
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    window.requeue(conn.serial, id + 1, 5 * SECOND, side.wall_ns)
-    assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.REQUEUED)]
-    assert (window.delayed, window.requeue_count) == (1, 2)
-    side.pass_time(5 * SECOND)
-    side.tick()
-    assert window.take_exhausted(10) == [exhausted(1, id + 1, 1, Cause.REQUEUED)]
-    assert side.received(conn) == []
 
 
 def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
@@ -97,37 +72,6 @@ def test_the_cause_is_that_of_the_last_attempt(side: Side) -> None:
     assert window.take_exhausted(10) == [exhausted(0, id, 2, Cause.REQUEUED)]
 
 
-def test_one_that_goes_with_its_only_attempt(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    conn.close()
-    side.settle()
-    pass_timeout(side)
-    assert window.take_exhausted(10) == [exhausted(0, id, 1, Cause.DISCONNECTED)]
-
-
-def test_its_place_goes_to_the_next_message(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    side.publish(window.tail, b"first", b"second")
-    assert [message.body for message in side.received(conn)] == [b"first"]
-    pass_timeout(side)
-    assert [message.body for message in side.received(conn)] == [b"second"]
-
-
-def test_a_finish_in_time_is_a_finish(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(window.tail, b"x")
-    side.received(conn)
-    conn.feed(fin(id))
-    side.settle()
-    pass_timeout(side)
-    assert (window.exhausted, window.low) == (0, 1)
-
-
 def test_done_ends_it_and_not_done_offers_it_again(side: Side) -> None:
     window = window_of(side, 1)
     conn = side.consumer(window, rdy=1)
@@ -154,16 +98,6 @@ def test_only_what_is_exhausted_is_settled(side: Side) -> None:
     window.requeue(conn.serial, id, 0, side.wall_ns)
     assert not window.settle_exhausted(id, True)
     assert window.depth == 1
-
-
-def test_no_more_than_asked_for_are_taken(side: Side) -> None:
-    window = window_of(side, 1)
-    conn = side.consumer(window, rdy=10)
-    id = side.publish(window.tail, *[b"x"] * 5)
-    side.received(conn)
-    pass_timeout(side)
-    assert [record.id for record in window.take_exhausted(2)] == [id, id + 1]
-    assert [record.id for record in window.take_exhausted(10)] == [id + 2, id + 3, id + 4]
 
 
 def test_a_new_bound_judges_what_waits(side: Side) -> None:
@@ -237,27 +171,3 @@ def test_what_is_exhausted_is_not_outdated(side: Side) -> None:
     assert window.exhausted == 1
     window.outdate(3)
     assert len(window.take_exhausted(10)) == 1
-
-
-def test_a_message_may_come_with_a_past(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"plain")
-    tail.append(b"old", 0, {Section.ID: 77, Section.TIMESTAMP: 5, Section.HEADERS: b"{}"})
-    tail.append(b"later", side.wall_ns + 10 * MS)
-    tail.append(b"older", 0, {Section.ID: 78})
-    data = side.seal(tail)
-    tail.commit()
-    assert side.kernel.decode_sections(data, 0) == {
-        Section.TIMESTAMP: {1: 5},
-        Section.ID: {1: 77, 3: 78},
-        Section.DUE: {2: side.wall_ns + 10 * MS},
-        Section.HEADERS: {1: b"{}"},
-    }
-    got = side.received(conn)
-    assert [(message.id, message.body) for message in got[1:]] == [(77, b"old"), (78, b"older")]
-    assert [message.timestamp_ns for message in got] == [side.wall_ns, 5, side.wall_ns]
-    tail.append(b"plain again")
-    assert side.kernel.decode_sections(side.seal(tail), 0) == {}
-    tail.commit()

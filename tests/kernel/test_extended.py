@@ -12,7 +12,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import BadPub, Cut, Event, Section, Verb
 
-from .turns import OK, Side, frames, headed, mpub_ext, pub, pub_ext, size
+from .turns import OK, Side, frames, mpub_ext, pub, pub_ext, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 3_000
@@ -257,22 +257,6 @@ def keys_apart(side: Side, count: int) -> list[bytes]:
     return [found[partition] for partition in range(count)]
 
 
-def test_one_answer_waits_for_all_batches(side: Side) -> None:
-    tails = spread(side, 3)
-    conn = side.connect()
-    command = mpub_ext(b"t", [(keyed(key), b"x") for key in keys_apart(side, 3)])
-    conn.feed(command + command)
-    assert side.poll() == []
-    assert conn.pending == 2
-    for tail in (tails[2], tails[0], tails[1]):
-        assert conn.take_output() == b""
-        side.seal(tail)
-        tail.commit()
-        assert side.flush() == []
-    assert frames(conn.take_output()) == [OK, OK]
-    assert conn.pending == 0
-
-
 @pytest.mark.parametrize("failing", range(3))
 def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> None:
     tails = spread(side, 3)
@@ -306,19 +290,6 @@ def test_nothing_is_appended_where_one_partition_refuses(side: Side) -> None:
     assert frames(conn.take_output()) == [OK]
 
 
-def test_the_partition_of_a_key_alone_is_asked(side: Side) -> None:
-    tails = spread(side, 3)
-    key = keys_apart(side, 3)[1]
-    tails[1].refusing = True
-    conn = side.connect()
-    (event,) = side.said(conn, pub_ext(b"t", keyed(key), b"x"))
-    assert event == (Event.REFUSED, conn, Verb.PUB_EXT, tails[1], 1)
-    tails[1].refusing = False
-    conn.resume()
-    assert side.settle() == []
-    assert tails[1].message_count == 1
-
-
 def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None:
     """More batches than a connection may wait for one by one: a command may need them all."""
     count = limits.PARTITIONS_MAX
@@ -332,21 +303,6 @@ def test_many_commands_over_many_partitions_are_all_answered(side: Side) -> None
     assert frames(conn.take_output()) == [OK] * (3 + 2 * len(keys))
     assert sum(tail.message_count for tail in tails) == 5 * len(keys)
     assert conn.pending == 0
-
-
-def test_labels_count_for_the_bound_of_a_batch(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    tail = side.tail()
-    side.engine.set_extended(b"t", True)
-    conn = side.connect()
-    headers = of(a="x" * 65_000)
-    for _ in range(500):
-        conn.feed(pub_ext(b"t", headers, b"x"))
-    side.poll()
-    assert 250 <= tail.open_count <= 262  # 16 MiB
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK] * 500
-    side.close()
 
 
 # --- with a trace id ---
@@ -437,30 +393,6 @@ def test_a_malformed_mpub_ext(
     assert tail.message_count == 0
 
 
-def test_the_largest_headers_beside_the_largest_message(side: Side) -> None:
-    tail = side.tail()
-    side.engine.set_extended(b"t", True)
-    conn = side.connect()
-    headers = of(a="x" * (65_535 - len(of(a=""))))
-    assert len(headers) == 65_535
-    assert side.said(conn, pub_ext(b"t", headers, b"x" * MESSAGE_MAX)) == []
-    assert tail.message_bytes == MESSAGE_MAX
-    assert sections(side) == [{Section.HEADERS: {0: headers}}]
-
-
-@pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
-def test_an_unknown_topic_is_asked_for(side: Side, verb: Verb) -> None:
-    conn = side.connect()
-    command = pub_ext(b"new", keyed(b"k"), b"x")
-    if verb == Verb.MPUB_EXT:
-        command = mpub_ext(b"new", [(keyed(b"k"), b"x")])
-    assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
-    tail = side.tail(b"new")
-    conn.resume()
-    assert side.settle() == []
-    assert tail.message_count == 1
-
-
 @pytest.mark.parametrize(
     ("command", "cuts"),
     [
@@ -490,12 +422,3 @@ def test_an_end_within_a_command(
         conn.feed_eof()
         assert side.settle() == [(Event.CUT, conn, verb, cut, index)], length
         side.close()
-
-
-def test_a_message_of_the_size_that_is_announced(side: Side) -> None:
-    """The headers' size counts into the message's."""
-    side.tail()
-    conn = side.connect()
-    message = headed(b"{}", b"body")
-    assert side.said(conn, b"PUB_EXT t\n" + size(len(message)) + message + b"NOP\n") == []
-    assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"body"]

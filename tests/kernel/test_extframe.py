@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from penstock.kernel import Section
 from penstock.limits import CHUNK_BYTES
 
-from .turns import SECOND, Side, fin, frames, messages
+from .turns import Side, fin, frames
 
 HEADERS = b'{"a":"b"}'
 
@@ -77,26 +76,6 @@ MIXED = (
 )
 
 
-@pytest.mark.parametrize("rdy", [1, 2, 5])
-def test_headers_stand_before_the_body(side: Side, rdy: int) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    publish(side, tail, *MIXED)
-    conn = consumer(side, window, rdy, extended=True)
-    found: list[Long] = []
-    while more := long_frames(conn.take_output()):
-        found += more
-        side.said(conn, b"".join(fin(one.id) for one in more))
-    assert [(one.headers, one.body, one.attempts) for one in found] == [
-        (HEADERS, b"one", 1),
-        (None, b"two", 1),
-        (b"{}", b"three", 1),
-        (None, b"four", 1),
-        (b'{"c":"d"}', b"five", 1),
-    ]
-    assert window.low == window.next == 5
-
-
 def test_the_exact_bytes_of_a_frame(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -138,49 +117,6 @@ def test_an_envelope_has_the_partition_and_the_headers_or_the_key(
         assert detail[:8] == (struct.pack(">q", offset) if others.get("detailed") else b"")
 
 
-def test_an_envelope_of_each_partition(side: Side) -> None:
-    tails = [side.tail(partition=number) for number in range(3)]
-    windows = [side.window(tail) for tail in tails]
-    for number, tail in enumerate(tails):
-        publish(side, tail, (b"body of %d" % number, None))
-    conn = consumer(side, windows[0], 1, enveloped=True)
-    for window in windows[1:]:
-        conn.subscribe(window)
-    conn.rdy = 9
-    side.settle()
-    rest = sorted(content[26:] for _, content in frames(conn.take_output()))
-    assert rest == [b"\x00%c\x00body of %d" % (number, number) for number in range(3)]
-
-
-def test_a_message_that_comes_again_has_its_envelope(side: Side) -> None:
-    tail = side.tail(partition=7)
-    window = side.window(tail)
-    id = publish(side, tail, (b"body", {Section.KEY: b"key"}))
-    conn = consumer(side, window, 1, enveloped=True)
-    first = conn.take_output()
-    window.requeue(conn.serial, id, 0, side.wall_ns)
-    side.settle()
-    again = conn.take_output()
-    assert first[34:] == again[34:] == b"\x00\x07\x01\x00\x03keybody"
-
-
-def test_others_get_plain_frames(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    publish(side, tail, *MIXED)
-    conn = consumer(side, window, 5)
-    assert [one.body for one in messages(conn.take_output())] == [body for body, _ in MIXED]
-
-
-def test_a_topic_without_headers(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    side.publish(tail, b"one", b"two")
-    conn = consumer(side, window, 5, extended=True)
-    found = long_frames(conn.take_output())
-    assert [(one.headers, one.body) for one in found] == [(None, b"one"), (None, b"two")]
-
-
 def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
     tail = side.tail(start=40)
     window = side.window(tail)
@@ -207,22 +143,6 @@ def test_what_is_sent_again_has_its_headers_again(side: Side) -> None:
     side.settle()
     again = long_frames(conn.take_output(), detailed=True)
     assert again == [one._replace(attempts=2) for one in reversed(first)]
-
-
-def test_delayed_ones_have_their_headers(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    tail.append(b"later", side.wall_ns + SECOND, {Section.HEADERS: HEADERS})
-    tail.append(b"now", 0, {Section.HEADERS: b"{}"})
-    side.seal(tail)
-    tail.commit()
-    conn = consumer(side, window, 5, extended=True)
-    assert [one.body for one in long_frames(conn.take_output())] == [b"now"]
-    side.pass_time(SECOND)
-    side.tick()
-    side.settle()
-    (late,) = long_frames(conn.take_output())
-    assert (late.headers, late.body) == (HEADERS, b"later")
 
 
 def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
@@ -270,34 +190,3 @@ def test_headers_count_into_what_is_built_at_once(side: Side) -> None:
     side.settle()
     found += long_frames(conn.take_output())
     assert [one.body for one in found] == [b"%d" % number for number in range(9)]
-
-
-def test_specials_among_headers_keep_what_they_are(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    try:
-        tail = side.tail()
-        window = side.window(tail)
-        sections: dict[int, int | bytes] = {
-            Section.HEADERS: b'{"s":"1"}',
-            Section.ID: 77,
-            Section.TIMESTAMP: 5,
-            Section.ATTEMPTS: 3,
-        }
-        publish(
-            side,
-            tail,
-            (b"a", {Section.HEADERS: HEADERS}),
-            (b"b", sections),
-            (b"c", {Section.HEADERS: HEADERS}),
-        )
-        conn = consumer(side, window, 5, extended=True)
-        found = long_frames(conn.take_output())
-        assert [(one.body, one.headers, one.attempts) for one in found] == [
-            (b"a", HEADERS, 1),
-            (b"b", b'{"s":"1"}', 4),
-            (b"c", HEADERS, 1),
-        ]
-        assert found[1].id == 77
-        side.validate()
-    finally:
-        side.close()

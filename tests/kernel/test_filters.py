@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.kernel import Filter, Rule, Section, TraceKind
 
-from .turns import SECOND, WALL_NS, Side, bodies, cursor, fin, finished
+from .turns import Side, bodies, cursor, fin, finished
 
 RED = Filter((Rule(b"color", b"red"),))
 
@@ -92,50 +92,6 @@ def test_what_does_not_pass_is_finished(side: Side) -> None:
     held = [record[1] for record in window.in_flight_records(9)]
     side.said(conn, b"".join(fin(id) for id in held))
     assert side.journal(window)[0] == cursor(5, 5)
-
-
-def test_no_other_consumer_of_the_channel_gets_it(side: Side) -> None:
-    tail = side.tail()
-    window, other = side.window(tail), side.window(tail)
-    publish(side, tail, *COLORS)
-    consumer(side, window, 9, RED)
-    late = consumer(side, window, 9, None)
-    all_of_it = consumer(side, other, 9, None)
-    assert bodies(late.take_output()) == []
-    assert len(bodies(all_of_it.take_output())) == 5
-
-
-def test_what_comes_again_is_looked_at_again(side: Side) -> None:
-    """By another consumer, which may want something else."""
-    tail = side.tail()
-    window = side.window(tail)
-    publish(side, tail, *COLORS)
-    conn = consumer(side, window, 9, None)
-    assert len(bodies(conn.take_output())) == 5
-    conn.close()
-    side.settle()
-    picky = consumer(side, window, 9, RED)
-    side.pass_time(61 * SECOND)
-    side.tick()
-    side.settle()
-    assert [int(body) for body in bodies(picky.take_output())] == [0, 4]
-    assert (window.in_flight, window.depth, window.floor) == (2, 0, 0)
-
-
-def test_a_delayed_one_is_looked_at_when_it_is_due(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    for color in ("red", "blue"):
-        tail.append(color.encode(), WALL_NS + SECOND, headers_of(color=color))
-    side.seal(tail)
-    tail.commit()
-    conn = consumer(side, window, 9, RED)
-    assert (window.delayed, bodies(conn.take_output())) == (2, [])
-    side.pass_time(SECOND)
-    side.tick()
-    side.settle()
-    assert bodies(conn.take_output()) == [b"red"]
-    assert (window.delayed, window.in_flight, window.depth) == (0, 1, 0)
 
 
 def test_a_filter_may_be_taken_back(side: Side) -> None:
@@ -251,29 +207,3 @@ def test_tests_are_left_out_whoever_consumes(side: Side) -> None:
     assert finished(1, 3) in side.journal(window)
     filtered = [one.offset for one in side.trace() if one.kind == TraceKind.FILTERED]
     assert filtered == [1, 2]
-
-
-def test_tests_are_left_out_beside_a_filter(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    window.skips_tests = True
-    publish(side, tail, *TESTS)
-    conn = consumer(side, window, 9, RED)
-    assert [int(body) for body in bodies(conn.take_output())] == [0]
-
-
-def test_a_test_that_comes_again_is_left_out(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    publish(side, tail, *TESTS)
-    conn = consumer(side, window, 9, None)
-    assert len(bodies(conn.take_output())) == len(TESTS)
-    window.skips_tests = True
-    side.pass_time(61 * SECOND)
-    side.tick()
-    side.settle()
-    assert [int(body) for body in bodies(conn.take_output())] == [0, 3, 4, 5, 6]
-    window.skips_tests = False
-    publish(side, tail, *TESTS[1:3])
-    side.settle()
-    assert len(bodies(conn.take_output())) == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel import Held, Order, Section, Stray
+from penstock.kernel import Order, Section, Stray
 
 from .recovery import Recovery
 from .turns import SECOND, Side, bodies, entries, fin
@@ -40,13 +40,6 @@ def done(side: Side, conn: Any, *ids: int) -> str:
     return heard(side, conn)
 
 
-def test_there_is_no_order_unless_one_is_asked_for(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window, rdy=10)
-    say(side, window, "a1 a2 b1")
-    assert (window.order, heard(side, conn), window.behind) == (Order.NONE, "a1 a2 b1", 0)
-
-
 def test_one_of_each_key_is_in_flight(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     a1, a2, b1, _, a3, _, b2 = say(side, window, "a1 a2 b1 -1 a3 -2 b2")
@@ -57,76 +50,6 @@ def test_one_of_each_key_is_in_flight(side: Side, window: Any) -> None:
     assert done(side, conn, a2) == "a3"
     assert done(side, conn, a3, b2) == ""
     assert (window.behind, window.depth, window.in_flight, window.finish_count) == (0, 0, 2, 5)
-
-
-def test_any_consumer_gets_the_next_of_a_key(side: Side, window: Any) -> None:
-    one, two = (side.consumer(window, rdy=1) for _ in range(2))
-    a1, *_ = say(side, window, "a1 a2 b1")
-    assert (heard(side, one), heard(side, two)) == ("a1", "b1")
-    two.rdy = 2
-    assert heard(side, two) == ""
-    one.rdy = 0
-    side.said(one, fin(a1))
-    assert heard(side, two) == "a2"
-
-
-@pytest.mark.parametrize("how", ["timeout", "requeue", "disconnect", "delay"])
-def test_what_comes_back_comes_first(side: Side, window: Any, how: str) -> None:
-    conn = side.consumer(window, rdy=10)
-    a1, *_ = say(side, window, "a1 a2 b1")
-    assert heard(side, conn) == "a1 b1"
-    other = side.consumer(window, rdy=0 if how == "requeue" else 10)
-    if how == "disconnect":
-        conn.close()
-    elif how in ("requeue", "delay"):
-        delay_ns = SECOND if how == "delay" else 0
-        window.requeue(conn.serial, a1, delay_ns, side.wall_ns)
-        assert heard(side, conn) == ("a1" if how == "requeue" else "")
-        return
-    side.settle()
-    assert heard(side, other) == ""  # the key is busy
-    side.pass_time(61 * SECOND)
-    side.tick()
-    if not conn.ended:
-        conn.close()
-    assert sorted(heard(side, other).split()) == ["a1", "b1"]
-    assert done(side, other, a1) == "a2"
-
-
-def test_a_key_waits_for_the_due_time_of_a_requeue(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    a1, *_ = say(side, window, "a1 a2 b1")
-    heard(side, conn)
-    assert window.requeue(conn.serial, a1, SECOND, side.wall_ns) == Held.DONE
-    say(side, window, "a3 c1")
-    assert heard(side, conn) == "c1"
-    assert (window.delayed, window.behind) == (1, 2)
-    side.pass_time(SECOND)
-    side.tick()
-    assert heard(side, conn) == "a1"
-    assert done(side, conn, a1) == "a2"
-
-
-def test_a_touched_message_holds_its_key(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    a1, *_ = say(side, window, "a1 a2")
-    heard(side, conn)
-    assert window.touch(conn.serial, a1, side.mono_ns) == Held.DONE
-    assert heard(side, conn) == ""
-    side.validate()
-    assert done(side, conn, a1) == "a2"
-
-
-def test_a_scheduled_message_has_no_order_until_it_is_due(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    (late,) = say(side, window, "a1", side.wall_ns + SECOND)
-    a2, _ = say(side, window, "a2 a3")
-    assert heard(side, conn) == "a2"
-    side.pass_time(SECOND)
-    side.tick()
-    assert (heard(side, conn), window.behind) == ("", 2)
-    assert done(side, conn, a2) == "a1"  # from then on it has its place by offset
-    assert done(side, conn, late) == "a3"
 
 
 def test_an_exhausted_message_holds_its_key_until_it_is_settled(side: Side, window: Any) -> None:
@@ -175,30 +98,6 @@ def test_what_is_delayed_by_hand_before_it_was_sent_loses_its_place(
     assert heard(side, conn) == "a3"
 
 
-def test_a_paused_window_puts_nothing_aside(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=10)
-    window.paused = True
-    say(side, window, "a1 a2")
-    assert (heard(side, conn), window.behind, window.depth) == ("", 0, 2)
-    window.paused = False
-    assert heard(side, conn) == "a1"
-
-
-@pytest.mark.parametrize("move", ["empty", "seek"])
-def test_setting_the_cursor_forgets_who_is_busy(side: Side, window: Any, move: str) -> None:
-    conn = side.consumer(window, rdy=10)
-    say(side, window, "a1 a2 a3")
-    heard(side, conn)
-    if move == "empty":
-        window.empty()
-        assert (heard(side, conn), window.depth) == ("", 0)
-        say(side, window, "a4 a5")
-        assert heard(side, conn) == "a4"
-    else:
-        window.seek(1)
-        assert (heard(side, conn), window.behind) == ("a2", 1)
-
-
 def test_skipped_and_outdated_messages_free_their_key(side: Side, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     say(side, window, "a1 a2 a3 a4")
@@ -209,20 +108,6 @@ def test_skipped_and_outdated_messages_free_their_key(side: Side, window: Any) -
     side.pass_time(61 * SECOND)
     side.tick()
     assert heard(side, conn) == "a4"
-
-
-def test_sampled_messages_keep_the_order(side: Side, window: Any) -> None:
-    conn = side.consumer(window, rdy=1000)
-    conn.sample_rate = 50
-    ids = say(side, window, " ".join(f"a{number}" for number in range(50)))
-    come = []
-    while message := side.received(conn):
-        ((_, _, id, body),) = message
-        come.append(int(body[1:]))
-        side.said(conn, fin(id))
-    assert 5 < len(come) < 45
-    assert come == sorted(come)
-    assert (window.depth, window.low) == (0, len(ids))
 
 
 def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> None:
@@ -243,10 +128,6 @@ def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> Non
     window.empty()
     say(side, window, "a8")
     assert heard(side, conn) == "a8"
-
-
-def bodies_of(side: Side, conn: Any) -> list[bytes]:
-    return [message.body for message in side.received(conn)]
 
 
 # --- after a restart, and when the order is changed ---
@@ -332,44 +213,6 @@ def test_the_order_of_a_live_window_can_be_changed(side: Side) -> None:
     assert (heard(side, conn), window.behind) == ("b2", 0)
 
 
-def switched(side: Side, order: Order, words: str, memory: int = 1 << 20) -> tuple[Any, ...]:
-    """A window whose order begins while `words` are in flight with one consumer, which is paused;
-    the other consumer, and the ids."""
-    window = side.window(side.tail(memory=memory))
-    one = side.consumer(window, rdy=10)
-    ids = [id for word in words.split() for id in say(side, window, word)]
-    assert sorted(heard_with_needs(side, one).split()) == sorted(words.split())
-    one.rdy = 0
-    window.order = order
-    return window, one, side.consumer(window, rdy=10), ids
-
-
-def heard_with_needs(side: Side, conn: Any) -> str:
-    """The same as `heard`; blocks that are needed are read."""
-    for _ in range(20):
-        side.serve_needs(side.turn())
-    return b" ".join(bodies(conn.take_output())).decode()
-
-
-@pytest.mark.parametrize("turns", [0, 3])
-def test_what_was_sent_before_an_order_began_overtakes_nothing(
-    side: Side, window: Any, turns: int
-) -> None:
-    """`b1` was sent once and `a2` never, which stands before it."""
-    one = side.consumer(window, rdy=10)
-    a1, a2, b1 = say(side, window, "a1 a2 b1")
-    assert heard(side, one) == "a1 b1"
-    one.rdy = 0
-    window.order = Order.STRICT
-    for _ in range(turns):
-        side.turn()
-    window.requeue(one.serial, b1, 0, side.wall_ns)
-    two = side.consumer(window, rdy=10)
-    side.said(one, fin(a1))
-    assert heard(side, two) == "a2"
-    assert done(side, two, a2) == "b1"
-
-
 def spent(side: Side, order: Order, taken: bool) -> tuple[Any, ...]:
     """A window whose order begins while `a1` is in flight and `a2` has used its attempts."""
     window = side.window(side.tail())
@@ -416,78 +259,6 @@ def test_what_was_taken_before_it_went_behind_can_be_settled(
     assert (window.depth, window.exhausted) == (0, 0)
 
 
-@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
-@pytest.mark.parametrize("turns", [0, 3])
-@pytest.mark.parametrize("first", [0, 1, 2])
-def test_what_is_in_flight_when_an_order_begins_is_waited_for(
-    side: Side, order: Order, turns: int, first: int
-) -> None:
-    """Any of three is requeued, before or after their keys are looked up: it comes again when the
-    others are done."""
-    window, one, two, ids = switched(side, order, "a1 a2 a3")
-    for _ in range(turns):
-        side.turn()
-    window.requeue(one.serial, ids[first], 0, side.wall_ns)
-    say(side, window, "a4")
-    others = [id for id in ids if id != ids[first]]
-    assert heard(side, two) == ""
-    side.validate()
-    side.said(one, fin(others[0]))
-    assert heard(side, two) == ""
-    side.said(one, fin(others[1]))
-    assert heard(side, two) == f"a{first + 1}"
-    assert done(side, two, ids[first]) == "a4"
-
-
-@pytest.mark.parametrize("order", [Order.KEY, Order.STRICT])
-def test_what_times_out_after_an_order_began_comes_in_the_order_of_the_log(
-    side: Side, order: Order
-) -> None:
-    window, one, two, ids = switched(side, order, "a1 a2 a3")
-    side.settle()
-    window.requeue(one.serial, ids[2], 0, side.wall_ns)
-    one.close()
-    assert heard(side, two) == ""
-    side.pass_time(61 * SECOND)
-    side.tick()
-    for id, word in zip(ids, ["a1", "a2", "a3"], strict=True):
-        assert heard(side, two) == word
-        side.said(two, fin(id))
-    assert window.depth == 0
-
-
-@pytest.mark.parametrize("delayed", [0, 1])
-def test_the_delays_of_what_was_in_flight_when_an_order_began_hold(
-    side: Side, delayed: int
-) -> None:
-    """Also where a message was delayed before the order began."""
-    window = side.window(side.tail())
-    conn = side.consumer(window, rdy=3)
-    ids = say(side, window, "a1 a2 a3")
-    assert heard(side, conn) == "a1 a2 a3"
-    window.requeue(conn.serial, ids[delayed], SECOND, side.wall_ns)
-    window.order = Order.KEY
-    say(side, window, "a4")
-    assert done(side, conn, *(id for id in ids if id != ids[delayed])) == ""
-    side.pass_time(SECOND)
-    side.tick()
-    assert heard(side, conn) == f"a{delayed + 1}"
-    assert done(side, conn, ids[delayed]) == "a4"
-
-
-def test_a_requeue_waits_until_the_keys_of_all_in_flight_are_read(side: Side) -> None:
-    """Each is in a batch of its own, outside memory: their keys become known one after another."""
-    window, one, two, ids = switched(side, Order.KEY, "a1 a2 b1", memory=0)
-    events = side.turn()
-    side.serve_needs(events)
-    side.turn()  # one key is known now
-    window.requeue(one.serial, ids[0], 0, side.wall_ns)
-    assert heard_with_needs(side, two) == ""
-    side.validate()
-    side.said(one, fin(ids[1]))
-    assert heard_with_needs(side, two) == "a1"
-
-
 # --- strict ---
 
 
@@ -496,56 +267,6 @@ def strict(side: Side) -> Any:
     window = side.window(side.tail())
     window.order = Order.STRICT
     return window
-
-
-def test_strict_is_one_after_the_other(side: Side, strict: Any) -> None:
-    one, two = (side.consumer(strict, rdy=10) for _ in range(2))
-    ids = say(side, strict, "a1 b1 -1")
-    assert sorted([heard(side, one), heard(side, two)]) == ["", "a1"]
-    assert (strict.in_flight, strict.behind, strict.depth) == (1, 0, 2)
-    two.close()
-    side.pass_time(61 * SECOND)
-    side.tick()
-    assert heard(side, one) == "a1"
-    window_next = strict.next
-    assert window_next == 1
-    for id, following in zip(ids, ["b1", "-1", ""], strict=True):
-        assert done(side, one, id) == following
-
-
-def test_strict_waits_for_the_delay_of_a_requeue(side: Side, strict: Any) -> None:
-    conn = side.consumer(strict, rdy=10)
-    a1, *_ = say(side, strict, "a1 b1")
-    heard(side, conn)
-    strict.requeue(conn.serial, a1, SECOND, side.wall_ns)
-    assert heard(side, conn) == ""
-    side.pass_time(SECOND)
-    side.tick()
-    assert heard(side, conn) == "a1"
-    assert done(side, conn, a1) == "b1"
-
-
-def test_strict_after_a_restart(side: Side, strict: Any) -> None:
-    conn = side.consumer(strict, rdy=10)
-    a1, b1, _ = say(side, strict, "a1 b1 c1")
-    heard(side, conn)
-    assert done(side, conn, a1) == "b1"
-    strict.requeue(conn.serial, b1, SECOND, side.wall_ns)
-    again = restarted(side, strict, Recovery(0))
-    conn = side.consumer(again, rdy=10)
-    assert heard(side, conn) == ""
-    side.pass_time(SECOND)
-    side.tick()
-    assert heard(side, conn) == "b1"
-    assert done(side, conn, b1) == "c1"
-
-
-def test_a_plain_log_in_strict_order(side: Side, strict: Any) -> None:
-    first = side.publish(strict.tail, *(b"%d" % number for number in range(5)))
-    conn = side.consumer(strict, rdy=100)
-    for number in range(5):
-        assert bodies_of(side, conn) == [b"%d" % number]
-        side.said(conn, fin(first + number))
 
 
 def test_an_exhausted_message_stops_a_strict_window(side: Side, strict: Any) -> None:

@@ -82,22 +82,6 @@ def test_the_time_from_publish_to_finish(side: Side, latency_ns: int) -> None:
     assert take(window) == {}
 
 
-def test_runs_from_several_batches(side: Side) -> None:
-    window = measured(side)
-    conn = side.consumer(window, rdy=100)
-    ids = []
-    for _ in range(3):
-        first = side.publish(window.tail, *[b"x"] * 4)
-        ids += range(first, first + 4)
-        side.received(conn)
-        side.pass_time(10 * MS)
-    finish(side, conn, *ids[2:9])
-    assert take(window) == buckets(*[30 * MS] * 2, *[20 * MS] * 4, *[10 * MS])
-    side.pass_time(SECOND)
-    finish(side, conn, *ids[:2], *ids[9:])
-    assert take(window) == buckets(*[1030 * MS] * 2, *[1010 * MS] * 3)
-
-
 def test_what_timed_out_or_was_requeued_or_touched_counts_from_the_beginning(side: Side) -> None:
     window = measured(side)
     conn = side.consumer(window, rdy=10)
@@ -127,34 +111,3 @@ def test_an_own_timestamp_is_the_one_that_counts(side: Side) -> None:
     side.pass_time(SECOND)
     finish(side, conn, *ids)
     assert take(window) == buckets(SECOND, 101 * SECOND, 101 * SECOND)
-
-
-def test_only_what_is_finished_counts(side: Side) -> None:
-    window = measured(side)
-    conn = side.consumer(window, rdy=2)
-    ids = [side.publish(window.tail, b"x") for _ in range(6)]
-    side.received(conn)
-    window.skip(2, 4)
-    side.settle()
-    window.lose(ids[1])
-    assert take(window) == {}
-    finish(side, conn, ids[0])
-    assert sum(take(window).values()) == 1
-    window.empty()
-    assert take(window) == {}
-
-
-def test_what_was_finished_in_the_turn_of_an_empty_counts(side: Side) -> None:
-    window = measured(side)
-    conn = side.consumer(window, rdy=2)
-    id = side.publish(window.tail, b"x", b"y")
-    side.received(conn)
-    side.pass_time(MS)
-    finish(side, conn, id)
-    window.empty()
-    assert take(window) == buckets(MS)
-    side.pass_time(MS)
-    id = side.publish(window.tail, b"z")
-    side.received(conn)
-    finish(side, conn, id)
-    assert take(window) == buckets(0)

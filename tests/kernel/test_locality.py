@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.kernel import Locality
 
-from .turns import SECOND, Side, bodies
+from .turns import Side
 
 
 def consumer(side: Side, window: Any, locality: Locality, rdy: int) -> Any:
@@ -52,17 +52,6 @@ def test_nobody_is_shut_out(side: Side) -> None:
     assert counts(window) == (4, 3, 2)
 
 
-def test_the_next_nearest_follows_when_the_nearest_is_not_ready(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conns = three(side, window, 10, 10, 0)
-    side.publish(tail, *[b"x"] * 5)
-    assert got(side, conns) == [0, 5, 0]
-    conns[1].leave()
-    side.publish(tail, *[b"x"] * 5)
-    assert got(side, conns) == [5, 0, 0]
-
-
 def test_equally_near_ones_share(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -70,22 +59,6 @@ def test_equally_near_ones_share(side: Side) -> None:
     far = consumer(side, window, Locality.GLOBAL, 50)
     side.publish(tail, *[b"x"] * 40)
     assert got(side, [*near, far]) == [20, 20, 0]
-
-
-def test_what_comes_again_goes_to_the_nearest_too(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    far = consumer(side, window, Locality.GLOBAL, 2)
-    side.publish(tail, b"timed out", b"requeued")
-    first, second = side.received(far)
-    near = consumer(side, window, Locality.ZONE, 1)
-    window.requeue(far.serial, second.id, 0, side.wall_ns)
-    assert [message.attempts for message in side.received(near)] == [2]
-    near.rdy = 2
-    side.pass_time(61 * SECOND)
-    side.tick()
-    side.settle()
-    assert set(bodies(near.take_output())) == {first.body, second.body}
 
 
 def test_a_large_window_nearby_does_not_wait_for_a_better_refill(side: Side) -> None:

@@ -87,35 +87,6 @@ def test_a_tail_that_is_gone_shares_no_longer(
     side.close()
 
 
-def test_what_was_adopted_gives_back_its_share(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    side = small(monkeypatch, kernel, SHARED=3)
-    one, two = side.tail(b"1"), side.tail(b"2")
-    for _ in range(3):
-        side.publish(one, BODY)
-    one.adopt(1, 1)
-    for _ in range(3):
-        side.publish(two, BODY)
-    assert (one.memory_start, two.memory_start) == (4, 0)
-    side.close()
-
-
-def test_where_nobody_reads_little_is_kept(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    side = small(monkeypatch, kernel, RECENT=2)
-    tail = side.tail(handing=False)
-    for _ in range(5):
-        side.publish(tail, BODY)
-    assert (tail.memory_start, tail.committed_end) == (3, 5)
-    tail.handing = True
-    for _ in range(5):
-        side.publish(tail, BODY)
-    assert tail.memory_start == 3  # a channel may want all of it
-    side.close()
-
-
 def test_what_all_have_read_is_dropped_but_the_most_recent(
     monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
 ) -> None:
@@ -134,31 +105,4 @@ def test_what_all_have_read_is_dropped_but_the_most_recent(
     side.flush()
     assert (slow.next, tail.memory_start) == (7, 5)
     tail.validate()
-    side.close()
-
-
-def test_a_window_behind_the_memory_holds_nothing_back(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    """It reads from the log in any case."""
-    side = small(monkeypatch, kernel, RECENT=2)
-    tail = side.tail(memory=4 * batch_bytes(kernel))
-    window = side.window(tail)
-    for _ in range(6):
-        side.publish(tail, BODY)
-    side.flush()
-    assert (window.next, tail.memory_start) == (0, 4)
-    side.close()
-
-
-def test_a_tail_without_windows_is_trimmed_too(
-    monkeypatch: pytest.MonkeyPatch, kernel: ModuleType
-) -> None:
-    side = small(monkeypatch, kernel, RECENT=2)
-    tail = side.tail()
-    for _ in range(6):
-        side.publish(tail, BODY)
-    assert tail.memory_start == 0
-    side.flush()
-    assert tail.memory_start == 4
     side.close()

@@ -39,27 +39,6 @@ def test_it_is_in_the_journal(side: Side) -> None:
     assert side.journal(window) == [cursor(2, 2)]
 
 
-@pytest.mark.parametrize("delay_ns", [0, SECOND])
-def test_a_requeued_one_goes(side: Side, delay_ns: int) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(tail, b"0")
-    side.received(conn)
-    conn.rdy = 0
-    window.requeue(conn.serial, id, delay_ns, side.wall_ns)
-    side.publish(tail, b"1")
-    side.journal(window)
-    assert window.outdate(1) == 1
-    assert (window.depth, window.delayed, window.floor) == (1, 0, 1)
-    assert side.journal(window) == [gone(0, id)]
-    conn.rdy = 10
-    assert [message.body for message in side.received(conn)] == [b"1"]
-    side.pass_time(2 * SECOND)
-    side.tick()
-    assert side.received(conn) == []
-
-
 def test_one_in_flight_may_still_be_finished(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -97,22 +76,6 @@ def test_one_in_flight_is_dropped_when_it_comes_back(side: Side, how: str) -> No
     assert gone(0, id) in side.journal(window)
 
 
-def test_many_that_time_out_at_once_are_all_dropped(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=2000)
-    conn.timeout_ns = TIMEOUT_NS
-    first = side.publish(tail, *[b"x"] * 2000)
-    assert len(side.received(conn)) == 2000
-    for id in range(first, first + 1000):  # half of them as strays, half in the ring
-        window.touch(conn.serial, id, side.mono_ns)
-    window.outdate(1999)
-    side.pass_time(TIMEOUT_NS + 1)
-    side.tick()
-    side.validate()
-    assert (window.expired_count, window.timeout_count, window.depth) == (1999, 2000, 1)
-
-
 def test_strays_of_a_restart_go_too(side: Side) -> None:
     tail = side.tail()
     side.publish(tail, b"0", b"1", b"2", b"3")
@@ -127,20 +90,6 @@ def test_strays_of_a_restart_go_too(side: Side) -> None:
     assert window.outdate(3) == 3
     assert (window.depth, window.delayed, window.floor) == (0, 1, 3)
     assert gone(0, 7) in side.journal(window)
-
-
-def test_a_seek_brings_old_ones_back(side: Side) -> None:
-    """A replay asks for them; who bounds the age says so again."""
-    tail = side.tail()
-    window = side.window(tail)
-    side.publish(tail, b"0")
-    window.outdate(1)
-    window.seek(0)
-    conn = side.consumer(window, rdy=1)
-    (message,) = side.received(conn)
-    assert message.body == b"0"
-    window.requeue(conn.serial, message.id, 0, side.wall_ns)
-    assert [again.body for again in side.received(conn)] == [b"0"]
 
 
 def test_above_what_is_handed_it_waits_for_the_cursor(side: Side) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kernel import BadPub, Cut, Event, Verb
+from penstock.kernel import BadPub, Event, Verb
 
 from .turns import OK, Side, frames, mpub, mpub_ext, pub, pub_ext, size
 
@@ -54,33 +54,6 @@ def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> N
     assert tail.committed_end == 2
 
 
-def test_what_is_owed_is_answered_first(side: Side) -> None:
-    tail = side.tail()
-    tail.append_end_max = 2
-    conn = side.connect()
-    conn.feed(pub(b"t", b"1") + pub(b"t", b"2") + pub(b"t", b"refused") + pub(b"t", b"4"))
-    assert [event[0] for event in side.settle()] == [Event.REFUSED]
-    refuse(conn)
-    tail.append_end_max = 3
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [OK, OK, REFUSED, OK]
-
-
-@each
-def test_several_partitions_refuse(side: Side, verb: Verb) -> None:
-    tails = spread(side, 4)
-    for tail in tails:
-        tail.refusing = True
-    conn = side.connect()
-    for _ in range(3):
-        (event,) = side.said(conn, COMMANDS[verb])
-        assert event[0] in (Event.REFUSED, Event.SPREAD_REFUSED)
-        refuse(conn)
-        assert side.settle() == []
-    assert frames(conn.take_output()) == [REFUSED] * 3
-    assert [tail.open_count for tail in tails] == [0] * 4
-
-
 @each
 @pytest.mark.parametrize("word", [b"", b" 3"])
 def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
@@ -114,17 +87,6 @@ def test_sizes_are_looked_at(side: Side) -> None:
     assert side.said(conn, wrong) == [
         (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
     ]
-
-
-def test_a_stream_that_ends_within_it(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"PUB t 3\n")
-    refuse(conn)
-    side.said(conn, size(5) + b"abc")
-    conn.feed_eof()
-    assert side.settle() == []
-    assert frames(conn.take_output()) == [REFUSED]
-    assert side.settle() == [(Event.CUT, conn, Verb.PUB, Cut.BODY, 0)]
 
 
 def test_only_what_waits_for_an_answer_is_passed_over(side: Side) -> None:

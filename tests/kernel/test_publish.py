@@ -49,24 +49,6 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side) -> None:
     assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"hello"]
 
 
-def test_extra_parameters_of_pub_are_ignored(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, b"PUB t and more\r\n" + size(1) + b"x") == []
-    assert tail.committed_end == 1
-
-
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-@pytest.mark.parametrize("word", [b"1", b"-2", b"+7", b"00012", b"-0", b"-11", b"9" * 40])
-def test_another_partition_is_refused(side: Side, verb: Verb, word: bytes) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
-    assert event[:5] == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word)
-    assert side.said(conn, pub(b"t", b"x")) == []  # halted
-    assert tail.message_count == 0
-
-
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"5x", b"x5"])
 def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -> None:
     tail = side.tail()
@@ -74,18 +56,6 @@ def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -
     assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
     assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
     assert tail.committed_end == 2
-
-
-def test_another_partition_waits_for_the_answers_before_it(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    conn.feed(pub(b"t", b"x") + b"PUB t 5\n")
-    assert side.poll() == []
-    side.seal(tail)
-    tail.commit()
-    (event,) = side.flush() + side.poll()
-    assert event[3:5] == (BadPub.PARTITION, b"5")
-    assert frames(conn.take_output()) == [OK]
 
 
 @pytest.mark.parametrize(
@@ -128,15 +98,6 @@ def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple
     assert tail.message_count == 0
 
 
-@pytest.mark.parametrize("verb", [b"PUB", b"MPUB"])
-def test_a_missing_topic_is_not_the_topic_before(side: Side, verb: bytes) -> None:
-    side.tail()
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    (event,) = side.said(conn, verb + b"\n")
-    assert event[3:5] == (BadPub.PARAMS, b"")
-
-
 @pytest.mark.parametrize(
     "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
 )
@@ -156,26 +117,6 @@ def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Sid
     assert side.settle() == []
     assert frames(conn.take_output()) == [OK]
     assert tail.committed_end == 1
-
-
-def test_a_topic_that_is_still_unknown_is_asked_for_again(side: Side) -> None:
-    conn = side.connect()
-    for text in (pub(b"new", b"x"), b"", b""):
-        assert side.said(conn, text) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
-        conn.resume()
-
-
-def test_a_forgotten_topic_is_asked_for_again(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    side.engine.forget_tail(b"t")
-    assert side.said(conn, pub(b"t", b"y")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
-    tail = side.tail()
-    conn.resume()
-    side.settle()
-    assert tail.committed_end == 1
-    assert conn.published == {b"t": 2}
 
 
 @pytest.mark.parametrize(
@@ -224,21 +165,6 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side) -> None:
     second.resume()
     assert side.poll() == []
     assert tail.open_count == 3
-
-
-def test_without_a_bound_there_is_none(side: Side) -> None:
-    tail = side.tail(start=5)
-    assert tail.append_end_max == 0
-    conn = side.connect()
-    assert side.said(conn, mpub(b"t", [b"x"] * 100)) == []
-    assert tail.committed_end == 105
-
-
-def test_the_largest_message_is_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, pub(b"t", b"x" * MESSAGE_MAX)) == []
-    assert tail.message_bytes == MESSAGE_MAX
 
 
 # --- MPUB ---
@@ -294,13 +220,6 @@ def test_a_malformed_mpub(
     assert tail.message_count == 0
 
 
-def test_the_most_messages_an_mpub_can_hold(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    assert side.said(conn, mpub(b"t", [b"x"] * COUNT_MAX)) == []
-    assert tail.committed_end == COUNT_MAX
-
-
 def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
     """Its total lies, so what is really received has to be counted."""
     tail = side.tail()
@@ -312,55 +231,7 @@ def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
     assert tail.message_count == 0
 
 
-def test_an_unknown_topic_of_an_mpub_is_asked_for_at_once(side: Side) -> None:
-    conn = side.connect()
-    assert side.said(conn, b"MPUB new\n") == [(Event.TOPIC, conn, Verb.MPUB, b"new")]
-    tail = side.tail(b"new")
-    conn.resume()
-    assert side.said(conn, mpub(b"new", [b"a", b"b"]).partition(b"\n")[2]) == []
-    assert tail.committed_end == 2
-
-
-def test_a_topic_may_go_while_its_mpub_arrives(side: Side) -> None:
-    side.tail()
-    conn = side.connect()
-    text = mpub(b"t", [b"a", b"b"])
-    assert side.said(conn, text[:-1]) == []
-    side.engine.forget_tail(b"t")
-    assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.MPUB, b"t")]
-    tail = side.tail()
-    conn.resume()
-    assert side.settle() == []
-    assert tail.committed_end == 2
-
-
-def test_nothing_of_an_mpub_is_appended_before_all_is_there(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    text = mpub(b"t", [b"a"] * 20)
-    assert side.said(conn, text[:-1]) == []
-    assert tail.message_count == 0
-    assert side.said(conn, text[-1:]) == []
-    assert tail.message_count == 20
-
-
 # --- answers in order ---
-
-
-def test_answers_keep_the_order_of_commands_over_several_topics(side: Side) -> None:
-    one, two = side.tail(b"one"), side.tail(b"two")
-    conn = side.connect()
-    conn.feed(pub(b"one", b"1") + pub(b"two", b"2") + pub(b"two", b"3") + pub(b"one", b"4"))
-    side.poll()
-    assert conn.pending == 4
-    side.seal(one)
-    side.seal(two)
-    two.commit()
-    side.flush()
-    assert conn.take_output() == b""  # the first one is still open
-    one.commit()
-    side.flush()
-    assert frames(conn.take_output()) == [OK] * 4
 
 
 def test_a_command_for_python_waits_for_the_answers(side: Side) -> None:
@@ -422,23 +293,6 @@ def test_a_failed_batch_is_told_once(side: Side) -> None:
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
 
 
-def test_each_publisher_of_a_failed_batch_is_told(side: Side) -> None:
-    tail = side.tail()
-    conns = [side.connect() for _ in range(3)]
-    for conn in conns[:2]:
-        conn.feed(pub(b"t", b"x"))
-    conns[2].feed(mpub(b"t", [b"x"]))
-    side.poll()
-    side.seal(tail)
-    tail.fail()
-    verbs = [Verb.PUB, Verb.PUB, Verb.MPUB]
-    expected = [
-        (Event.PUB_FAILED, conn, verb, tail) for conn, verb in zip(conns, verbs, strict=True)
-    ]
-    assert side.settle() == expected
-    assert [conn.take_output() for conn in conns] == [b""] * 3
-
-
 def test_a_deleted_topic_fails_what_was_gathering(side: Side) -> None:
     tail = side.tail()
     conn = side.connect()
@@ -464,49 +318,6 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
     assert conn.published == {b"t": 2}
 
 
-def test_a_failed_dpub_says_so(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
-    side.said(conn, b"DPUB t 100\n")
-    tail.append(b"x")
-    conn.appended(tail, Verb.DPUB)
-    side.seal(tail)
-    tail.fail()
-    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.DPUB, tail)]
-
-
-def test_many_publishes_over_changing_topics_are_all_answered(side: Side) -> None:
-    tails = [side.tail(b"one"), side.tail(b"two")]
-    conn = side.connect()
-    for number in range(100):
-        conn.feed(pub([b"one", b"two"][number % 2], b"%d" % number))
-    side.poll()
-    assert conn.pending <= 100
-    side.settle()
-    assert frames(conn.take_output()) == [OK] * 100
-    assert [tail.committed_end for tail in tails] == [50, 50]
-
-
-def test_a_full_batch_makes_publishers_wait(kernel: ModuleType) -> None:
-    side = Side(kernel)
-    tail = side.tail(memory=0)
-    conns = [side.connect() for _ in range(3)]
-    large = pub(b"t", b"x" * (1 << 20))
-    for _ in range(9):
-        conns[0].feed(large)
-        conns[1].feed(large)
-    side.poll()
-    assert (16 << 20) <= tail.open_bytes <= (17 << 20)
-    conns[2].feed(pub(b"t", b"late"))
-    side.poll()
-    side.flush()
-    assert conns[2].pending == 0
-    assert side.settle() == []
-    assert [frames(conn.take_output()) for conn in conns] == [[OK] * 9, [OK] * 9, [OK]]
-    assert tail.committed_end == 19
-    side.close()
-
-
 # --- bodies for Python ---
 
 
@@ -520,15 +331,6 @@ def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes) -> Non
     assert side.settle() == []
     conn.resume()
     assert side.settle() == [line(conn, b"NEXT")]
-
-
-def test_a_body_in_pieces(side: Side) -> None:
-    conn = side.connect()
-    side.said(conn, b"AUTH\n")
-    conn.read_body(300)
-    for byte in size(5) + b"hell":
-        assert side.said(conn, bytes([byte])) == []
-    assert side.said(conn, b"o") == [(Event.BODY, conn, b"hello")]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])

@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import BadPub, Event, TraceKind, Verb
 
-from .turns import OK, Side, frames, mpub, pub, size
+from .turns import OK, Side, frames, mpub, pub
 
 
 @pytest.fixture
@@ -62,13 +62,6 @@ def test_the_route_says_where_the_next_publish_goes(side: Side, tails: list[Any]
         assert tail.message_count == before + 1
     with pytest.raises(KeyError):
         side.engine.route(b"u")
-
-
-def test_what_python_appends_moves_the_route_on(side: Side, tails: list[Any]) -> None:
-    for number in (2, 0, 1, 2):
-        tail = side.engine.route(b"t")
-        assert tail.partition == number
-        side.publish(tail, b"x")
 
 
 def test_a_tail_that_writes_is_passed_by_while_another_does_not(
@@ -138,19 +131,6 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
     assert counts(tails) == [1, 1, 5]
 
 
-def test_a_bound_that_lets_one_more_in_is_no_room_for_two(side: Side, tails: list[Any]) -> None:
-    for tail in tails:
-        tail.append_end_max = 1
-    tails[1].append_end_max = 2
-    conn = side.connect()
-    side.said(conn, mpub(b"t", [b"x", b"y"]))
-    assert counts(tails) == [0, 2, 0]
-    assert side.engine.route(b"t", 1) is tails[2]
-    assert side.engine.route(b"t", 2) is tails[2]  # all refuse: the current one
-    (event,) = side.said(conn, mpub(b"t", [b"x", b"y"]))
-    assert event == (Event.REFUSED, conn, Verb.MPUB, tails[2], 2)
-
-
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 @pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
 def test_a_publish_names_its_partition(
@@ -164,24 +144,6 @@ def test_a_publish_names_its_partition(
     assert frames(conn.take_output()) == [OK] * 3
 
 
-def test_one_connection_publishes_to_all_in_turn(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.said(conn, b"".join(pub(b"t %d" % (n % 3), b"x") for n in range(30)) + pub(b"t -1", b"y"))
-    assert counts(tails) in ([11, 10, 10], [10, 11, 10], [10, 10, 11])
-    assert frames(conn.take_output()) == [OK] * 31
-
-
-def test_the_named_partition_alone_is_asked(side: Side, tails: list[Any]) -> None:
-    tails[1].refusing = True
-    conn = side.connect()
-    (event,) = side.said(conn, pub(b"t 1", b"x"))
-    assert event == (Event.REFUSED, conn, Verb.PUB, tails[1], 1)
-    tails[1].refusing = False
-    conn.resume()
-    side.settle()
-    assert counts(tails) == [0, 1, 0]
-
-
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 @pytest.mark.parametrize("word", [b"3", b"254", b"255", b"99999999999999999999999", b"-2", b"-0"])
 def test_a_partition_there_is_none_of(
@@ -190,13 +152,6 @@ def test_a_partition_there_is_none_of(
     conn = side.connect()
     (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
     assert event == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word, 0, 0)
-
-
-def test_partition_0_may_be_the_one_that_is_missing(side: Side) -> None:
-    side.tail(partition=1)
-    conn = side.connect()
-    (event,) = side.said(conn, pub(b"t 0", b"x"))
-    assert event[:5] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.PARTITION, b"0")
 
 
 @pytest.mark.parametrize("made", [0, 1])
@@ -216,24 +171,6 @@ def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
         assert events == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"1", 0, 0)]
 
 
-@pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
-def test_a_partition_of_an_unknown_topic_is_answered_before_its_body_comes(
-    side: Side, verb: Verb
-) -> None:
-    conn = side.connect()
-    line = b"%b new 5\n" % verb.name.encode()
-    assert side.said(conn, line) == [(Event.TOPIC, conn, verb, b"new")]
-    side.tail(b"new")
-    conn.resume()
-    assert side.settle() == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"5", 0, 0)]
-
-
-def test_a_size_out_of_bounds_makes_no_topic_either(side: Side) -> None:
-    conn = side.connect()
-    (event,) = side.said(conn, b"PUB new 0\n" + size(0))
-    assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, BadPub.SIZE_INVALID)
-
-
 def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any]) -> None:
     conn = side.connect()
     side.said(conn, pub(b"t 2", b"x"))
@@ -248,25 +185,6 @@ def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any]) -> None
     side.engine.forget_tail(b"t", 1)
     other = side.connect()
     assert side.said(other, pub(b"t", b"x")) == [(Event.TOPIC, other, Verb.PUB, b"t")]
-
-
-def test_publishes_to_a_forgotten_tail_fail(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.poll()
-    conn.feed(pub(b"t", b"x"))
-    side.poll()
-    assert tails[2].open_count == 1
-    side.engine.forget_tail(b"t", 2)
-    assert side.flush() == [(Event.PUB_FAILED, conn, Verb.PUB, tails[2])]
-
-
-def test_a_tail_that_is_made_again_is_found(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.said(conn, pub(b"t 1", b"x"))
-    side.engine.forget_tail(b"t", 1)
-    again = side.tail(partition=1, start=7)
-    side.said(conn, pub(b"t 1", b"x"))
-    assert (counts(tails), again.committed_end) == ([0, 1, 0], 8)
 
 
 def test_the_trace_names_the_partition(side: Side, tails: list[Any]) -> None:
@@ -312,15 +230,6 @@ def test_large_rows_stay_with_a_partition_for_some_time(side: Side, tails: list[
             side.said(conn, large(row))
             side.pass_time(limits.ROUTE_STAY_NS // 2)
         assert tails[number].message_bytes == before + 2 * row
-
-
-def test_rows_below_the_least_send_the_route_on(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
-    side.said(conn, pub(b"t", b"x"))
-    side.said(conn, large(limits.ROUTE_ROW_BYTES_MIN))
-    side.said(conn, pub(b"t", bytes(limits.ROUTE_ROW_BYTES_MIN - 1)))
-    side.said(conn, pub(b"t", b"x"))
-    assert counts(tails) == [2, 1, 1]
 
 
 def test_large_rows_go_elsewhere_when_their_partition_takes_none(

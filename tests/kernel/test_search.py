@@ -3,10 +3,7 @@ there, and are deferred from then on, whatever the channel's state."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
-
-import pytest
 
 from penstock.kernel import Section, Stray
 
@@ -81,14 +78,6 @@ def test_what_is_found_can_be_cancelled(side: Side) -> None:
     side.pass_time(9 * SECOND)
     side.tick()
     assert sorted(drain(side, window)) == [b"d1", b"last", b"n0", b"n1"]
-
-
-def test_the_cursor_goes_on_while_the_search_is_under_way(side: Side) -> None:
-    window = backlog(side, 3)
-    side.search(window, steps=1)
-    assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
-    assert window.search_start >= window.search_end
-    assert (window.searched, counts(window)) == (7, (0, 3))
 
 
 def test_a_commit_of_stages_is_searched(side: Side) -> None:
@@ -184,53 +173,6 @@ def test_beyond_the_bound_they_are_counted(side: Side) -> None:
     assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [1, 3]
 
 
-def test_in_memory_too(side: Side) -> None:
-    window = side.window(side.tail())
-    window.paused = True
-    window.parked_max = 1
-    side.publish(window.tail, b"now")
-    for _ in range(3):
-        side.publish(window.tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    assert counts(window) == (3, 1)
-    side.search(window)
-    assert counts(window) == (1, 3)
-
-
-def test_the_cursor_takes_them_out_of_the_count(side: Side) -> None:
-    window = bounded(side, 5, parked_max=2)
-    assert drain(side, window) == [b"n0", b"n1", b"n2", b"n3", b"n4", b"last"]
-    assert (counts(window), window.unparked) == ((0, 5), 0)
-    side.pass_time(9 * SECOND)
-    side.tick()
-    assert sorted(drain(side, window)) == [b"d0", b"d1", b"d2", b"d3", b"d4"]
-
-
-def test_room_is_filled_by_a_recount(side: Side) -> None:
-    window = bounded(side, 6, parked_max=2)
-    window.recount(side.wall_ns)
-    assert window.search_start >= window.search_end  # there is no room, and nothing is due
-    one = window.stray_records(Stray.DELAYED, 1)[0]
-    window.settle_stray(one.id, -1)
-    window.recount(side.wall_ns)
-    side.search(window, steps=1)
-    assert counts(window) == (7, 5)  # right at every step
-    side.search(window)
-    assert (counts(window), window.unparked) == ((7, 5), 3)
-    assert [one.offset for one in window.stray_records(Stray.DELAYED, 9)] == [3, 5]
-
-
-def test_what_is_due_is_depth_after_a_recount(side: Side) -> None:
-    window = bounded(side, 4, parked_max=2)
-    window.paused = True
-    side.pass_time(3 * SECOND)
-    side.tick()
-    assert counts(window) == (7, 2)
-    window.recount(side.wall_ns)
-    side.search(window)
-    assert (counts(window), window.unparked) == ((8, 1), 0)
-
-
 def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
     window = bounded(side, 5, parked_max=2)
     window.skip(6, 8)
@@ -239,30 +181,3 @@ def test_what_is_skipped_is_counted_no_more(side: Side) -> None:
     assert window.outdate(6) == 6
     side.search(window)
     assert counts(window) == (2, 1)
-
-
-def finding_ns(side: Side, topic: bytes, count: int, in_memory: bool) -> int:
-    """Processor time for the delayed messages of one batch, behind one that is not delayed."""
-    tail = side.tail(topic, memory=(1 << 26) * in_memory, handing=False)
-    window = side.window(tail)
-    tail.append(b"now")
-    side.publish(tail, *[b"later"] * count, due_ns=side.wall_ns + SECOND)
-    side.publish(tail, b"the newest stays in memory")
-    tail.hand()
-    began_ns = time.process_time_ns()
-    side.settle()
-    if not in_memory:
-        side.search(window)
-    taken_ns = time.process_time_ns() - began_ns
-    assert window.delayed == count
-    return taken_ns
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_a_large_batch_costs_no_more_for_each_of_its_messages(side: Side, in_memory: bool) -> None:
-    """Four times as many take four times as long, or somewhat more, and not sixteen times."""
-    few, many = 4_000, 16_000
-    finding_ns(side, b"warm", few, in_memory)
-    short = min(finding_ns(side, b"s%d" % turn, few, in_memory) for turn in range(5))
-    long = min(finding_ns(side, b"l%d" % turn, many, in_memory) for turn in range(5))
-    assert long < 10 * short

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel import Event, Locality
+from penstock.kernel import Event
 
 from .turns import MS, SECOND, Side, fin
 
@@ -44,16 +44,6 @@ def places(side: Side, conn: Any) -> list[int]:
     return [int(message.body) for message in got]
 
 
-def test_with_rdy_1_the_windows_take_turns(side: Side) -> None:
-    windows = windows_of(side, 8)
-    for window in (windows[1], windows[2], windows[6]):
-        fill(side, window, BACKLOG)
-    conn = consumer(side, windows, rdy=1)
-    seen = [place for _ in range(30) for place in places(side, conn)]
-    assert len(seen) == 30
-    assert all(set(seen[at : at + 3]) == {1, 2, 6} for at in range(28))
-
-
 @pytest.mark.parametrize("rdy", [1, 2, 3, 7, 8, 20, 2500])
 @pytest.mark.parametrize("count", [2, 8])
 def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int) -> None:
@@ -72,27 +62,6 @@ def test_no_window_waits_behind_a_huge_backlog(side: Side, count: int, rdy: int)
     assert refills <= -(-2 // rdy)
 
 
-@pytest.mark.parametrize("rdy", [8, 80, limits.WHOLE_ROOM_MIN - 1])
-def test_a_refill_is_shared_evenly_while_all_have_enough(side: Side, rdy: int) -> None:
-    windows = windows_of(side, 8)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    consumer(side, windows, rdy)
-    side.settle()
-    flying = [window.in_flight for window in windows]
-    assert sum(flying) == rdy
-    assert max(flying) - min(flying) <= 1
-
-
-def test_a_large_room_goes_to_one_window_after_the_other(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window in windows:
-        fill(side, window, 2 * BACKLOG)
-    conn = consumer(side, windows, rdy=500)
-    seen = [Counter(places(side, conn)) for _ in range(12)]
-    assert seen == [{refill % 4: 500} for refill in range(12)]
-
-
 def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: Side) -> None:
     windows = windows_of(side, 4)
     for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 90), strict=True):
@@ -100,47 +69,6 @@ def test_who_has_little_gets_all_of_it_before_a_large_room_is_given_away(side: S
     conn = consumer(side, windows, rdy=500)
     seen = [Counter(places(side, conn)) for _ in range(2)]
     assert seen == [{0: 408, 1: 2, 3: 90}, {2: 500}]
-
-
-def test_what_one_leaves_of_a_large_room_goes_to_the_next(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window in windows:
-        fill(side, window, 300)
-    conn = consumer(side, windows, rdy=500)
-    seen = [Counter(places(side, conn)) for _ in range(3)]
-    assert seen == [{0: 300, 1: 200}, {1: 100, 2: 300}, {3: 300}]  # a hundred more was put off
-
-
-def test_a_large_room_is_split_where_the_one_whose_turn_it_is_cannot_send(side: Side) -> None:
-    waiting = side.window(side.tail(b"u", memory=0))
-    for _ in range(2):
-        side.publish(waiting.tail, *[b"9"] * BACKLOG)
-    windows = windows_of(side, 2)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    consumer(side, [waiting, *windows], rdy=1200)
-    side.settle()  # finds that it has to wait for a block
-    assert [window.in_flight for window in (waiting, *windows)] == [0, 600, 600]
-
-
-def test_what_some_do_not_need_is_shared_by_the_others(side: Side) -> None:
-    windows = windows_of(side, 4)
-    for window, count in zip(windows, (BACKLOG, 2, BACKLOG, 10), strict=True):
-        fill(side, window, count)
-    conn = consumer(side, windows, rdy=100)
-    side.settle()
-    assert [window.in_flight for window in windows] == [44, 2, 44, 10]
-    assert conn.in_flight == 100
-
-
-def test_a_paused_window_has_no_share(side: Side) -> None:
-    windows = windows_of(side, 3)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    windows[1].paused = True
-    consumer(side, windows, rdy=100)
-    side.settle()
-    assert [window.in_flight for window in windows] == [50, 0, 50]
 
 
 def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side) -> None:
@@ -156,32 +84,6 @@ def test_a_window_that_waits_for_a_block_does_not_hold_up_the_others(side: Side)
     assert [places(side, conn) for _ in range(2)] == [[1], [1]]
     windows[0].load(event[2], side.block(b"t", 0))
     assert sorted(places(side, conn) + places(side, conn)) == [0, 1]
-
-
-def test_the_others_take_turns_while_one_waits_for_its_block(side: Side) -> None:
-    waiting = side.window(side.tail(b"u", memory=0))
-    for _ in range(2):
-        side.publish(waiting.tail, b"9")  # the newest batch stays in memory
-    windows = windows_of(side, 2)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    conn = consumer(side, [waiting, *windows], rdy=1)
-    places(side, conn)  # finds that it has to wait
-    seen = [place for _ in range(12) for place in places(side, conn)]
-    assert Counter(seen) == {0: 6, 1: 6}
-    assert waiting.depth == 2
-
-
-def test_a_fin_in_one_window_lets_another_deliver(side: Side) -> None:
-    windows = windows_of(side, 3)
-    conn = consumer(side, windows, rdy=1)
-    fill(side, windows[0], 1)
-    (message,) = side.received(conn)
-    fill(side, windows[2], 1)
-    assert side.received(conn) == []
-    side.said(conn, fin(message.id))
-    (message,) = side.received(conn)
-    assert message.body == b"2"
 
 
 @pytest.mark.parametrize("way", ["requeue", "timeout", "leave", "empty"])
@@ -203,31 +105,6 @@ def test_a_place_that_is_given_back_goes_to_another_window(side: Side, way: str)
     else:
         windows[0].empty()
     assert [message.body for message in side.received(conn)] == [b"1"]
-
-
-def test_small_refills_are_put_off_for_all_windows_together(side: Side) -> None:
-    windows = windows_of(side, 2)
-    for window in windows:
-        fill(side, window, BACKLOG)
-    conn = consumer(side, windows, rdy=100)
-    got = side.received(conn)
-    conn.feed(b"".join(fin(message.id) for message in got[:10]))
-    assert side.received(conn) == []
-    side.pass_time(3 * MS)
-    assert Counter(message.body for message in side.received(conn)) == {b"0": 5, b"1": 5}
-    conn.feed(b"".join(fin(message.id) for message in got[10:40]))
-    assert len(side.received(conn)) == 30
-
-
-def test_near_consumers_come_first_whatever_else_they_consume(side: Side) -> None:
-    windows = windows_of(side, 3)
-    near = consumer(side, windows, rdy=6, locality=Locality.ZONE)
-    far = consumer(side, windows, rdy=100, locality=Locality.GLOBAL)
-    for window in windows:
-        fill(side, window, 3)
-    side.settle()
-    assert (near.in_flight, far.in_flight) == (6, 3)
-    assert [window.zone_local_count for window in windows] == [2, 2, 2]
 
 
 def test_bytes_are_shared_by_turns(side: Side) -> None:

@@ -1,7 +1,8 @@
 """However the bytes of a client are cut, the same things happen.
 
-A script is a row of valid commands of one consuming and publishing client. It is played whole,
-cut in two at every byte, and cut into random pieces; events, log and output must not differ.
+A script is a row of valid commands of one consuming and publishing client. It is played whole
+and cut in two at every byte; events, log and output must not differ. Random pieces of random
+streams are those of `test_fuzz_commands.py`.
 """
 
 from __future__ import annotations
@@ -10,61 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from cases import examples
 from penstock.kernel import BadPub, Event
 
-from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, mpub_ext, pub, pub_ext, size
+from .turns import FIRST_ID, MAGIC, Side, fin, log_name, mpub, pub, size
 
 DELIVERED = 5
 BODY_MAX = 300
-
-small_bodies = st.binary(min_size=1, max_size=40)
-topics = st.sampled_from([b"t", b"u", b"unknown"])
-targets = st.sampled_from([b"t", b"w", b"w 1", b"unknown"])
-headers = st.sampled_from(
-    [b"", b"{}", b'{"key":"a"}', b'{"key":"b\\n"}', b'{"key":"c","x":"y"}', b'{"##trace_id":"4"}']
-)
-commands = st.one_of(
-    st.builds(pub_ext, targets, headers, small_bodies),
-    st.builds(
-        mpub_ext, targets, st.lists(st.tuples(headers, small_bodies), min_size=1, max_size=4)
-    ),
-    st.builds(pub, topics, small_bodies),
-    st.builds(mpub, topics, st.lists(small_bodies, min_size=1, max_size=4)),
-    st.builds(fin, st.integers(FIRST_ID, FIRST_ID + DELIVERED + 1)),
-    st.builds(lambda count: b"RDY %d\n" % count, st.integers(0, 3000)),
-    st.sampled_from([b"NOP\n", b"NOP\r\n", b"RDY\n", b"RDY x\n", b"FIN short\n", b"FIN\r\n"]),
-    st.sampled_from([b"SUB t c\r\n", b"\n", b"CLS\n", b"TOUCH 0123456789abcdef\n", b"X  y \n"]),
-    st.builds(lambda body: b"IDENTIFY\n" + size(len(body)) + body, small_bodies),
-)
-# What ends a conversation stands last.
-endings = st.sampled_from(
-    [
-        b"",
-        b"PUB\n",
-        b"PUB bad/name\n",
-        b"PUB t\n" + size(0),
-        b"PUB t\n" + size(5000),
-        b"MPUB t\n" + size(0),
-        b"MPUB t\n" + size(50) + size(0),
-        mpub(b"t", [b"a", b""]),
-        mpub(b"t", [b"a" * 100] * 4, total=200),
-        b"IDENTIFY\n" + size(-1),
-        b"PUB_EXT\n",
-        b"PUB_EXT t\n" + size(2),
-        pub_ext(b"w", b'{"key":1}', b"x"),
-        mpub_ext(b"w", [(b'{"key":"a"}', b"x"), (b"{", b"y")]),
-        mpub_ext(b"w", [(b"", b"a"), (b"", b"")]),
-        b"PUB t\n" + size(9) + b"cut",
-        b"z" * 17_000,
-    ]
-)
-scripts = st.builds(
-    lambda head, end: b"".join(head) + end, st.lists(commands, min_size=1, max_size=8), endings
-)
 
 
 class Play:
@@ -193,26 +146,6 @@ def test_a_story_cut_in_two_at_every_byte(kernel: ModuleType) -> None:
     ]
     for at in range(1, len(STORY)):
         assert comparable(played(kernel, [STORY[:at], STORY[at:]])) == whole, f"cut at {at}"
-
-
-def test_a_story_byte_by_byte(kernel: ModuleType) -> None:
-    bytewise = [bytes([byte]) for byte in STORY]
-    assert comparable(played(kernel, bytewise)) == comparable(played(kernel, [STORY]))
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(script=scripts, cuts=st.lists(st.integers(1, 60), min_size=1, max_size=30))
-def test_random_pieces(kernel: ModuleType, script: bytes, cuts: list[int]) -> None:
-    whole = MAGIC + script
-    pieces = []
-    at = 0
-    for number in range(len(whole)):
-        if at >= len(whole):
-            break
-        step = cuts[number % len(cuts)]
-        pieces.append(whole[at : at + step])
-        at += step
-    assert comparable(played(kernel, pieces)) == comparable(played(kernel, [whole]))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])

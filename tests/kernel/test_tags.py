@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.kernel import Locality, Section, Stray
 
 from .recovery import Recovery
-from .turns import SECOND, Message, Side, bodies, entries, fin, messages
+from .turns import SECOND, Side, bodies, entries, fin, messages
 
 
 def tagged(tag: str | None) -> dict[int, int | bytes] | None:
@@ -66,75 +66,6 @@ def test_without_a_consumer_of_that_tag_it_is_for_those_without(side: Side) -> N
     assert taken(side, plain) == [b"a0", b"-1"]
 
 
-def test_what_names_no_tag_waits_for_a_consumer_without(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a = consumer(side, window, b"a")
-    publish(side, tail, None, "a", "b", "a")
-    assert taken(side, a) == [b"a1", b"a3"]
-    assert (window.depth, window.in_flight, window.floor, window.next) == (2, 2, 0, 4)
-    waiting = window.stray_records(Stray.WAITING, 9)
-    assert [(one.offset, one.attempts) for one in waiting] == [(0, 0), (2, 0)]
-    plain = consumer(side, window)
-    found = messages(plain.take_output())
-    assert [(one.body, one.attempts) for one in found] == [(b"-0", 1), (b"b2", 1)]
-    assert window.depth == 0
-
-
-def test_when_the_last_one_leaves_the_others_get_what_waited(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a, again, plain = consumer(side, window, b"a", 1), consumer(side, window, b"a", 0), None
-    plain = consumer(side, window)
-    publish(side, tail, "a", "a", "a", None, "a")
-    assert taken(side, a) == [b"a0"]
-    assert taken(side, plain) == [b"-3"]
-    a.close()
-    assert taken(side, plain) == []
-    again.leave()
-    assert taken(side, plain) == [b"a1", b"a2", b"a4"]
-
-
-def test_a_tag_that_comes_takes_what_waits_for_none(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    consumer(side, window, b"a")
-    publish(side, tail, "b", None, "b")
-    side.settle()
-    assert window.depth == 3
-    b = consumer(side, window, b"b")
-    assert taken(side, b) == [b"b0", b"b2"]
-    plain = consumer(side, window)
-    assert taken(side, plain) == [b"-1"]
-
-
-def test_what_comes_again_goes_to_its_own(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a, plain = consumer(side, window, b"a"), consumer(side, window)
-    publish(side, tail, "a", None)
-    first = messages(a.take_output()) + messages(plain.take_output())
-    side.settle()
-    first += messages(a.take_output()) + messages(plain.take_output())
-    for conn, id in ((a, first[0].id), (plain, first[1].id)):
-        window.requeue(conn.serial, id, 0, side.wall_ns)
-    assert (taken(side, a), taken(side, plain)) == ([b"a0"], [b"-1"])
-
-
-def test_a_consumer_that_is_full_does_not_hold_up_others(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a, plain = consumer(side, window, b"a", 1), consumer(side, window, rdy=3)
-    publish(side, tail, *["a", None] * 10)
-    found: list[bytes] = []
-    for _ in range(10):
-        more = messages(plain.take_output())
-        found += [one.body for one in more]
-        side.said(plain, b"".join(fin(one.id) for one in more))
-    assert found == [b"-%d" % place for place in range(1, 20, 2)]
-    assert (len(taken(side, a)), window.depth) == (1, 9)
-
-
 def test_what_is_put_aside_has_a_bound(side: Side) -> None:
     bound = limits.TAG_ASIDE_MAX
     tail = side.tail(memory=1 << 26)
@@ -173,23 +104,6 @@ def test_it_survives_a_restart(kernel: ModuleType) -> None:
         side.close()
 
 
-def test_specials_are_put_aside_as_they_are(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    a = consumer(side, window, b"a")
-    tail.append(b"own", 0, {Section.ID: 77, Section.ATTEMPTS: 3, Section.TIMESTAMP: 5})
-    tail.append(b"late", side.wall_ns + SECOND, tagged("a"))
-    side.seal(tail)
-    tail.commit()
-    side.settle()
-    assert (window.depth, window.delayed) == (1, 1)
-    plain = consumer(side, window)
-    assert messages(plain.take_output()) == [Message(5, 4, 77, b"own")]
-    side.pass_time(SECOND)
-    side.tick()
-    assert taken(side, a) == [b"late"]
-
-
 def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Side) -> None:
     tail = side.tail()
     window = side.window(tail)
@@ -202,16 +116,6 @@ def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Si
     assert (window.depth, window.exhausted) == (1, 0)
     plain = consumer(side, window)
     assert [one.attempts for one in messages(plain.take_output())] == [6]
-
-
-def test_a_near_consumer_with_a_tag_shuts_nobody_out(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    near = consumer(side, window, b"a", locality=Locality.ZONE)
-    far = consumer(side, window, locality=Locality.GLOBAL)
-    publish(side, tail, None, "a", None)
-    assert taken(side, far) == [b"-0", b"-2"]
-    assert taken(side, near) == [b"a1"]
 
 
 def test_what_waits_behind_the_memory_is_read(side: Side) -> None:

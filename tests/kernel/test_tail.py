@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.kernel import Event, Section, Tail, Verb, decode_header, encode_batch
 
-from .turns import WALL_NS, Side, bodies, pub
+from .turns import WALL_NS, Side, pub
 
 OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
 LARGE = 5_000  # beyond what the kernel writes as one buffer
@@ -106,34 +106,6 @@ def test_the_leader_epoch_stands_in_the_header(side: Side) -> None:
         assert side.kernel.decode_header(data, 0).leader_epoch == epoch
 
 
-def test_a_commit_is_handed_on_only_while_handing(side: Side) -> None:
-    tail = side.tail(handing=False)
-    side.publish(tail, b"a", b"b")
-    assert (tail.committed_end, tail.handed_end) == (2, 0)
-    tail.hand()
-    assert tail.handed_end == 2
-    side.publish(tail, b"c")
-    assert tail.handed_end == 2
-    tail.handing = True
-    side.publish(tail, b"d")
-    assert tail.handed_end == tail.committed_end == 4
-    tail.validate()
-
-
-def test_a_failed_batch_gives_its_offsets_back(side: Side) -> None:
-    tail = side.tail()
-    side.publish(tail, b"a")
-    tail.append(b"lost")
-    side.seal(tail)
-    tail.append(b"gathering")
-    tail.fail()
-    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (1, 1, 0)
-    tail.validate()
-    data = side.seal(tail)
-    assert side.kernel.decode_header(data, 0).base_offset == 1
-    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
-
-
 # --- several sealed batches ---
 
 
@@ -170,21 +142,6 @@ def test_so_many_batches_are_sealed_and_no_more(side: Side, sealed_max: int) -> 
     assert side.engine.dirty_tails() == [tail]
 
 
-def test_a_tail_is_dirty_while_there_is_room_for_one_more(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], sealed_max=2)
-    assert side.engine.dirty_tails() == []
-    tail.append(b"b")
-    assert side.engine.dirty_tails() == [tail]
-    side.seal(tail)
-    tail.append(b"c")
-    assert side.engine.dirty_tails() == []
-    tail.sealed_max = 3
-    assert side.engine.dirty_tails() == [tail]
-    tail.sealed_max = 1  # what is sealed already stays so
-    assert side.engine.dirty_tails() == []
-    assert ends(tail) == (0, 2, 2)
-
-
 def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
     tail = side.tail()
     assert tail.sealed_max == limits.SEALED_BATCHES_MAX
@@ -192,18 +149,6 @@ def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
         with pytest.raises(ValueError, match="too few"):
             tail.sealed_max = count
     assert tail.sealed_max == limits.SEALED_BATCHES_MAX
-
-
-def test_what_ends_at_or_below_an_offset_is_committed(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
-    tail.commit_to(3)
-    assert ends(tail) == (3, 4, 1)
-    tail.commit_to(3)
-    tail.commit_to(1)  # known already
-    assert ends(tail) == (3, 4, 1)
-    tail.commit_to(4)
-    assert ends(tail) == (4, 4, 0)
-    assert (tail.memory_start, tail.handed_end) == (0, 4)
 
 
 def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
@@ -218,31 +163,6 @@ def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:
     with pytest.raises(ValueError, match="begins at 0"):
         tail.fail_from(0)  # committed
     assert ends(tail) == (1, 4, 2)
-
-
-def test_batches_fail_from_an_offset_on(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b", b"c"], [b"d"])
-    tail.append(b"gathering")
-    tail.fail_from(4)  # none is there
-    assert ends(tail) == (0, 4, 3)
-    tail.fail_from(1)
-    assert ends(tail) == (0, 1, 1)
-    data = side.seal(tail)
-    assert side.kernel.decode_header(data, 0).base_offset == 1
-    assert side.kernel.decode_bodies(data, 0) == [b"gathering"]
-    tail.commit_to(2)
-    assert ends(tail) == (2, 2, 0)
-
-
-def test_commit_and_fail_are_about_all_that_is_sealed(side: Side) -> None:
-    tail = sealed_row(side, [b"a"], [b"b"])
-    tail.commit()
-    assert ends(tail) == (2, 2, 0)
-    for _ in range(2):
-        tail.append(b"c")
-        side.seal(tail)
-    tail.fail()
-    assert ends(tail) == (2, 2, 0)
 
 
 def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
@@ -296,23 +216,6 @@ def test_a_topic_that_goes_away_fails_its_whole_row(side: Side) -> None:
     assert [event[:2] for event in side.flush()] == [(Event.PUB_FAILED, conn) for conn in conns]
 
 
-def test_a_consumer_gets_what_is_committed_and_no_more(side: Side) -> None:
-    tail = side.tail()
-    tail.sealed_max = 5
-    conn = side.consumer(side.window(tail), 10)
-    for body in (b"a", b"b", b"c"):
-        tail.append(body, 0, {Section.TRACE: 7} if body == b"b" else None)
-        side.seal(tail)
-    assert side.flush() == []
-    assert conn.take_output() == b""
-    tail.commit_to(2)
-    assert side.flush() == []
-    assert bodies(conn.take_output()) == [b"a", b"b"]
-    tail.fail_from(2)
-    assert side.flush() == []
-    assert bodies(conn.take_output()) == []
-
-
 # --- which tails are to be sealed ---
 
 
@@ -331,51 +234,6 @@ def test_dirty_tails_have_something_to_seal(side: Side) -> None:
     assert side.engine.dirty_tails() == [one]
 
 
-def test_a_tail_stays_dirty_until_it_is_sealed(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"a")
-    assert side.engine.dirty_tails() == [tail]
-    assert side.engine.dirty_tails() == [tail]
-    tail.append(b"b")
-    side.seal(tail)
-    tail.append(b"c")
-    assert side.engine.dirty_tails() == []
-    tail.commit()
-    assert side.engine.dirty_tails() == [tail]
-
-
-def test_a_tail_that_was_sealed_unasked_is_not_dirty(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"a")
-    side.seal(tail)
-    tail.append(b"b")
-    assert side.engine.dirty_tails() == []
-
-
-def test_memory_keeps_the_newest_batches(side: Side) -> None:
-    tail = side.tail(memory=3_000)
-    for _ in range(10):
-        side.publish(tail, b"x" * 1_000)
-        assert tail.committed_end - tail.memory_start <= 2
-        tail.validate()
-    assert 0 < tail.memory_start < tail.committed_end
-
-
-def test_memory_keeps_the_newest_batch_whatever_its_size(side: Side) -> None:
-    tail = side.tail(memory=0)
-    side.publish(tail, b"a")
-    side.publish(tail, b"x" * 10_000, b"y")
-    assert tail.memory_start == 1
-    tail.validate()
-
-
-def test_enough_memory_keeps_all(side: Side) -> None:
-    tail = side.tail(memory=1 << 20)
-    for number in range(100):
-        side.publish(tail, b"%d" % number)
-    assert tail.memory_start == 0
-
-
 def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
     tail = side.engine.tail(b"t", 10, 0)
     tail.handed_end = 4
@@ -389,28 +247,6 @@ def test_validate_sees_ends_out_of_order(side: Side) -> None:
     tail.handed_end = 1
     with pytest.raises(RuntimeError, match="out of order"):
         tail.validate()
-
-
-def test_a_batch_from_elsewhere_leaves_the_open_one(side: Side) -> None:
-    tail = side.tail(start=3)
-    tail.append(b"open")
-    data = encode_batch([b"one", b"two"], 3, 77 << 22, WALL_NS, producer_id=5, first_sequence=9)
-    assert b"".join(tail.seal_batch(data)) == data
-    assert (tail.open_count, tail.sealed_count, tail.written_end) == (1, 2, 5)
-    assert (tail.message_count, tail.message_bytes) == (3, 10)
-    assert side.engine.dirty_tails() == []
-    tail.commit()
-    tail.validate()
-    assert (tail.committed_end, tail.memory_start) == (5, 3)
-    assert side.engine.dirty_tails() == [tail]
-
-
-def test_a_batch_from_elsewhere_that_fails(side: Side) -> None:
-    tail = side.tail(start=3)
-    tail.seal_batch(encode_batch([b"one", b"two"], 3, 1, 1))
-    tail.fail()
-    tail.validate()
-    assert (tail.committed_end, tail.written_end, tail.sealed_count) == (3, 3, 0)
 
 
 def test_what_is_no_batch_is_not_sealed(side: Side) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.kernel import TRACE_ALL, Section, TraceKind, encode_batch
-from penstock.limits import TRACE_CHUNK_EVENTS, TRACE_CHUNK_RECORDS
+from penstock.limits import TRACE_CHUNK_EVENTS
 from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
 from .figures import in_sample
@@ -38,18 +38,6 @@ def test_the_kinds_are_those_of_the_format() -> None:
     assert {kind.name: kind.value for kind in of_messages} == {
         kind.name: kind.value for kind in TraceKind
     }
-
-
-def test_nothing_is_traced_unless_it_is_asked_for(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=1)
-    side.publish(tail, b"a")
-    (message,) = side.received(conn)
-    side.said(conn, fin(message.id))
-    window.empty()
-    assert not side.engine.trace_pending
-    assert side.trace() == []
 
 
 def test_the_life_of_a_message(side: Side) -> None:
@@ -105,15 +93,6 @@ def test_each_batch_names_its_publishers(side: Side) -> None:
     assert [event.client for event in side.trace()] == [""]
 
 
-def test_a_batch_that_failed_was_never_published(side: Side) -> None:
-    tail = traced_tail(side)
-    tail.append(b"a")
-    side.seal(tail)
-    tail.fail()
-    side.written[b"t"].clear()
-    assert side.trace() == []
-
-
 def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
     below = TRACE_ALL // 3
     tail = traced_tail(side, below)
@@ -130,16 +109,6 @@ def test_a_sample_takes_the_whole_life_of_some(side: Side) -> None:
     for kind in (TraceKind.PUBLISHED, TraceKind.SENT, TraceKind.FINISHED):
         assert {event.id for event in events if event.kind == kind} == chosen
     assert len(events) == 3 * len(chosen)
-
-
-def test_a_larger_sample_holds_the_smaller_one() -> None:
-    small, large = TRACE_ALL // 100, TRACE_ALL // 10
-    ids = [(5 << 22) + number for number in range(20_000)]
-    few = [id for id in ids if in_sample(id, small)]
-    assert 120 < len(few) < 290
-    assert all(in_sample(id, large) for id in few)
-    assert not any(in_sample(id, 0) for id in ids)
-    assert all(in_sample(id, TRACE_ALL) for id in ids)
 
 
 def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
@@ -179,59 +148,6 @@ def test_a_tail_that_is_not_traceable_has_no_events_at_all(side: Side) -> None:
     side.commit()
     side.received(conn)
     assert side.trace() == []
-
-
-def test_an_own_id_and_own_attempts_are_said(side: Side) -> None:
-    tail = traced_tail(side)
-    window = channel(side, tail)
-    conn = side.consumer(window, rdy=10)
-    tail.append(b"moved", 0, {Section.ID: 77, Section.ATTEMPTS: 4, Section.TIMESTAMP: 9})
-    side.commit()
-    side.received(conn)
-    events = side.trace()
-    assert [(e.kind, e.id, e.attempts) for e in events] == [
-        (TraceKind.PUBLISHED, 77, 4),
-        (TraceKind.SENT, 77, 5),
-    ]
-    assert events[0].time_ns == side.wall_ns
-
-
-def test_a_published_delay_is_a_wait_in_each_channel(side: Side) -> None:
-    tail = traced_tail(side)
-    window = channel(side, tail)
-    side.publish(tail, b"later", due_ns=side.wall_ns + SECOND)
-    side.settle()
-    side.pass_time(SECOND)
-    side.tick()
-    assert [event.kind for event in side.trace()] == [
-        TraceKind.PUBLISHED,
-        TraceKind.DELAYED,
-        TraceKind.RELEASED,
-    ]
-    assert window.depth == 1
-
-
-def test_dead_letters_and_samples_of_a_consumer(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    window.attempts_max = 1
-    conn = side.consumer(window, rdy=10)
-    side.publish(tail, b"a")
-    (message,) = side.received(conn)
-    window.requeue(conn.serial, message.id, 0, side.wall_ns)
-    (record,) = window.take_exhausted(5)
-    window.settle_exhausted(record.id, True)
-    assert [event.kind for event in side.trace()] == [
-        TraceKind.SENT,
-        TraceKind.REQUEUED,
-        TraceKind.DEAD_LETTERED,
-    ]
-    conn.sample_rate = 1
-    side.publish(tail, *[b"x"] * 200)
-    conn.rdy = 1000
-    sent = len(side.received(conn))
-    kinds = [event.kind for event in side.trace()]
-    assert (kinds.count(TraceKind.SENT), kinds.count(TraceKind.FILTERED)) == (sent, 200 - sent)
 
 
 def test_what_a_consumer_leaves_behind(side: Side) -> None:
@@ -285,44 +201,6 @@ def test_emptying_names_the_range_and_what_lay_below(side: Side) -> None:
     assert side.trace() == []  # nothing is dropped: all of it comes again
 
 
-def test_emptying_also_names_what_has_a_trace_id(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail, 0)
-    conn = side.consumer(window, rdy=3)
-    for number in range(3):
-        tail.append(b"x", 0, {Section.TRACE: 40 + number})
-    side.commit()
-    messages = side.received(conn)
-    window.requeue(conn.serial, messages[0].id, SECOND, side.wall_ns)
-    side.said(conn, fin(messages[1].id))
-    side.trace()
-    window.empty()
-    events = side.trace()
-    assert sorted((e.kind, e.offset, e.trace_id) for e in events) == [
-        (TraceKind.EMPTIED, 0, 40),
-        (TraceKind.EMPTIED, 2, 42),
-    ]
-
-
-def test_strays_that_are_lost_or_too_old(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    window = channel(side, tail)
-    conn = side.consumer(window, rdy=3)
-    first_id = side.publish(tail, b"a", b"b", b"c")
-    side.received(conn)
-    for number in range(3):
-        window.requeue(conn.serial, first_id + number, SECOND, side.wall_ns)
-    side.trace()
-    window.lose(first_id)
-    window.lose_range(1, 2, TraceKind.CORRUPT)
-    window.outdate(3)
-    assert [(e.kind, e.offset) for e in side.trace()] == [
-        (TraceKind.CORRUPT, 0),
-        (TraceKind.CORRUPT, 1),
-        (TraceKind.SKIPPED, 2),
-    ]
-
-
 def records_of(side: Side) -> list[list[tuple[int, ...]]]:
     """Of each chunk that is taken: kind, id, offset and count of its records."""
     chunks = []
@@ -348,13 +226,6 @@ def test_many_events_come_in_chunks(side: Side) -> None:
     side.publish(tail, *[b"x"] * TRACE_CHUNK_EVENTS)
     assert not side.engine.trace_full  # it is, with the next event
     assert [names for names, _ in side.engine.take_trace()] == [[tail]]
-
-
-def test_many_records_come_in_chunks(side: Side) -> None:
-    window = channel(side, traced_tail(side))
-    for number in range(TRACE_CHUNK_RECORDS + 5):
-        window.skip(2 * number, 2 * number + 1)
-    assert [len(chunk) for chunk in records_of(side)] == [TRACE_CHUNK_RECORDS, 5]
 
 
 def test_a_row_of_messages_is_one_record(side: Side) -> None:
@@ -404,16 +275,6 @@ def test_what_ends_a_run(side: Side, what: str) -> None:
     side.received(second)
     (records,) = records_of(side)
     assert all(count == 1 for *_, count in records)
-
-
-def test_the_same_with_no_difference_is_a_run(side: Side) -> None:
-    tail = traced_tail(side, 0)
-    conn = side.consumer(channel(side, tail), rdy=1)
-    first_id = side.publish(tail, b"a", b"b")
-    side.received(conn)
-    conn.rdy = 2
-    side.received(conn)
-    assert records_of(side) == [[(TraceKind.SENT, first_id, 0, 2)]]
 
 
 def test_the_time_can_be_told(side: Side) -> None:

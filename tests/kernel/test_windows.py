@@ -51,52 +51,6 @@ def test_a_connection_has_the_windows_it_subscribed_to(side: Side, windows: list
     assert [window.consumers for window in windows] == [0, 0, 0]
 
 
-def test_one_rdy_counts_for_all(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=5)
-    fill(side, windows)
-    assert len(side.received(conn)) == 5
-    assert conn.in_flight == 5 == sum(window.in_flight for window in windows)
-    side.said(conn, b"RDY 7\n")
-    assert len(side.received(conn)) == 2
-    conn.rdy = 100
-    assert len(side.received(conn)) == 5
-
-
-def test_fin_finds_its_window(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=100)
-    ids = fill(side, windows)
-    assert {message.id for message in side.received(conn)} == set(ids)
-    for done, id in enumerate(ids[::-1], 1):
-        assert side.said(conn, fin(id)) == []
-        assert conn.in_flight == len(ids) - done
-    assert [window.finish_count for window in windows] == [4, 4, 4]
-    assert (conn.finish_count, [window.low for window in windows]) == (12, [4, 4, 4])
-
-
-def test_a_fin_of_none_of_them(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows[:2], rdy=100)
-    other = consumer(side, windows[1:], rdy=0)
-    fill(side, windows[:2])
-    ours, theirs = side.received(conn), []
-    conn.rdy = 0
-    side.publish(windows[1].tail, b"theirs")
-    other.rdy = 1
-    theirs = side.received(other)
-    assert len(ours) == 8
-    assert [message.body for message in theirs] == [b"theirs"]
-    unknown, held = b"%016x" % (FIRST_ID - 1), b"%016x" % theirs[0].id
-    assert side.said(conn, b"FIN %b\nFIN %b\n" % (unknown, held)) == [
-        (Event.FIN_FAILED, conn, unknown, Held.NOT_IN_FLIGHT),
-        (Event.FIN_FAILED, conn, held, Held.NOT_OWNER),
-    ]
-    side.said(conn, fin(ours[0].id))
-    twice = b"%016x" % ours[0].id
-    assert side.said(conn, b"FIN %b\n" % twice) == [
-        (Event.FIN_FAILED, conn, twice, Held.NOT_IN_FLIGHT)
-    ]
-    assert (conn.in_flight, other.in_flight) == (7, 1)
-
-
 def test_find_names_the_window_of_a_message(side: Side, windows: list[Any]) -> None:
     conn = consumer(side, windows, rdy=100)
     ids = fill(side, windows, 1)
@@ -138,50 +92,6 @@ def test_what_is_in_flight_in_a_window_that_was_left_takes_no_place(
     side.validate()
 
 
-def test_who_comes_back_to_a_window_holds_what_is_in_flight_there(
-    side: Side, windows: list[Any]
-) -> None:
-    conn = consumer(side, windows[:2], rdy=8)
-    ids = fill(side, windows[:2])
-    side.received(conn)
-    conn.leave(windows[0])
-    conn.subscribe(windows[0])
-    assert conn.in_flight == 8
-    for id in ids:
-        assert side.said(conn, fin(id)) == []
-    assert conn.in_flight == 0
-    conn.leave()
-    conn.subscribe(windows[0])
-    assert conn.in_flight == 0
-
-
-def test_a_window_that_is_emptied_or_set_gives_its_places_back(
-    side: Side, windows: list[Any]
-) -> None:
-    conn = consumer(side, windows, rdy=12)
-    fill(side, windows)
-    side.received(conn)
-    windows[0].empty()
-    assert conn.in_flight == 8
-    windows[1].seek(2)
-    assert conn.in_flight == 4
-    side.settle()
-    assert bodies(conn.take_output()) == [b"1 2", b"1 3"]
-    assert conn.in_flight == 6
-
-
-def test_timeouts_of_all_windows_give_places_back(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=12)
-    fill(side, windows)
-    assert len(side.received(conn)) == 12
-    conn.rdy = 0
-    side.pass_time(61 * SECOND)
-    side.tick()
-    assert (conn.in_flight, [window.timeout_count for window in windows]) == (0, [4, 4, 4])
-    conn.rdy = 12
-    assert sorted(message.attempts for message in side.received(conn)) == [2] * 12
-
-
 def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     conn = consumer(side, windows, rdy=12)
     ids = fill(side, windows)
@@ -190,15 +100,6 @@ def test_a_forgotten_window_is_left(side: Side, windows: list[Any]) -> None:
     side.windows.remove(windows[0])
     assert (list(conn.windows), conn.in_flight) == (windows[1:], 8)
     assert side.said(conn, fin(ids[4])) == []
-
-
-def test_the_end_of_a_connection_is_the_end_in_all_windows(side: Side, windows: list[Any]) -> None:
-    conn = consumer(side, windows, rdy=12)
-    fill(side, windows)
-    side.received(conn)
-    conn.close()
-    side.settle()
-    assert [(window.consumers, window.in_flight) for window in windows] == [(0, 4)] * 3
 
 
 def test_output_is_held_while_any_window_may_bring_more(side: Side, windows: list[Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from penstock.kernel import Event, Section, Source, TraceKind
+from penstock.kernel import Event, Source, TraceKind
 from penstock.net.order import TurnOrder
 
 MS = 1_000_000
@@ -381,28 +381,6 @@ class Side:
             return 0
         header = self.kernel.decode_header(block, 0)
         return int(self.kernel.id_at(header.base_id, window.next - header.base_offset))
-
-    def dues(self, topic: bytes) -> dict[int, int]:
-        """When the delayed messages of the log are due, by offset."""
-        found = {}
-        for data in self.written[topic]:
-            start = self.kernel.decode_header(data, 0).base_offset
-            sections = self.kernel.decode_sections(data, 0)
-            for index, due_ns in sections.get(Section.DUE, {}).items():
-                found[start + index] = int(due_ns)
-        return found
-
-    def delayed_ahead(self, window: Any) -> int:
-        """How many messages that the cursor has not come to are delayed, and no strays."""
-        said = entries(window.snapshot())
-        done = {at for e in said if e.kind == FINISHED for at in range(e.a, e.b)}
-        done |= {e.a for e in said if e.kind == STRAY}
-        return sum(
-            window.next <= offset < window.tail.handed_end
-            and offset not in done
-            and due_ns > self.wall_ns
-            for offset, due_ns in self.dues(log_name(window.tail)).items()
-        )
 
     # --- reading what was written ---
 

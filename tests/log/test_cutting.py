@@ -103,13 +103,6 @@ def test_a_cut_log_is_as_if_the_rest_had_never_been(
         assert_is_cut(log, offset)
 
 
-def test_every_batch_is_a_place_to_cut(disk: SimDisk) -> None:
-    log = filled(disk, 40)
-    for offset in range(117, -1, -3):
-        log.cut(offset)
-        assert_is_cut(log, offset)
-
-
 @pytest.mark.parametrize("offset", [0, 30, 90])
 def test_writing_goes_on_behind_a_cut(disk: SimDisk, offset: int) -> None:
     log = filled(disk)
@@ -152,13 +145,6 @@ def test_what_all_members_have_synced_is_cut_by_force_alone(disk: SimDisk) -> No
     assert_is_cut(log, 6)
 
 
-def test_nothing_to_cut_costs_nothing(disk: SimDisk) -> None:
-    log = filled(disk, 5)
-    syncs = disk.syncs
-    assert log.cut(15) == (15, 15, 0, ())
-    assert disk.syncs == syncs
-
-
 def test_no_cut_while_a_sync_is_under_way(disk: SimDisk) -> None:
     log = filled(disk, 5)
     job = log.sync_begin()
@@ -171,15 +157,6 @@ def test_no_cut_while_a_sync_is_under_way(disk: SimDisk) -> None:
     log.sync_end(job, None)
     log.cut(3)
     assert_is_cut(log, 3)
-
-
-def test_a_closed_log_is_not_cut(disk: SimDisk) -> None:
-    log = filled(disk, 5)
-    log.close()
-    with pytest.raises(PartitionStopped):
-        log.cut(3)
-    with pytest.raises(PartitionStopped):
-        log.reset(3)
 
 
 # --- what goes wrong ---
@@ -299,15 +276,6 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first(disk: SimDisk) -> Non
     assert numbers == list(range(20 - len(numbers), 20))
 
 
-def test_of_a_large_cut_the_lowest_offsets_stay(disk: SimDisk) -> None:
-    settings = LogSettings(4096, index_every_bytes=512, cut_kept_bytes_max=9000)
-    log = filled(disk, settings=settings)
-    log.cut(30)
-    kept = kept_bodies(disk)
-    assert sorted(kept) == list(range(30, 30 + len(kept)))
-    assert 30 < len(kept) < 150
-
-
 def test_nothing_is_kept_on_a_disk_that_is_almost_full(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,14 +285,6 @@ def test_nothing_is_kept_on_a_disk_that_is_almost_full(
     assert log.cut(90).kept == ()
     assert files(disk) == []
     assert_is_cut(log, 90)
-
-
-def test_what_cannot_be_kept_does_not_hold_up_the_cut(disk: SimDisk) -> None:
-    log = filled(disk)
-    disk.inject(Fault("write", path_part="cut-"))
-    log.cut(87)
-    assert_is_cut(log, 87)
-    assert 87 not in kept_bodies(disk)
 
 
 def test_a_file_of_a_cut_can_be_looked_at(disk: SimDisk) -> None:
@@ -362,13 +322,6 @@ def test_a_log_that_is_reset_is_empty_at_its_new_start(disk: SimDisk, start: int
     assert log.epochs() == ((1, start),)
     log.close()
     assert verify(disk, find(disk, PATH)).findings == []
-
-
-def test_no_offset_is_below_0(disk: SimDisk) -> None:
-    log = filled(disk, 3)
-    with pytest.raises(CutRefused):
-        log.reset(-1)
-    assert log.written_end == 9
 
 
 def test_a_recycled_file_never_brings_back_offsets_of_a_log_that_was_reset(disk: SimDisk) -> None:

@@ -104,20 +104,6 @@ def test_a_search_reports_what_it_steps_over(disk: SimDisk) -> None:
     log.close()
 
 
-def test_searches_step_over_what_is_hurt(disk: SimDisk) -> None:
-    closed_log(disk)
-    log = reopened(disk)
-    ids = [log.message(n).id for n in range(180)]
-    log.close()
-    path, position = position_of(disk, 10)
-    disk.flip(path, position + 90, 5)
-    log = reopened(disk)
-    assert [log.find_id(id) for id in ids] == [None if 9 <= n < 12 else n for n in range(180)]
-    assert log.find_time(NOW_NS + 3 * SECOND) == 12  # the batch of that second is the hurt one
-    assert log.find_time(NOW_NS + 4 * SECOND) == 12
-    log.close()
-
-
 def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: SimDisk) -> None:
     closed_log(disk)
     log = reopened(disk)
@@ -196,18 +182,6 @@ def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> N
     log.mark(NOW_NS + 10**6 * SECOND)
     log.close()
     assert {name: disk.content(f"data/0/{name}") for name in disk.listdir("data/0")} == before
-
-
-def test_the_last_batch_hurt_after_a_clean_stop_is_damage(disk: SimDisk) -> None:
-    closed_log(disk)
-    path, position = position_of(disk, 177)
-    disk.flip(path, position + 5, 0)
-    log = reopened(disk)
-    assert [(start, end) for start, end, _ in log.damaged] == [(177, 180)]
-    with pytest.raises(LogDamaged) as caught:
-        log.read(178, 1000)
-    assert (caught.value.from_offset, caught.value.to_offset) == (177, 180)
-    log.close()
 
 
 def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:

@@ -46,21 +46,6 @@ def test_a_partition_is_a_row_per_message(disk: SimDisk) -> None:
     assert row["batch"] == wanted.header.base_offset
 
 
-def test_a_dump_begins_inside_a_batch(disk: SimDisk) -> None:
-    for from_offset in (1, 50, 119):
-        assert offsets(list(dump_partition(disk, PLACE, from_offset))) == list(
-            range(from_offset, END)
-        )
-    assert list(dump_partition(disk, PLACE, END)) == []
-
-
-def test_a_dump_from_an_offset_opens_no_segment_before_it(disk: SimDisk) -> None:
-    first, second = segments(disk)[:2]
-    base = int(second[-24:-4])
-    disk.unlink(first)
-    assert offsets(list(dump_partition(disk, PLACE, base))) == list(range(base, END))
-
-
 def test_what_a_message_brought_along_is_named() -> None:
     disk = SimDisk()
     disk.mkdir(PATH)

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from penstock.errors import LogDamaged
 from penstock.kernel.layout import name_at
-from penstock.log.epochs import BatchName, EpochStart, find_epochs
+from penstock.log.epochs import BatchName, EpochStart
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
 
@@ -43,13 +42,6 @@ def test_an_empty_log_has_no_epoch_and_its_end_for_a_name(disk: SimDisk) -> None
     assert log.epochs() == ()
     assert log.last() == BatchName(0, 0, 0)
     assert reopened(log, disk).epochs() == ()
-
-
-def test_a_log_of_one_replica_has_epoch_0(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    Writer(log).fill(40)
-    assert log.epochs() == ((0, 0),)
-    assert reopened(log, disk).epochs() == ((0, 0),)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -98,17 +90,6 @@ def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) ->
     assert log.epochs() == ((1, 0), (2, 18))
 
 
-def test_a_corrupt_end_has_no_name(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [1, 2, 2])
-    log.close()
-    corrupt(disk, 8)
-    log = PartitionLog.open(disk, PATH, SMALL)
-    with pytest.raises(LogDamaged):
-        log.last()
-    assert log.epochs() == ((1, 0), (2, 3))
-
-
 def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     fill(log, [1] * 60 + [2] * 60 + [3] * 3)
@@ -119,18 +100,6 @@ def test_retention_moves_the_first_epoch_up(disk: SimDisk) -> None:
     assert 180 < start <= 300
     assert log.epochs() == ((2, start), (3, 360))
     assert reopened(log, disk).epochs() == ((2, start), (3, 360))
-
-
-def test_retention_of_all_leaves_no_epoch(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    fill(log, [4] * 3)
-    log.sync()
-    log.retain(9, NOW_NS + 10**6 * SECOND, 0, 0)
-    assert (log.epochs(), log.last()) == ((), (0, 9, 0))
-    log = reopened(log, disk)
-    assert (log.epochs(), log.last()) == ((), (0, 9, 0))
-    assert fill(log, [4]) == [(4, 9)]
-    assert log.epochs() == ((4, 9),)
 
 
 def test_a_falling_epoch_is_a_fault_of_the_program(disk: SimDisk) -> None:
@@ -151,16 +120,6 @@ def test_the_last_batch_is_named_as_its_header_says(disk: SimDisk) -> None:
     assert reopened(log, disk).last() == name_at(data, 0)
 
 
-def test_a_row_of_several_batches_ends_with_its_last(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    writer = Writer(log)
-    rows = [writer.encode([b"x"] * 2, 2 * n) for n in range(3)]
-    inner = [(2, len(rows[0]), 2), (4, len(rows[0]) + len(rows[1]), 3)]
-    log.write(rows, sum(map(len, rows)), 0, 6, 1, 3, NOW_NS, inner)
-    assert log.last() == name_at(rows[2], 0)
-    assert log._last_known() == log.last()
-
-
 def test_a_batch_is_named_by_any_of_its_offsets(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     data = [Writer(log).write([b"a", b"b", b"c"], epoch=5) for _ in range(3)]
@@ -170,12 +129,6 @@ def test_a_batch_is_named_by_any_of_its_offsets(disk: SimDisk) -> None:
         assert log.batch_at(offset) == (5, 3 * number, 3 * number + 3, crc)
     with pytest.raises(IndexError):
         log.batch_at(9)
-
-
-def test_a_search_without_a_known_end_finds_all(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    wanted = fill(log, [1] * 50 + [2] * 50)
-    assert find_epochs(log._segments, 1 << 32) == wanted
 
 
 def test_the_highest_synced_end_of_the_headers_is_known_again(disk: SimDisk) -> None:

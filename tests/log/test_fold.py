@@ -73,11 +73,6 @@ def test_a_cursor_with_finished_ranges() -> None:
     assert fold_entries(entries) == ChannelState(10, 20, ((12, 15), (18, 19)), ())
 
 
-def test_low_goes_as_high_as_what_is_done() -> None:
-    entries = cursor_entry(Entry.CURSOR, 10, 20) + entry(Entry.FINISHED, 10, 13)
-    assert fold_entries(entries).low == 13
-
-
 def test_a_stray_stands_for_itself_until_it_is_gone() -> None:
     entries = cursor_entry(Entry.CURSOR, 0, 10) + stray(4, 44, attempts=2) + stray(0, 40)
     state = fold_entries(entries)
@@ -87,11 +82,6 @@ def test_a_stray_stands_for_itself_until_it_is_gone() -> None:
     state = fold_entries(entries + entry(Entry.GONE, 4, id=44))
     assert state.strays == (StrayRecord(0, 40, 1, 1, 0),)
     assert state.finished == ((4, 5),)
-
-
-def test_the_last_word_about_a_stray_counts() -> None:
-    entries = stray(0, 40, attempts=1) + stray(0, 40, attempts=3, state=2, due_ns=99)
-    assert fold_entries(entries).strays == (StrayRecord(0, 40, 3, 2, 99),)
 
 
 def test_a_reset_forgets() -> None:
@@ -199,10 +189,6 @@ def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
 @each("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])
 def test_a_file_without_a_whole_snapshot_says_nothing(data: bytes) -> None:
     assert fold(data) is None
-
-
-def test_a_record_with_a_first_sequence_but_no_snapshot_says_nothing() -> None:
-    assert fold(encode_record(0, 1, 0, 0, [])) is None
 
 
 def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() -> None:

@@ -21,12 +21,10 @@ from penstock.log.fold import (
     decode_record,
     encode_record,
     generation_of,
-    restamped,
     rotted_generation,
     start_entry,
 )
 from penstock.log.followedjournal import NOTHING, FollowedJournal
-from penstock.log.journals import read_journal
 from sim.disk import Fault, SimDisk
 
 HISTORIES = 1000
@@ -122,27 +120,6 @@ def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
     assert rotted_generation(leaders)  # as it would be with the leader's count
 
 
-def test_what_is_synced_here_is_counted_here() -> None:
-    disk, journal, books = followed(3)
-    journal.files.sync()
-    assert journal.synced == (books.generation, 2)
-    journal.append(books.record())
-    last = read_journal(disk.content("/p/channels.0")).records[-1]
-    found = decode_record(disk.content("/p/channels.0"), last.position)
-    assert found is not None
-    assert found.synced_records == 3
-
-
-def test_a_record_is_the_same_but_for_that_count() -> None:
-    record = LeaderBooks().snapshot()
-    assert restamped(record, 0) == record
-    other = decode_record(restamped(record, 7), 0)
-    same = decode_record(record, 0)
-    assert other is not None
-    assert same is not None
-    assert other == same._replace(synced_records=7)
-
-
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -188,21 +165,6 @@ def test_what_rotted_is_not_gone_on_with_but_replaced() -> None:
         journal.append(books.record())
     journal.replace(books.snapshot())
     assert at(journal) == books.at
-
-
-def test_a_snapshot_that_is_cut_short_leaves_the_unsynced_one_before_it() -> None:
-    disk, journal, books = followed(1)
-    journal.files.sync()
-    for _ in range(5):
-        journal.replace(books.snapshot())
-        books.at += 10
-        disk.inject(Fault("write", written=0.5))
-        whole = at(journal)
-        with pytest.raises(OSError, match="Input/output error"):
-            journal.replace(books.snapshot())
-        disk.kill()
-        journal = FollowedJournal.open(disk, "/p")
-        assert at(journal) == whole
 
 
 class History:

@@ -9,7 +9,7 @@ import pytest
 
 from cases import seeds
 from penstock import limits
-from penstock.errors import PartitionStopped, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.log.epochs import BatchName
 from penstock.log.errors import (
     AppendRefused,
@@ -19,7 +19,6 @@ from penstock.log.errors import (
     OffsetsApart,
     RowTooLarge,
 )
-from penstock.log.foreign import check_row
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
 
@@ -88,23 +87,6 @@ def test_a_follower_becomes_what_the_leader_is(pair: Pair, seed: int) -> None:
     pair.assert_equal()
 
 
-def test_one_buffer_may_hold_a_stretch_of_the_leaders_log(pair: Pair) -> None:
-    for epoch in (1, 1, 4, 4, 9):
-        pair.row(3, epoch)
-    while (end := pair.follower.written_end) < pair.leader.written_end:
-        previous = pair.follower.last()
-        block = pair.leader.read(end, 1000)
-        pair.follower.append_row([block], previous, 0)
-    pair.assert_equal()
-    assert pair.follower.epochs() == ((1, 0), (4, 12), (9, 24))
-
-
-def test_a_log_that_has_no_batch_takes_any_that_begins_at_its_end(pair: Pair) -> None:
-    _, row = pair.row(1, 3)
-    pair.follower.append_row(row, BatchName(2, 0, 77), 0)
-    pair.assert_equal()
-
-
 def refused(
     pair: Pair, error: type[AppendRefused], row: list[bytes], previous: BatchName | None = None
 ) -> AppendRefused:
@@ -147,16 +129,6 @@ def test_a_gap_between_offsets_is_refused(pair: Pair) -> None:
     assert (error.expected, error.found) == (4, 6)
     refused(pair, OffsetsApart, row[1:])
     refused(pair, OffsetsApart, [row[0], row[0]])
-
-
-def test_a_falling_epoch_is_refused(pair: Pair) -> None:
-    pair.ship(1, 5)
-    make = pair.writer.encode
-    error = refused(pair, EpochFalls, [make([b"x"], 2, epoch=4)])
-    assert isinstance(error, EpochFalls)
-    assert (error.offset, error.epoch, error.found) == (2, 5, 4)
-    refused(pair, EpochFalls, [make([b"x"], 2, epoch=7), make([b"x"], 3, epoch=6)])
-    pair.follower.append_row([make([b"x"], 2, epoch=5)], pair.follower.last(), 0)
 
 
 def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:
@@ -212,30 +184,3 @@ def test_a_row_that_the_disk_does_not_take_leaves_the_log_as_it_was(pair: Pair) 
     assert before == (pair.follower.written_end, pair.follower.last(), pair.follower.epochs())
     pair.follower.append_row(row, previous, 0)
     pair.assert_equal()
-
-
-def test_a_stopped_log_takes_nothing(pair: Pair) -> None:
-    pair.ship(1, 1)
-    pair.disk.inject(Fault("sync", path_part=FOLLOWER))
-    with pytest.raises(PartitionStopped):
-        pair.follower.sync()
-    previous, row = pair.row(1, 1)
-    with pytest.raises(PartitionStopped):
-        pair.follower.append_row(row, previous, 0)
-
-
-def test_what_all_have_synced_is_known_as_far_as_it_lies_here(pair: Pair) -> None:
-    pair.ship(2, 1)
-    assert pair.follower.agreed_end == 0
-    pair.leader.sync()
-    pair.ship(1, 1)
-    assert pair.follower.agreed_end == 4
-    previous, row = pair.row(1, 1)
-    pair.follower.append_row(row, previous, 1000)
-    assert pair.follower.agreed_end == 8
-
-
-def test_rules_are_checked_in_order_of_their_price() -> None:
-    """A row that is not the next one is refused before its checksums are computed."""
-    with pytest.raises(ChainBroken):
-        check_row("here", [b"junk"], BatchName(1, 0, 0), 5, BatchName(1, 0, 1), 1)

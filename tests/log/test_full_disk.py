@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import resource
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from penstock.errors import PartitionStopped, WriteRefused
-from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
 from sim.disk import Fault, SimDisk
 
 from .helpers import SMALL, Writer, bodies_from, body, new_log
-
-DISK_BYTES = 2 * 1024 * 1024
 
 
 @pytest.fixture
@@ -58,14 +48,6 @@ def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDi
         log = PartitionLog.open(disk, "data/0", SMALL)
         assert bodies_from(log, 0) == [body(n) for n in range(end + 150)]
         log.close()
-
-
-def test_a_full_disk_is_used_to_the_last_batch(sim: SimDisk) -> None:
-    """Preparing ground ahead is given up before a write is refused."""
-    sim.capacity_bytes = 20_000
-    _, writer = new_log(sim, "data/0")
-    write_until_refused(writer)
-    assert sim.capacity_bytes - sim.used_bytes() < 600
 
 
 @pytest.mark.parametrize("written", [0.0, 0.3, 0.999, 1.0])
@@ -165,53 +147,6 @@ def test_a_log_that_cannot_be_made(sim: SimDisk) -> None:
 
 
 # --- a real full disk ---
-
-
-@contextlib.contextmanager
-def small_disk(directory: Path) -> Iterator[Path]:
-    """A real file system of 2 MiB where we may mount one, else a limit on the size of files."""
-    mount = directory / "mount"
-    mount.mkdir()
-    options = ["-o", f"size={DISK_BYTES}", "tmpfs", str(mount)]
-    mounted = os.geteuid() == 0 and (
-        subprocess.run(["mount", "-t", "tmpfs", *options], capture_output=True).returncode == 0
-    )
-    if mounted:
-        try:
-            yield mount
-        finally:
-            subprocess.run(["umount", str(mount)], check=True)
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, hard))
-    try:
-        yield mount
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_real_disk_fills_up_and_is_emptied_again(tmp_path: Path) -> None:
-    settings = LogSettings()
-    with small_disk(tmp_path) as mount:
-        filler = mount / "filler"
-        filler.write_bytes(bytes(DISK_BYTES // 2))
-        log = PartitionLog.create(OsDisk(), mount / "0", settings)
-        writer = Writer(log)
-        refusal = write_until_refused(writer, body_bytes=2000)
-        assert isinstance(refusal.__cause__, OSError)
-        assert refusal.__cause__.errno in (errno.ENOSPC, errno.EFBIG)
-        end = log.written_end
-        assert end > 100
-        log.sync()
-        assert log.read(end - 1, 10_000)
-        if refusal.__cause__.errno == errno.ENOSPC:
-            filler.unlink()
-            writer.fill(50, body_bytes=2000)
-            end = log.written_end
-        log.close()
-        log = PartitionLog.open(OsDisk(), mount / "0", settings)
-        assert bodies_from(log, 0, 100_000) == [body(n, 2000) for n in range(end)]
-        log.close()
 
 
 class TestTornWrites:

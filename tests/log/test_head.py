@@ -7,12 +7,10 @@ import pytest
 from penstock.errors import LogDamaged
 from penstock.log.head import (
     HEAD_BYTES,
-    Beginning,
     Head,
     Owner,
     decode_head,
     encode_head,
-    read_beginning,
 )
 from penstock.log.inspect import Place, find
 from penstock.log.partition import PartitionLog
@@ -83,14 +81,6 @@ def test_a_head_says_what_was_put_into_it() -> None:
         encode_head(Head(Owner("x" * 65, 0, ""), 0))
 
 
-def test_every_segment_begins_with_its_head(disk: SimDisk) -> None:
-    assert len(segments(disk)) > 2
-    for path in segments(disk):
-        head = decode_head(disk.content(path)[:HEAD_BYTES])
-        assert head == Head(ORDERS, int(path[-24:-4]))
-    assert findings(disk) == []
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_sealed_segment_of_another_log_is_not_served(disk: SimDisk, number: int) -> None:
     mine, other = swap(disk, number)
@@ -129,17 +119,6 @@ def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDis
     assert log.refusal is None
     assert log.written_end == 120
     Writer(log).fill(1)
-    log.close()
-    assert disk.content(mine) == before
-
-
-def test_a_newest_segment_of_another_log_and_no_mark(disk: SimDisk) -> None:
-    """Nothing tells how far this log went."""
-    mine, _ = swap(disk, -1)
-    before = disk.content(mine)
-    disk.unlink(f"{path_of(ORDERS)}/mark")
-    log = opened(disk)
-    assert log.refusal is not None
     log.close()
     assert disk.content(mine) == before
 
@@ -188,11 +167,3 @@ def test_a_corrupt_head_is_found_and_hides_no_message(disk: SimDisk) -> None:
         assert bodies_from(log, 0) == [body(n) for n in range(120)]
         log.close()
         disk.flip(path, position, 2)
-
-
-def test_a_file_that_holds_nothing_has_no_head() -> None:
-    disk = SimDisk()
-    file = disk.create("empty")
-    assert read_beginning(file, 0) == Beginning(0, None)
-    file.pwritev([bytes(4096)], 0, 4096)
-    assert read_beginning(file, 0) == Beginning(0, None)

@@ -55,35 +55,11 @@ def reopened(disk: SimDisk, seed: int = 0) -> Ledger:
 # --- what it keeps ---
 
 
-def test_what_was_synced_is_there_after_a_power_loss(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    ledger.put(BILLS, entry(1, b""))
-    ledger.put(ORDERS, entry(5, b"newer"))
-    later = NODE._replace(generation=8, revision=120)
-    ledger.set_node(later)
-    ledger.sync()
-    for seed in range(20):
-        found = reopened(disk, seed)
-        assert found.node == later
-        assert found.replicas == {ORDERS: (5, b"newer"), BILLS: (1, b"")}
-        assert found.replica(ORDERS) == entry(5, b"newer")
-
-
 def test_a_new_ledger_is_durable(disk: SimDisk) -> None:
     Ledger.create(disk, "data", NODE)
     assert reopened(disk).node == NODE
     with pytest.raises(WriteRefused):
         Ledger.create(disk, "data", NODE)
-
-
-def test_what_is_gone_stays_gone(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    ledger.sync()
-    ledger.drop(ORDERS)
-    ledger.sync()
-    assert reopened(disk).replicas == {}
 
 
 def test_nothing_falls(disk: SimDisk) -> None:
@@ -138,29 +114,6 @@ def test_a_turn_has_one_write_and_one_sync(disk: SimDisk) -> None:
     assert disk.syncs == syncs + 2
     assert ledger.sync_begin() is None
     assert len(reopened(disk).replicas) == 256
-
-
-def test_a_job_of_another_ledger_ends_nothing(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(1))
-    job = ledger.sync_begin()
-    assert job is not None
-    ledger.sync_end(job, None)
-    with pytest.raises(ValueError, match="not the one under way"):
-        ledger.sync_end(job, None)
-
-
-def test_a_write_that_is_refused_stays_gathered(disk: SimDisk) -> None:
-    ledger = Ledger.create(disk, "data", NODE)
-    ledger.put(ORDERS, entry(3))
-    disk.inject(Fault("write", path_part="ledger", written=0.5, times=2))
-    for _ in range(2):
-        with pytest.raises(WriteRefused):
-            ledger.sync()
-    assert ledger.synced_number == 0
-    ledger.put(BILLS, entry(4))
-    ledger.sync()
-    assert reopened(disk).replicas == {ORDERS: entry(3), BILLS: entry(4)}
 
 
 def test_a_failed_sync_is_final(disk: SimDisk) -> None:

@@ -22,17 +22,6 @@ def disk() -> OsDisk:
     return OsDisk()
 
 
-def test_what_is_written_is_read_back(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(100)
-    assert log.written_end == 300
-    assert len(log.segments) > 3
-    assert bodies_from(log, 0) == [body(n) for n in range(300)]
-    assert bodies_from(log, 151) == [body(n) for n in range(150, 300)]  # the whole batch
-    log.validate()
-    log.close()
-
-
 def test_a_clean_stop_leaves_nothing_to_recover(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "0")
     writer.fill(100)
@@ -93,23 +82,6 @@ def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_p
     (tmp_path / "0" / "00000000000000000000.log").touch()
     log, writer = new_log(disk, tmp_path / "0")
     writer.fill(1)
-    log.close()
-
-
-def test_a_batch_larger_than_the_read_is_returned_whole(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    data = writer.write([bytes(10_000)])
-    for bytes_max in (0, 1, 71, 100):
-        assert log.read(0, bytes_max) == data
-    log.close()
-
-
-def test_a_read_takes_no_more_than_asked(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0", LogSettings())
-    sizes = [len(writer.write([body(n, 100)])) for n in range(20)]
-    assert len(log.read(0, sum(sizes[:5]))) == sum(sizes[:5])
-    assert len(log.read(0, sum(sizes[:5]) - 1)) == sum(sizes[:4])
-    assert len(log.read(0, 10**9)) == sum(sizes)
     log.close()
 
 
@@ -178,17 +150,6 @@ def test_a_sync_error_is_final(disk: OsDisk, tmp_path: Path) -> None:
     assert log.synced_end == 0
 
 
-def test_closing_during_a_sync_is_refused(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(1)
-    job = log.sync_begin()
-    assert job is not None
-    with pytest.raises(StorageError, match="under way"):
-        log.close()
-    log.sync_end(job, None)
-    log.close()
-
-
 # --- looking for things ---
 
 
@@ -223,18 +184,6 @@ def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None
     log.close()
 
 
-def test_find_time(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    for n in range(100):
-        writer.fill(1, NOW_NS + n * SECOND)
-    for n in range(100):
-        assert log.find_time(NOW_NS + n * SECOND) == 3 * n
-        assert log.find_time(NOW_NS + n * SECOND - 1) == 3 * n
-    assert log.find_time(0) == 0
-    assert log.find_time(NOW_NS + 100 * SECOND) == 300
-    log.close()
-
-
 def test_find_id_and_message(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "0")
     for n in range(100):
@@ -261,15 +210,6 @@ def test_a_message_with_its_own_id_and_time(disk: OsDisk, tmp_path: Path) -> Non
     assert log.find_id(4711) is None
     assert log.find_id(plain.id) == 90
     assert log.find_id(id_at(plain.header.base_id, 1)) is None  # that message has another id
-    log.close()
-
-
-def test_batches(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    written = [writer.write([body(n)]) for n in range(100)]
-    found = list(log.batches(40))
-    assert [bytes(data) for _, data in found] == written[40:]
-    assert [header.base_offset for header, _ in found] == list(range(40, 100))
     log.close()
 
 
@@ -354,25 +294,6 @@ def test_an_idle_log_can_shrink_to_nothing_and_ids_go_on(disk: OsDisk, tmp_path:
     log.close()
 
 
-def test_a_recycled_file_shows_nothing_old(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(100)
-    log.sync()
-    assert log.retain(log.written_end, NOW_NS, 10**18, 0) > 3
-    for _ in range(40):
-        writer.fill(1)
-        start = log.start_offset
-        assert bodies_from(log, start) == [body(n) for n in range(start, log.written_end)]
-    log.sync()
-    # killed: nothing is closed in an orderly way
-    again = PartitionLog.open(disk, tmp_path / "0", SMALL)
-    assert again.written_end == log.written_end
-    assert again.damaged == []
-    assert bodies_from(again, start) == [body(n) for n in range(start, log.written_end)]
-    again.close()
-    log._segments.close()
-
-
 def test_a_segment_rolls_by_age(disk: OsDisk, tmp_path: Path) -> None:
     settings = LogSettings(segment_age_max_ns=10 * SECOND)
     log, writer = new_log(disk, tmp_path / "0", settings)
@@ -395,12 +316,3 @@ def test_destroy_removes_everything(disk: OsDisk, tmp_path: Path) -> None:
     assert not (tmp_path / "0").exists()
     with pytest.raises(PartitionStopped):
         writer.fill(1)
-
-
-def test_an_idle_topic_costs_little_disk(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0", LogSettings())
-    writer.fill(1)
-    log.mark(NOW_NS)
-    blocks = sum(p.stat().st_blocks * 512 for p in (tmp_path / "0").iterdir())
-    assert blocks <= 48 * 1024
-    log.close()

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock import limits
-from penstock.errors import WriteRefused
 from penstock.kernel import BatchCheck, check_batch, decode_header
 from penstock.log.disk import OsDisk, OsFile
 from penstock.log.partition import PartitionLog
 from penstock.log.reader import Stretch
-from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, new_log
 
@@ -92,26 +89,6 @@ def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_disk_without_descriptors_lends_none() -> None:
-    disk = SimDisk()
-    disk.mkdir("data")
-    log, writer = new_log(disk, "data/0")
-    writer.fill(2)
-    assert log.stretch(0) is None
-    assert log._segments.active.readers == 0
-    log.close()
-
-
-def test_the_oldest_places_are_forgotten(tmp_path: Path) -> None:
-    log = filled(tmp_path, limits.READ_PLACES_MAX + 20)
-    for offset in range(0, log.written_end, BATCH_MESSAGES):
-        log.read(offset, 1)
-    places = log._reader._places
-    assert len(places) == limits.READ_PLACES_MAX
-    assert max(places) == log.written_end  # the newest ones
-    log.close()
-
-
 # --- blocks ---
 
 
@@ -179,29 +156,6 @@ def test_after_some_bytes_of_log(tmp_path: Path) -> None:
 
 
 # --- searches ---
-
-
-def test_searches_past_an_active_segment_without_a_batch() -> None:
-    """A roll whose first write failed leaves one."""
-    disk = SimDisk()
-    disk.mkdir("data")
-    log, writer = new_log(disk, "data/0")
-    while len(log.segments) < 3:
-        writer.fill(1, NOW_NS + log.written_end * SECOND)
-    end = log.written_end
-    active = log.segments[-1]
-    while log._active.data_bytes + 300 < SMALL.segment_bytes_max:
-        writer.fill(1, NOW_NS + end * SECOND)
-    end = log.written_end
-    disk.inject(Fault("write", path_part=f"{end:020d}.log"))
-    with pytest.raises(WriteRefused):
-        writer.write([bytes(1_000)])
-    assert log.segments[-1].from_offset == end > active.from_offset
-    assert [log.find_id(log.message(n).id) for n in range(end)] == list(range(end))
-    assert log.find_time(NOW_NS + 10**6 * SECOND) == end
-    assert log.find_time(0) == 0
-    assert log.find_id(log.last_id + 1) is None
-    log.close()
 
 
 def test_an_index_that_says_something_else_is_made_again_by_a_search(tmp_path: Path) -> None:

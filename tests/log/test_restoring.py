@@ -98,14 +98,6 @@ def test_a_batch_is_put_back(two: Two) -> None:
     assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.sound, 0)
 
 
-def test_several_are_put_back_one_after_the_other(two: Two) -> None:
-    two.rot(30, 33, 36)
-    assert two.restore(30, 1) == 33
-    assert [one[:2] for one in two.log.damaged] == [(33, 39)]
-    assert two.restore(33, 2) == 39
-    assert two.is_whole()
-
-
 def test_the_first_and_the_last_batch_of_a_segment_and_of_the_log(two: Two) -> None:
     base = segment_bases(two.log)[2]
     for offset in (0, base - 3, base, two.log.written_end - 3):
@@ -189,16 +181,6 @@ def test_the_first_batch_of_an_epoch_that_was_corrupt_begins_it_again(two: Two) 
         two.log.read(3 * EPOCH_EVERY, 1)
     assert two.restore(3 * EPOCH_EVERY, 1) == 3 * EPOCH_EVERY + 3
     assert two.log.epochs() == two.sound.epochs()
-
-
-def test_neighbours_that_were_found_for_different_reasons_are_one_range(two: Two) -> None:
-    two.rot(30, 33)
-    two.log.damage.forget(30, 36)
-    two.log.damage.add(30, 33, "one reason")
-    two.log.damage.add(30, 36, "another")
-    assert two.restore(30, 1) == 33
-    assert two.restore(33, 1) == 36
-    assert two.is_whole()
 
 
 @each("seed", seeds(10, 60))

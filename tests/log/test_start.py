@@ -63,25 +63,6 @@ def test_what_was_never_synced_is_read() -> None:
     log.close()
 
 
-def test_reading_on_does_not_look_the_place_up_again() -> None:
-    disk, log = long_log(marks=True)
-    offset = log.segments[3].from_offset + 5
-    block = log.read(offset, 8 * KIB)
-    disk.bytes_read = 0
-    read = 0
-    for _ in range(20):
-        offset += _messages_in(block)
-        block = log.read(offset, 8 * KIB)
-        read += len(block)
-    assert disk.bytes_read <= 20 * 8 * KIB
-    assert read > 0.8 * disk.bytes_read
-    log.close()
-
-
-def _messages_in(block: memoryview) -> int:
-    return bytes(block).count(b"PSB1")
-
-
 def test_an_idle_log_holds_no_file_open() -> None:
     disk, log = long_log(marks=True)
     log.close()
@@ -94,11 +75,3 @@ def test_an_idle_log_holds_no_file_open() -> None:
     Writer(log).fill(1)
     log.close()
     assert not any(segment.is_open for segment in segments)
-
-
-def test_memory_for_indexes_is_bounded() -> None:
-    _, log = long_log(marks=True)
-    for offset in range(0, log.written_end, 7):
-        log.message(offset)
-    assert len(log._segments._indexes) <= 4
-    log.close()

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import random
 import struct
-from pathlib import Path
 
 import pytest
 
 from cases import each
-from penstock.errors import LogDamaged, StorageError
+from penstock.errors import LogDamaged
 from penstock.kernel import crc32c, encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.index import ENTRY_BYTES
@@ -18,7 +17,7 @@ from penstock.log.sealed import seal
 from penstock.log.verify import Report, verify
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SMALL, Writer, bodies_from, body, new_log
+from .helpers import NOW_NS, SMALL, Writer, body, new_log
 
 PARTITION = "data/topics/orders/0"
 
@@ -120,12 +119,6 @@ class Readonly:
         return getattr(self._disk, name)
 
 
-def test_looking_changes_nothing() -> None:
-    disk = small_directory()
-    disk.flip(f"{PARTITION}/00000000000000000000.log", 100, 0)
-    assert verify(Readonly(disk), find(disk, "data")).findings  # type: ignore[arg-type]
-
-
 def test_a_finding_names_file_position_and_offsets() -> None:
     disk = small_directory()
     path = f"{PARTITION}/00000000000000000000.log"
@@ -183,16 +176,6 @@ def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
     log.close()
 
 
-def test_a_log_that_was_killed_is_sound() -> None:
-    disk = small_directory()
-    log = PartitionLog.open(disk, PARTITION, SMALL)
-    Writer(log).fill(50)
-    disk.kill()
-    report = check(disk)
-    assert report.findings == []
-    assert not report.partitions[0].clean
-
-
 def test_a_journal_that_an_append_cut_short() -> None:
     disk = small_directory()
     path = f"{PARTITION}/channels.1"
@@ -227,18 +210,6 @@ def test_settings_must_be_json() -> None:
     assert [f.path for f in check(disk).findings] == ["data/topics/orders/topic.json"]
 
 
-def test_spares_and_strangers_are_ignored_and_said_so() -> None:
-    disk = small_directory()
-    put(disk, f"{PARTITION}/spare-0.log", b"old")
-    put(disk, f"{PARTITION}/notes.txt", b"mine")
-    report = check(disk)
-    assert report.findings == []
-    assert sorted(note.path for note in report.notes) == [
-        f"{PARTITION}/notes.txt",
-        f"{PARTITION}/spare-0.log",
-    ]
-
-
 @each(
     "path",
     [
@@ -268,27 +239,6 @@ def test_nothing_there() -> None:
     assert find(disk, "data", topic="orders", partition=0).places
 
 
-def test_real_files(tmp_path: Path) -> None:
-    log, writer = new_log(OsDisk(), tmp_path / "topics" / "t" / "0")
-    writer.fill(30)
-    assert bodies_from(log, 0)
-    assert check(OsDisk(), str(tmp_path)).findings == []
-    log.close()
-    assert check(OsDisk(), str(tmp_path)).findings == []
-
-
-def test_the_damage_of_a_tail_is_refused_by_the_log_and_found_here() -> None:
-    disk = small_directory()
-    last = sorted(n for n in disk.listdir(PARTITION) if n.endswith(".log"))[-1]
-    disk.flip(f"{PARTITION}/{last}", disk.size(f"{PARTITION}/{last}") - 20, 0)
-    log = PartitionLog.open(disk, PARTITION, SMALL)
-    assert log.damaged
-    with pytest.raises(StorageError):
-        Writer(log).fill(1)
-    log.close()
-    assert check(disk).findings
-
-
 # --- each file for itself ---
 
 FIRST = f"{PARTITION}/00000000000000000000"
@@ -296,15 +246,6 @@ FIRST = f"{PARTITION}/00000000000000000000"
 
 def reasons(disk: SimDisk, path: str = "data") -> list[tuple[str, str]]:
     return [(finding.path, finding.reason) for finding in check(disk, path).findings]
-
-
-def test_settings_must_be_an_object() -> None:
-    disk = small_directory()
-    document = b"[1}"
-    disk.replace("data/node.json", document[:-1] + b',"crc32c":"%08x"}' % crc32c(document))
-    ((path, reason),) = reasons(disk)
-    assert path == "data/node.json"
-    assert "delimiter" in reason
 
 
 def stage(disk: SimDisk, head: bytes, body: bytes) -> str:
@@ -360,14 +301,6 @@ def test_files_that_go_meanwhile_are_no_findings() -> None:
         ]
 
 
-def test_a_spare_alone_is_a_note() -> None:
-    disk = small_directory()
-    path = f"{PARTITION}/spare-0.log"
-    put(disk, path, b"old")
-    report = check(disk, path)
-    assert (report.findings, [note.path for note in report.notes]) == ([], [path])
-
-
 def test_a_mark_that_is_missing_or_of_another_size() -> None:
     disk = small_directory()
     path = f"{PARTITION}/mark"
@@ -380,14 +313,6 @@ def test_a_mark_that_is_missing_or_of_another_size() -> None:
     assert reasons(disk) == [(path, "bytes between the copies are not zero")]
     disk.unlink(path)
     assert reasons(disk) == [(path, "there is no mark")]
-
-
-def test_copies_of_the_mark_that_differ_are_no_clean_stop() -> None:
-    disk = small_directory()
-    MarkFile(disk, f"{PARTITION}/mark").write(Mark(3, 3, 1, clean=True))
-    report = check(disk)
-    assert report.findings == []
-    assert not report.partitions[0].clean
 
 
 # --- indexes ---

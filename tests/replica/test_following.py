@@ -10,14 +10,13 @@ from penstock.replica.effects import (
     Begin,
     Cut,
     Matched,
-    Refuse,
     SaveEpoch,
     Stop,
     Sync,
     Tell,
 )
 from penstock.replica.following import FollowerLine, Following
-from penstock.replica.matching import NO_BATCH, Chain
+from penstock.replica.matching import Chain
 
 from .memorylog import MemoryLog
 
@@ -52,12 +51,6 @@ def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
     save, tell = follower.effects()
     assert save == SaveEpoch(5)
     assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
-
-
-def test_a_lower_epoch_is_refused() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 3)
-    assert follower.effects() == [Refuse(SESSION, 4)]
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
@@ -115,29 +108,6 @@ def test_a_row_is_acknowledged_when_it_is_synced() -> None:
     assert follower.line.committed == 2
 
 
-def test_the_committed_end_is_never_beyond_what_was_matched() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.follow(2)
-    follower.line.row(SESSION, 5, follower.chain(2), 2, (), 9)
-    assert follower.line.committed == 2
-
-
-def test_a_row_that_follows_another_batch_is_refused() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.follow(2)
-    follower.line.row(SESSION, 5, Chain(4, 1, 999), 2, ["x"], 2)
-    assert follower.effects() == [Refuse(SESSION, 5)]
-    assert follower.line.state is Following.UNMATCHED
-
-
-def test_nothing_is_appended_before_matching() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 5)
-    follower.effects()
-    follower.line.row(SESSION, 5, follower.chain(2), 2, ["x"], 2)
-    assert follower.effects() == [Refuse(SESSION, 5)]
-
-
 def test_frames_of_an_older_session_are_dropped() -> None:
     follower = Follower(MemoryLog([4, 4]))
     follower.follow(2)
@@ -168,27 +138,3 @@ def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
     reason = "the leader's log has nothing of what is known to be committed"
     assert follower.effects() == [Stop(reason)]
     assert follower.line.committed == 3
-
-
-def test_it_begins_again_where_the_leaders_log_begins_behind_all_that_it_has() -> None:
-    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
-    follower.line.hello(SESSION, 5)
-    follower.effects()
-    follower.line.begin_at(SESSION, 3)
-    assert follower.effects()[0] == Begin(3)
-
-
-def test_a_failed_sync_stops_it() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.follow(2)
-    follower.line.sync_failed()
-    assert follower.effects() == [Stop("a sync failed")]
-
-
-def test_a_broken_link_means_to_be_matched_again() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.follow(2)
-    follower.line.unlinked()
-    assert follower.line.state is Following.UNMATCHED
-    follower.line.row(SESSION, 5, NO_BATCH, 2, ["x"], 2)
-    assert follower.effects() == []

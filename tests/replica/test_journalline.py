@@ -12,15 +12,12 @@ from penstock.replica.journalline import (
     AcknowledgePlace,
     Answer,
     AskSnapshot,
-    AskSync,
     DropBelow,
     HelloJournal,
     JournalFollower,
     JournalLeader,
-    SendHeld,
     SendRecord,
     SyncJournal,
-    SyncOwn,
     TakeRecord,
     TakeSnapshot,
     TellPlace,
@@ -64,12 +61,6 @@ def test_a_hello_is_answered_by_the_place_and_what_is_found_is_synced() -> None:
     assert taken(line)[1] == AcknowledgePlace(2, 6, REPLICA, at(5, 2, 9), at(5, 2, 9))
 
 
-def test_a_hello_of_a_lower_epoch_is_dropped() -> None:
-    line = follower()
-    line.hello(9, 5)
-    assert (taken(line), line.session, line.epoch) == ([], 1, 6)
-
-
 @each(
     ("session", "epoch", "place", "effect"),
     [
@@ -93,22 +84,6 @@ def test_what_a_follower_does_with_a_frame(
     assert taken(line) == ([effect] if effect is not None else [])
 
 
-def test_what_is_written_is_acknowledged_and_then_what_is_synced() -> None:
-    line = follower()
-    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
-    taken(line)
-    line.wrote(at(6, 0, 4), 0)
-    written = AcknowledgePlace(1, 6, REPLICA, at(6, 0, 4), at(6, 0, 3))
-    assert taken(line) == [written]  # most records are not waited for
-    line.ask_sync(1, 6, at(6, 0, 4))
-    assert taken(line) == [SyncJournal()]
-    line.synced(at(6, 0, 4))
-    assert taken(line) == [written._replace(synced=at(6, 0, 4))]
-    line.ask_sync(1, 6, at(6, 0, 4))
-    line.sync_all()
-    assert taken(line) == []  # it is there
-
-
 def write(line: JournalFollower, place: Position) -> list[object]:
     line.record(1, 6, place, "r", NOTHING)
     taken(line)
@@ -129,10 +104,6 @@ def test_what_was_asked_for_is_synced_when_it_comes() -> None:
     assert write(line, at(6, 0, 6)) == []
 
 
-def test_a_snapshot_is_synced_unasked() -> None:
-    assert write(follower(), at(6, 1, 0)) == [SyncJournal()]
-
-
 def test_housekeeping_syncs_what_was_not_asked_for() -> None:
     line = follower()
     line.sync_all()
@@ -140,24 +111,6 @@ def test_housekeeping_syncs_what_was_not_asked_for() -> None:
     write(line, at(6, 0, 4))
     line.sync_all()
     assert taken(line) == [SyncJournal()]
-
-
-@pytest.mark.parametrize(("session", "epoch"), [(0, 6), (1, 5), (1, 7)])
-def test_who_is_not_the_leader_has_nothing_synced(session: int, epoch: int) -> None:
-    line = follower()
-    write(line, at(6, 0, 4))
-    line.ask_sync(session, epoch, at(6, 0, 4))
-    assert taken(line) == []
-
-
-def test_a_stopped_replica_syncs_no_more() -> None:
-    line = follower()
-    write(line, at(6, 0, 4))
-    line.sync_failed()
-    taken(line)
-    line.ask_sync(1, 6, at(6, 0, 4))
-    line.sync_all()
-    assert taken(line) == []
 
 
 def test_a_snapshot_is_asked_for_once_and_nothing_else_is_taken_until_it_comes() -> None:
@@ -187,12 +140,6 @@ def test_after_a_failed_write_only_a_snapshot_is_taken() -> None:
     assert taken(line) == [TakeSnapshot("snapshot")]
 
 
-def test_without_a_failed_write_nothing_is_tried_again() -> None:
-    line = follower()
-    line.try_again()
-    assert taken(line) == []
-
-
 def test_a_failed_sync_ends_the_replica() -> None:
     line = follower()
     line.sync_failed()
@@ -206,44 +153,8 @@ def test_a_failed_sync_ends_the_replica() -> None:
 # --- a follower, and the start of the log ---
 
 
-def told_start(line: JournalFollower, place: Position, start: int, held: Position) -> None:
-    line.record(1, 6, place, "r", held)
-    line.wrote(place, start)
-    line.synced(place)
-
-
 def drops(line: JournalFollower | JournalLeader) -> list[int]:
     return [effect.start for effect in taken(line) if isinstance(effect, DropBelow)]
-
-
-def test_segments_go_when_the_set_has_the_start() -> None:
-    line = follower()
-    told_start(line, at(6, 0, 4), 700, NOTHING)
-    assert drops(line) == []
-    line.held(1, 6, at(6, 0, 3))
-    assert drops(line) == []
-    line.held(1, 6, at(6, 0, 4))
-    assert drops(line) == [700]
-    line.held(1, 6, at(6, 0, 4))
-    assert drops(line) == []
-
-
-def test_segments_do_not_go_before_the_start_is_on_this_disk() -> None:
-    line = follower()
-    line.record(1, 6, at(6, 0, 4), "r", NOTHING)
-    line.wrote(at(6, 0, 4), 700)
-    line.held(1, 6, at(6, 0, 4))
-    assert drops(line) == []
-    line.synced(at(6, 0, 4))
-    assert drops(line) == [700]
-
-
-def test_a_start_that_was_not_held_goes_with_its_generation() -> None:
-    line = follower()
-    told_start(line, at(6, 0, 4), 700, NOTHING)
-    told_start(line, at(6, 1, 0), 500, NOTHING)
-    line.held(1, 6, at(6, 1, 0))
-    assert drops(line) == [500]
 
 
 @pytest.mark.parametrize("place", [at(5, 2, 9), NOTHING])
@@ -288,29 +199,11 @@ def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
     assert not line.must_begin
 
 
-def test_who_stands_elsewhere_is_sent_a_new_generation() -> None:
-    line = leader()
-    line.linked(1, 21)
-    line.told(1, 21, 71, at(5, 2, 9))
-    taken(line)
-    assert line.must_begin
-    line.wrote(at(6, 1, 0), "snapshot", 0)
-    places = {(effect.node, effect.place) for effect in taken(line)}  # type: ignore[attr-defined]
-    assert places == {(1, at(6, 1, 0)), (2, at(6, 1, 0))}
-    assert not line.must_begin
-
-
 def test_who_asks_is_sent_nothing_before_the_snapshot() -> None:
     line = leader()
     line.asked(1, 11)
     line.wrote(at(6, 0, 1), "r", 0)
     assert [effect.node for effect in taken(line)] == [2]  # type: ignore[attr-defined]
-    assert line.must_begin
-
-
-def test_a_failed_write_is_followed_by_a_snapshot() -> None:
-    line = leader()
-    line.write_failed()
     assert line.must_begin
 
 
@@ -343,64 +236,6 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert taken(line) == [Answer("late")]
 
 
-def test_a_place_that_is_waited_for_is_asked_for_once() -> None:
-    line = leader()
-    line.linked(2, 22)  # it has not told where it stands
-    taken(line)
-    line.wrote(at(6, 0, 1), "seek", 0)
-    line.wrote(at(6, 0, 2), "empty", 0)
-    taken(line)
-    line.when_held(at(6, 0, 2), "seek")
-    assert taken(line) == [SyncOwn(), AskSync(1, 11, 6, at(6, 0, 2))]
-    line.when_held(at(6, 0, 2), "empty")
-    line.when_held(at(6, 0, 1), "seek")
-    assert taken(line) == []
-    line.synced(at(6, 0, 1))  # the sync that began before
-    assert taken(line) == [SyncOwn()]
-    line.synced(at(6, 0, 2))
-    assert taken(line) == []
-
-
-def test_what_is_finished_is_not_asked_for() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "finished", 0)
-    assert {type(effect) for effect in taken(line)} == {SendRecord}
-
-
-def test_what_waits_for_a_snapshot_has_it_synced() -> None:
-    line = leader(begun=False)
-    line.when_held(at(5, 2, 9), "seek")
-    assert taken(line) == [SyncOwn()]  # no replica is fed
-    line.wrote(at(6, 0, 0), "snapshot", 0)
-    assert taken(line) == [SyncOwn()]
-    line.synced(at(6, 0, 0))
-    line.needs(set())
-    assert Answer("seek") in taken(line)
-
-
-def test_a_snapshot_has_what_was_said_before_it() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "seek", 0)
-    line.when_held(at(6, 0, 1), "seek")
-    line.wrote(at(6, 1, 0), "snapshot", 0)
-    taken(line)
-    line.synced(at(6, 1, 0))
-    for node in (1, 2):
-        acknowledge(line, node, at(6, 1, 0))
-    assert taken(line) == [Answer("seek")]
-
-
-def test_a_member_that_is_left_out_is_waited_for_no_more() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "seek", 0)
-    line.when_held(at(6, 0, 1), "seek")
-    line.synced(at(6, 0, 1))
-    acknowledge(line, 1, at(6, 0, 1))
-    taken(line)
-    line.needs({(0, 70), (1, 71)})
-    assert taken(line) == [Answer("seek")]
-
-
 def test_acknowledgements_are_of_a_session_and_a_replica() -> None:
     line = leader()
     line.synced(at(6, 0, 0))
@@ -419,12 +254,6 @@ def test_acknowledgements_are_of_a_session_and_a_replica() -> None:
     assert line.held == NOTHING  # what node 1 said ended with its link
 
 
-def test_a_place_of_an_earlier_office_is_not_held() -> None:
-    line = JournalLeader(0, 6, at(5, 2, 9), 0)
-    line.synced(at(5, 2, 9))
-    assert line.held == NOTHING
-
-
 def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     line = leader()
     line.needs({(0, 70), (1, 71)})
@@ -436,21 +265,6 @@ def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     assert not line.is_level(2, 99)
     line.asked(2, 12)
     assert not line.is_level(2, 72)
-
-
-def test_the_start_is_given_free_when_it_is_held_and_the_others_are_told() -> None:
-    line = leader()
-    line.wrote(at(6, 0, 1), "start", 700)
-    taken(line)
-    line.synced(at(6, 0, 1))
-    for node in (1, 2):
-        assert drops(line) == []
-        acknowledge(line, node, at(6, 0, 1))
-    assert taken(line) == [
-        DropBelow(700),
-        SendHeld(1, 11, 6, at(6, 0, 1)),
-        SendHeld(2, 12, 6, at(6, 0, 1)),
-    ]
 
 
 def test_what_waits_at_the_end_of_an_office_has_an_unknown_outcome() -> None:

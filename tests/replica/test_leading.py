@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from penstock.limits import (
     AUTHORITY_NS,
     ISOLATED_DELIVERY_NS,
     ISOLATED_PUBLISH_NS,
     SECOND,
 )
-from penstock.replica import leading
 from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
 from penstock.replica.effects import (
     Authority,
-    BeginAt,
     CommitTo,
     Feed,
     Hello,
     Leave,
-    MatchAt,
     Propose,
     Read,
 )
@@ -90,36 +85,6 @@ def test_a_commit_waits_for_each_member_and_for_the_own_disk() -> None:
     assert office.line.ready
 
 
-def test_what_an_earlier_leader_left_is_the_first_row() -> None:
-    office = Office()
-    assert not office.line.ready
-    office.match(B, 2)
-    assert office.line.ready
-
-
-def test_a_leader_alone_in_its_set_commits_by_itself() -> None:
-    office = Office(RECORD._replace(members=(A,)))
-    assert office.effects() == [CommitTo(2)]
-
-
-def test_logs_are_matched_where_they_begin_to_differ() -> None:
-    office = Office(log=MemoryLog([2, 2, 4, 4]))
-    office.line.linked(2)
-    session = office.effects()[-1].session
-    office.line.told(2, session, 102, 1, Extent(0, 5, ((2, 0), (3, 3))))
-    chain = office.log.chain_before(2)
-    assert chain is not None
-    assert office.effects() == [MatchAt(2, session, 2, chain)]
-
-
-def test_without_anything_in_common_a_follower_begins_at_the_start() -> None:
-    office = Office(log=MemoryLog([4, 4]))
-    office.line.linked(2)
-    session = office.effects()[-1].session
-    office.line.told(2, session, 102, 1, Extent(7, 9, ((3, 7),)))
-    assert office.effects() == [BeginAt(2, session, 0)]
-
-
 def test_an_acknowledgement_ends_with_its_link() -> None:
     office = Office()
     office.match(B, 2)
@@ -132,22 +97,6 @@ def test_an_acknowledgement_ends_with_its_link() -> None:
     office.acknowledge(B, session - 1, 3)
     office.acknowledge(B, session, 3)  # not matched yet
     assert office.effects() == []
-
-
-def test_a_higher_epoch_ends_the_office() -> None:
-    office = Office()
-    session = office.match(B, 2)
-    office.effects()
-    office.line.refused(2, session, 6)
-    assert office.effects() == [Leave("a follower has promised a higher epoch")]
-    office.write()
-    assert office.effects() == []
-
-
-def test_a_failed_write_ends_the_office() -> None:
-    office = Office()
-    office.line.failed("a write failed")
-    assert office.effects() == [Leave("a write failed")]
 
 
 def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
@@ -164,39 +113,6 @@ def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
     office.line.outcome(proposal.number, Outcome.DONE, 41)
     assert office.line.record.members == (A, B, C)
     assert office.line.possible_sets == [(A, B, C)]
-
-
-def test_level_means_the_end_at_the_start_of_the_epoch() -> None:
-    """Below it may lie what an earlier leader has committed."""
-    office = Office(log=MemoryLog([4] * 9))
-    session = office.match(C, 3)
-    assert not any(isinstance(one, Propose) for one in office.effects())
-    office.acknowledge(C, session, 9)
-    assert office.proposal().record.members == (A, B, C)
-
-
-def under_load(office: Office, session: int) -> bool:
-    """Each time the learner has what there was, another batch is committed. Is it taken in?"""
-    for _ in range(20):
-        behind = office.log.end
-        office.write()
-        office.sync()
-        office.acknowledge(C, session, behind)
-        if any(isinstance(one, Propose) for one in office.effects()):
-            return True
-    return False
-
-
-def test_a_learner_becomes_level_while_publishers_go_on() -> None:
-    alone = RECORD._replace(members=(A,))
-    office = Office(alone)
-    assert under_load(office, office.match(C, 0))
-
-
-def test_without_nearness_it_never_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "LEARNER_NEAR_BYTES", 0)
-    office = Office(RECORD._replace(members=(A,)))
-    assert not under_load(office, office.match(C, 0))
 
 
 def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_committed() -> None:
@@ -254,16 +170,6 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     assert growth.record.members not in office.line.possible_sets or office.proposal()
 
 
-def test_a_growth_that_went_through_after_all_is_adopted() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.match(C, 2)
-    growth = office.proposal()
-    office.line.outcome(growth.number, Outcome.UNKNOWN, 0)
-    office.line.read(41, growth.record)
-    assert office.line.possible_sets == [(A, B, C)]
-
-
 def test_an_answer_to_an_earlier_office_settles_nothing() -> None:
     """One life may lead twice, and answers are late."""
     first = Office()
@@ -293,12 +199,6 @@ def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
     assert CommitTo(3) in office.effects()
 
 
-def test_the_set_does_not_fall_below_its_minimum() -> None:
-    office = Office(RECORD._replace(members_min=2))
-    assert not office.line.drop((2,))
-    assert not office.line.drop((1,))
-
-
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     log = MemoryLog([4, 4])
     record = RECORD._replace(members=(A,))
@@ -307,42 +207,12 @@ def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     assert proposal.record.members == (A._replace(generation=3),)
 
 
-@pytest.mark.parametrize("committed", [0, 4])
-def test_it_does_so_where_nothing_is_to_be_committed_first(committed: int) -> None:
-    """A partition without messages, or one of which the new leader knows that all is committed."""
-    log = MemoryLog([4] if committed else [])
-    line = LeaderLine(log, RECORD, REVISION, SEAT, 3, committed, waits=True)
-    proposal = next(one for one in line.out if isinstance(one, Propose))
-    assert A._replace(generation=3) in proposal.record.members
-    assert proposal.generations == ((A.node, 3),)
-
-
-def test_an_entry_of_the_present_generation_is_left_alone() -> None:
-    line = LeaderLine(MemoryLog([]), RECORD, REVISION, SEAT, A.generation, 0, waits=True)
-    assert not any(isinstance(one, Propose) for one in line.out)
-
-
-def test_a_record_of_another_office_ends_this_one() -> None:
-    office = Office()
-    office.line.seen(39, elected(RECORD, Seat(2, 12, 102)))  # older than what is known
-    assert office.effects() == []
-    office.line.seen(41, elected(RECORD, Seat(2, 12, 102)))
-    assert office.effects() == [Leave("the record names another office")]
-
-
 def test_who_resigns_asks_for_it_and_leaves() -> None:
     office = Office()
     office.line.resign("drained")
     proposal, leave = office.effects()
     assert proposal.record.leader is None
     assert leave == Leave("drained")
-
-
-def test_what_is_synced_everywhere_stands_in_headers() -> None:
-    office = Office()
-    assert office.line.synced_everywhere == 0
-    office.match(B, 2)
-    assert office.line.synced_everywhere == 2
 
 
 # --- authority ---
@@ -384,15 +254,6 @@ def test_an_answer_of_an_unmatched_member_gives_no_authority() -> None:
     assert ticked(office, 100 * SECOND) == ALL_PERMITS
 
 
-def test_who_sleeps_wakes_up_without_authority() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.effects()
-    office.line.heard.answered(2, SECOND)
-    assert ticked(office, SECOND) == ALL_PERMITS
-    assert ticked(office, 61 * SECOND) == PUBLISHES
-
-
 def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
     office = Office(RECORD._replace(members=(A,)))
     office.write()
@@ -405,29 +266,6 @@ def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> Non
     assert not office.line.ready
     office.line.confirmed(ISOLATED_PUBLISH_NS)
     assert ticked(office, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
-
-
-def test_where_nobody_else_is_wanted_nobody_is_asked() -> None:
-    office = Office(RECORD._replace(members=(A,), wanted=(1,)))
-    office.effects()
-    assert ticked(office, 1 << 60) == ALL_PERMITS
-
-
-def test_a_link_that_broke_gives_no_authority() -> None:
-    heard = Heard()
-    heard.answered(2, SECOND)
-    heard.answered(3, 2 * SECOND)
-    assert heard.from_all([2, 3]) == SECOND
-    heard.lost(2)
-    assert heard.from_all([2, 3]) < 0
-    assert heard.from_all([]) < 0
-
-
-def test_after_the_office_nothing_is_permitted() -> None:
-    office = Office()
-    office.line.leave("asked to")
-    office.effects()
-    assert ticked(office, 0) == NO_PERMITS
 
 
 # --- who is held off, and who takes over ---
@@ -489,16 +327,4 @@ def test_an_office_whose_heir_falls_silent_goes_on() -> None:
     office.acknowledge(B, session, 3)
     office.sync()
     assert not any(isinstance(one, Propose) for one in office.effects())
-    assert office.line.ready
-
-
-def test_an_office_that_could_not_be_handed_over_goes_on() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.sync()
-    office.line.hand_over(2, 22)
-    proposal = office.proposal()
-    office.line.outcome(proposal.number, Outcome.REFUSED, 0)
-    assert office.effects() == [Read()]
-    office.line.read(REVISION, RECORD)
     assert office.line.ready

@@ -112,20 +112,6 @@ def test_a_row_is_cut_once_for_all_its_receivers(monkeypatch: pytest.MonkeyPatch
 # --- what is dropped ---
 
 
-def test_a_payload_that_begins_again_takes_the_place_of_the_unfinished_one() -> None:
-    receiver = Frames(NODE)
-    fed(receiver, parts(row(LETTERS))[:2])
-    again = row(LETTERS[::-1], session=6)
-    assert fed(receiver, parts(again)) == [(TARGET, again)]
-
-
-def test_a_row_without_pieces_takes_the_place_of_the_unfinished_one() -> None:
-    receiver = Frames(NODE)
-    fed(receiver, parts(row(LETTERS))[:2])
-    assert fed(receiver, parts(row(b"short"))) == [(TARGET, row(b"short"))]
-    assert receiver.assembly.count == 0
-
-
 def test_the_hello_of_another_session_drops_what_is_unfinished() -> None:
     receiver = Frames(NODE)
     fed(receiver, parts(row(LETTERS))[:1] + parts(record(LETTERS))[:1])

@@ -22,7 +22,7 @@ from penstock.takeover.diskqueue import (
 from penstock.takeover.diskrecords import Tally, read_queue
 from sim.disk import SimDisk
 
-from .olddata import joined, record, records, write_file, write_old_path, write_queue
+from .olddata import joined, record, records, write_file, write_queue
 
 BODIES = st.one_of(
     st.binary(max_size=60),
@@ -153,13 +153,6 @@ def test_what_was_written_is_read(given_records: list[Record], file_bytes_max: i
     assert (queue.tally.bad_bytes, queue.tally.notes) == (0, [])
 
 
-def test_a_file_ends_with_the_record_that_takes_it_past_its_maximum(queue: Queue) -> None:
-    write_queue(queue.disk, "/old", "t", records(range(5)), file_bytes_max=78)
-    sizes = [queue.disk.size(f"/old/{name}") for name in queue.files().data.values()]
-    assert sizes == [3 * 39, 2 * 39]
-    assert queue.disk.content("/old/t.diskqueue.meta.dat") == b"5\n0,0\n1,78\n"
-
-
 def test_reading_begins_where_nsqd_stopped(queue: Queue) -> None:
     given_records = records(range(9))
     write_queue(queue.disk, "/old", "t", given_records, file_bytes_max=116)
@@ -167,12 +160,6 @@ def test_reading_begins_where_nsqd_stopped(queue: Queue) -> None:
     queue.put("t.diskqueue.meta.dat", format_meta(Meta(5, 1, size, 2, 3 * size)))
     assert queue.read() == given_records[4:]
     assert queue.tally.passed_bytes == 4 * size
-
-
-def test_what_lies_behind_the_write_position_is_read(queue: Queue) -> None:
-    write_queue(queue.disk, "/old", "t", records(range(5)))
-    queue.put("t.diskqueue.meta.dat", format_meta(Meta(1, 0, 0, 0, 39)))
-    assert queue.read() == records(range(5))
 
 
 @pytest.mark.parametrize("meta", [None, b"", b"3\n0,"])
@@ -184,12 +171,6 @@ def test_without_a_meta_file_all_is_read(queue: Queue, meta: bytes | None) -> No
         queue.put("t.diskqueue.meta.dat", meta)
     assert queue.read() == records(range(9))
     assert "all data files are read" in queue.tally.notes[0]
-
-
-def test_the_read_file_may_be_gone(queue: Queue) -> None:
-    queue.put("t.diskqueue.000004.dat", joined(records([4, 5])))
-    queue.put("t.diskqueue.meta.dat", format_meta(Meta(9, 3, 77, 4, 10)))
-    assert queue.read() == records([4, 5])
 
 
 def missing(queue: Queue) -> list[str]:
@@ -225,12 +206,6 @@ def test_what_is_missing_at_the_ends(queue: Queue, meta: Meta, expected: list[st
     assert missing(queue)[-1:] == expected
 
 
-def test_a_read_position_behind_the_file(queue: Queue) -> None:
-    queue.put("t.diskqueue.000000.dat", joined(records([1])))
-    queue.put("t.diskqueue.meta.dat", format_meta(Meta(0, 0, 4000, 0, 4000)))
-    assert queue.read() == []
-
-
 # --- damage ---
 
 
@@ -261,43 +236,10 @@ def test_a_record_with_an_unreadable_id_is_kept(queue: Queue) -> None:
     assert (queue.tally.ids_lost, queue.tally.bad_bytes) == (1, 0)
 
 
-@pytest.mark.parametrize("tail", [b"\0", b"\0" * 500, encode_record(record(7))[:-1], b"\0\0\0\x20"])
-def test_an_unfinished_write_at_the_end(queue: Queue, tail: bytes) -> None:
-    queue.put("t.diskqueue.000000.dat", joined(records(range(3))) + tail)
-    assert queue.read() == records(range(3))
-    assert queue.tally.bad_bytes == len(tail)
-
-
-def test_zeros_in_the_middle(queue: Queue) -> None:
-    data = bytearray(joined(records(range(30))))
-    data[400:700] = bytes(300)
-    queue.put("t.diskqueue.000000.dat", bytes(data))
-    found = queue.read()
-    whole = [one for one in found if one in records(range(30))]
-    assert len(whole) >= 20
-    assert len(found) - len(whole) <= 1  # the one that the zeros begin in has no checksum
-    assert queue.tally.bad_bytes > 0
-
-
 def test_a_message_may_be_larger_than_what_is_read_at_a_time(queue: Queue) -> None:
     large = [record(1, b"x" * 3_000_000), record(2), record(3, b"0f" * 1_500_000), record(4)]
     queue.put("t.diskqueue.000000.dat", joined(large))
     assert queue.read() == large
-
-
-def test_damage_before_a_large_stretch(queue: Queue) -> None:
-    """Longer than a read, and full of what looks like ids."""
-    data = joined(records([1])) + b"\xff" + b"0123456789abcdef" * 150_000 + joined(records([2, 3]))
-    queue.put("t.diskqueue.000000.dat", data)
-    assert queue.read() == records([1, 2, 3])
-    assert queue.tally.bad_bytes == 1 + 16 * 150_000
-
-
-def test_a_message_that_holds_a_queue_is_left_alone(queue: Queue) -> None:
-    """A body with records in it, and then a torn tail: the body is still a body."""
-    outer = record(1, joined(records([5, 6, 7])))
-    queue.put("t.diskqueue.000000.dat", joined([outer]) + b"\0\0\0")
-    assert queue.read() == [outer]
 
 
 def test_a_body_made_to_look_like_thousands_of_records(queue: Queue) -> None:
@@ -306,16 +248,6 @@ def test_a_body_made_to_look_like_thousands_of_records(queue: Queue) -> None:
     outer = record(0, fake)
     queue.put("t.diskqueue.000000.dat", joined([outer]) + b"\xff" * 40)
     assert queue.read() == [outer]
-
-
-def test_damage_everywhere(queue: Queue) -> None:
-    """A megabyte in which every second record is hurt is read at the usual pace."""
-    data = b"".join(
-        joined([record(n)]) + b"\xff\xff" + joined([record(n + 1)])[4:] for n in range(0, 20_000, 2)
-    )
-    queue.put("t.diskqueue.000000.dat", data)
-    found = queue.read()
-    assert len(found) >= 9_999
 
 
 @given(RECORDS, st.data())
@@ -375,12 +307,3 @@ def test_a_bad_file_with_nothing_wrong_had_been_read(queue: Queue) -> None:
     assert queue.read() == []
     assert "nsqd had read" in queue.tally.notes[0]
     assert queue.read(all_bad=True) == records(range(8))
-
-
-def test_a_whole_path(queue: Queue) -> None:
-    write_old_path(queue.disk, "/p", {"t": [], "t:a": records([1])}, paused=["t:a"])
-    found = list_old_files(queue.disk.listdir("/p"))
-    assert [one.name for one in found.queues] == ["t", "t:a"]
-    assert read_metadata(queue.disk, "/p", found.metadata).topics == [
-        OldTopic("t", False, [OldChannel("a", True)])
-    ]

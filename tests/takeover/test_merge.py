@@ -46,18 +46,6 @@ def plain(*ids: int) -> list[Held]:
     return [(id, 0, 0) for id in ids]
 
 
-def test_a_message_of_two_channels_is_stored_once() -> None:
-    log, got = outcome([plain(1, 2, 3), plain(2, 3), []])
-    assert log == plain(1, 2, 3)
-    assert got == [plain(1, 2, 3), plain(2, 3)]
-
-
-def test_a_message_of_one_channel_goes_to_no_other() -> None:
-    log, got = outcome([plain(1, 2, 3), plain(3, 4), []])
-    assert log == plain(1, 2, 3, 4)
-    assert got == [plain(1, 2, 3), plain(3, 4)]
-
-
 def test_equal_ids_with_different_bodies_are_different_messages() -> None:
     log, got = outcome([[(1, 7, 0)], [(1, 8, 0)], []])
     assert log == [(1, 7, 0), (1, 8, 0)]
@@ -68,24 +56,6 @@ def test_attempts_that_differ_make_copies() -> None:
     log, got = outcome([[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)], []])
     assert log == [(1, 0, 0), (1, 0, 3), (2, 0, 0)]
     assert got == [[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)]]
-
-
-def test_twice_in_a_queue_is_once_with_the_higher_attempts() -> None:
-    log, got = outcome([[(1, 0, 0), (2, 0, 0), (1, 0, 4)], []])
-    assert log == [(2, 0, 0), (1, 0, 4)]
-    assert got == [log]
-
-
-def test_the_topics_own_queue_is_for_all_channels() -> None:
-    log, got = outcome([plain(1), plain(2), plain(8, 9)])
-    assert log == plain(1, 2, 8, 9)
-    assert got == [plain(1, 8, 9), plain(2, 8, 9)]
-
-
-def test_without_channels_all_is_the_topics_own() -> None:
-    merge = Merge([], 2)
-    merge.settle(entries_of([plain(1, 2)]))
-    assert merge.layout() == ([(0, 0, 2)], 0, 2, [])
 
 
 def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
@@ -100,13 +70,6 @@ def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> N
     log, got = outcome([*(queues[n] for n in order), []])
     assert log == plain(*range(1000))
     assert got == [queues[n] for n in order]
-
-
-def test_a_requeued_message_stands_where_it_did() -> None:
-    ahead = [*plain(3, 4), (2, 0, 1), *plain(5, 6)]
-    log, got = outcome([plain(1, 2, 3, 4, 5, 6), ahead, []])
-    assert log == [*plain(1, 2, 3, 4), (2, 0, 1), *plain(5, 6)]
-    assert got == [plain(1, 2, 3, 4, 5, 6), ahead]
 
 
 def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:

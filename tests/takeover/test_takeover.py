@@ -15,9 +15,7 @@ from cases import each, examples
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.inspect import find
 from penstock.log.settings import LogSettings
-from penstock.log.verify import verify
 from penstock.takeover import sorter
 from penstock.takeover.diskqueue import Meta, Record, format_meta
 from penstock.takeover.takeover import Takeover, count
@@ -72,23 +70,6 @@ def test_every_channel_gets_its_own(disk: SimDisk, kernel: ModuleType) -> None:
     world.close()
 
 
-def test_what_was_finished_does_not_come_again(disk: SimDisk, kernel: ModuleType) -> None:
-    world = open_world(disk, kernel)
-    everything(world)
-    world.close()
-    world = open_world(disk, kernel)
-    assert {name: got for name, got in everything(world).items() if got} == {}
-    world.close()
-
-
-def test_the_order_of_a_channel_is_kept(disk: SimDisk, kernel: ModuleType) -> None:
-    from .oldworld import received
-
-    world = open_world(disk, kernel)
-    assert received(world, "orders", "mail") == [*SEVERAL["orders:mail"], *SEVERAL["orders"]]
-    world.close()
-
-
 @pytest.mark.parametrize("names", [("fast", "slow"), ("slow", "fast")])
 def test_a_channel_that_is_behind_keeps_its_order(
     kernel: ModuleType, names: tuple[str, str]
@@ -107,23 +88,6 @@ def test_a_channel_that_is_behind_keeps_its_order(
     assert world.broker.find_topic("t").leader().log.written_end == 1000
     assert received(world, "t", "slow") == given
     assert received(world, "t", "fast") == given[500:]
-    world.close()
-
-
-def test_channels_whose_orders_differ_keep_them(kernel: ModuleType) -> None:
-    from .oldworld import received
-
-    disk = SimDisk()
-    given = {
-        "t:a": records([0, 1, 2, 3, 4, 5, 6, 7]),
-        "t:b": [*records([4, 5]), record(3, attempts=2), *records([6, 0, 7])],
-        "t:c": records([7, 6, 5, 4]),
-        "t": records([8, 9]),
-    }
-    write_old_path(disk, PATH, given)
-    world = open_world(disk, kernel)
-    for name in "abc":
-        assert received(world, "t", name) == [*given[f"t:{name}"], *given["t"]]
     world.close()
 
 
@@ -153,11 +117,6 @@ def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None
     assert not {"takeover.tmp", "takeover.json"} & set(disk.listdir(PATH))
 
 
-def test_the_log_is_sound(disk: SimDisk, kernel: ModuleType) -> None:
-    open_world(disk, kernel).close()
-    assert verify(disk, find(disk, PATH)).findings == []
-
-
 def test_a_paused_topic_keeps_its_own_queue(kernel: ModuleType) -> None:
     disk = SimDisk()
     write_old_path(disk, PATH, {"t": records([3, 4]), "t:a": records([1, 3])}, paused=["t"])
@@ -165,17 +124,6 @@ def test_a_paused_topic_keeps_its_own_queue(kernel: ModuleType) -> None:
     topic = world.broker.find_topic("t")
     assert (topic.paused, topic.depth, topic.find_channel("a").depth) == (True, 1, 2)
     assert everything(world) == {"t:a": records([1, 3, 4])}
-    world.close()
-
-
-def test_equal_ids_with_different_bodies_both_survive(kernel: ModuleType) -> None:
-    disk = SimDisk()
-    one, other = record(1, b"one"), record(1, b"other")
-    write_old_path(disk, PATH, {"t:a": [one, other], "t:b": [other]})
-    world = open_world(disk, kernel)
-    found = everything(world)
-    assert sorted(one.body for one in found["t:a"]) == [b"one", b"other"]
-    assert found["t:b"] == [other]
     world.close()
 
 
@@ -411,26 +359,6 @@ def test_ended_at_every_step_and_started_again(seed: int | None) -> None:
             disk.crash(random.Random(seed * 1000 + step))
         check_after(disk)
     assert step > 100
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.integers(1, 130), min_size=2, max_size=4), st.integers(0, 1 << 30))
-def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
-    rng = random.Random(seed)
-    disk, _ = interrupted_at(steps[0])
-    for step in steps[1:]:
-        if rng.random() < 0.7:
-            disk.crash(rng)
-        else:
-            disk.kill()
-        disk.calls, disk.last = 0, step
-        try:
-            take_over(disk, log=LogSettings(segment_bytes_max=300))
-        except Stop:
-            disk.last = 0
-        disk.last = 0
-    disk.crash(rng)
-    check_after(disk)
 
 
 class Interrupted(OsDisk):

@@ -24,7 +24,7 @@ from sim.clock import START_WALL_NS, FakeClock
 from sim.disk import Fault, SimDisk
 
 from .olddata import records, write_old_path
-from .oldworld import PATH, everything, expected, open_world, tree
+from .oldworld import PATH, everything, open_world, tree
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -190,39 +190,6 @@ def test_an_error_leaves_no_target_and_the_next_run_makes_one(world: World) -> N
     assert skip > 2
     assert [one.body for one in queues_of(world.disk)["t:a"]] == [b"m"]
     assert tree(world.disk, PATH).keys() == before.keys()
-
-
-def held(first: int) -> st.SearchStrategy[list[Record]]:
-    numbers = st.sets(st.integers(first, first + 20), max_size=12)
-    return st.builds(lambda some, n: records(sorted(some), n), numbers, st.integers(0, 2))
-
-
-# What is in a topic's own queue is in no channel's yet.
-QUEUES = st.fixed_dictionaries(
-    {}, optional={"t": held(50), "t:a": held(0), "t:b": held(0), "u:a": held(0), "v": held(0)}
-)
-
-
-@settings(max_examples=examples(80), deadline=None)
-@given(QUEUES, st.integers(30, 300))
-def test_there_and_back(queues: dict[str, list[Record]], file_bytes_max: int) -> None:
-    """Old, ours, old, ours: everybody gets the same as at first."""
-    disk = SimDisk()
-    write_old_path(disk, PATH, queues)
-    Takeover(disk, PATH, PATH, BuildSettings(3, FakeClock())).run()
-    if not disk.is_directory(f"{PATH}/topics"):
-        assert not queues
-        return
-    write_back(disk, file_bytes_max)
-    there = queues_of(disk)
-    first = open_world(disk, kernel)
-    wanted = everything(first)
-    first.close()
-    second = open_world(disk, kernel, BACK)
-    assert everything(second) == wanted
-    second.close()
-    by_channel = {name: sorted(there[name]) for name in expected(queues)}
-    assert by_channel == expected(queues)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -117,12 +117,6 @@ def test_the_place_of_a_refusal_is_where_its_batch_begins() -> None:
     assert refusal(first + b"no batch" * 9) == (len(first), "no batch begins here")
 
 
-def test_numbers_that_do_not_fit_each_other() -> None:
-    data = bytearray(batch(b"a", b"b"))
-    data[64:68] = struct.pack("<I", 3)  # the count
-    assert refusal(checksummed(bytes(data)))[1] == "the numbers of the batch do not fit each other"
-
-
 def test_an_empty_message_is_refused() -> None:
     assert refusal(batch(b"a", b"")) == (0, "a message is empty")
 
@@ -161,13 +155,6 @@ def test_headers_that_consumers_can_read() -> None:
     texts = (b"", b"{}", b' {"a":"b"} ', b'{"a":null,"n":[1]}', '{"a":"ä"}'.encode())
     sections: Sections = {Section.HEADERS: dict(enumerate(texts))}
     assert contents(batch(*[b"x"] * len(texts), sections=sections)).messages == len(texts)
-
-
-def test_many_headers_are_read_in_slices() -> None:
-    sections: Sections = {Section.HEADERS: dict.fromkeys(range(3_000), b'{"a":"b"}')}
-    data = batch(*[b"x"] * 3_000, sections=sections)
-    assert len(data) < limits.STAGE_SLICE_BYTES
-    assert run(check_blocks(data, MESSAGE_BYTES_MAX))[1] == 3
 
 
 def test_a_large_batch_holds_one_message_only() -> None:

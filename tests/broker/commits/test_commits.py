@@ -23,7 +23,7 @@ from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stage_and_commit, stored
-from ..world import World, bodies
+from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -63,22 +63,6 @@ def test_all_topics_show_it_in_one_turn(start: Start, durability: str) -> None:
         world.threads.held, world.threads.waiting = True, rest
     assert seen == {(0, 0, False), (7, 7, True)}
     assert told.told == done(14)
-
-
-def test_consumers_get_it_and_what_comes_behind(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("t", "c")
-    world.publish("t", b"before")
-    put(world, "t", block("x", b"a", b"b", b"c"))
-    assert bodies(consumer.take()) == [b"before"]
-    commit(world, "app", 0, ("t", "x"))
-    world.publish("t", b"after")
-    got = consumer.take()
-    assert bodies(got) == [b"a", b"b", b"c", b"after"]
-    ids = [message.id for message in consumer.received]
-    assert ids == sorted(set(ids))
-    consumer.finish(*consumer.received)
-    assert world.broker.topic("t").channel("c").unfinished == 0
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])

@@ -8,23 +8,19 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.stageapps import Ref
-from penstock.broker.commits.stages import Block
 from penstock.errors import (
     CommitUnfinished,
     GrowthRefused,
-    NotFound,
     Refused,
-    StageMissing,
     StorageError,
 )
-from penstock.kernel import Section, encode_batch
 from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal
 from sim.disk import Fault, SimDisk
 
 from ..faults import FaultyDisk
 from ..staging import Told, block, commit, done, on, put, settle, stored
-from ..world import World, bodies
+from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -65,73 +61,6 @@ def test_all_show_it_in_one_turn(start: Start) -> None:
         world.threads.held, world.threads.waiting = True, [*world.threads.waiting, *rest]
     assert (seen, told.told) == ({(0, 0, 0, 0), (1, 1, 27, 1)}, done(30))
     assert stored(world, "t", 2) == [b"2-%d" % number for number in range(27)]
-
-
-def test_consumers_get_all_of_it_and_what_comes_behind(start: Start) -> None:
-    world = start()
-    refs = skewed(world)
-    consumer = world.consumer("t", "c")
-    assert commit(world, "app", 1, *refs).told == done(30)
-    got = bodies(consumer.take())
-    assert [body for body in got if body.startswith(b"2")] == stored(world, "t", 2)
-    for number in range(COUNT):
-        assert world.publish("t", b"after-%d" % number).stored
-    assert len(got) + len(consumer.take()) == 34
-    assert ends(world) == (2, 2, 28, 2)
-
-
-def test_the_order_of_keys_holds_for_what_is_committed(start: Start) -> None:
-    world = start()
-    world.broker.topic("t", 2).channel("c").configure({"order": "key"})
-    keys = {Section.KEY: {0: b"a", 1: b"a", 2: b"b"}}
-    data = encode_batch([b"a1", b"a2", b"b1", b"none"], 0, 0, 0, sections=keys)
-    assert put(world, "t", Block("x", data, 4, partition=1)).told == [None]
-    assert commit(world, "app", 0, ("t", "x", 1)).told == done(4)
-    consumer = world.consumer("t", "c", rdy=10)
-    first, *others = consumer.take()
-    assert bodies([first, *others]) == [b"a1", b"b1", b"none"]
-    consumer.finish(first)
-    assert bodies(consumer.take()) == [b"a2"]
-
-
-def test_each_has_its_own_names(start: Start) -> None:
-    world = start()
-    world.broker.topic("t", 2)
-    for partition, body in enumerate((b"zero", b"one")):
-        assert put(world, "t", block("x", body, partition=partition)).told == [None]
-    missing = commit(world, "app", 0, ("t", "x", 2)).error
-    assert isinstance(missing, StageMissing)
-    assert "x of partition 2 of topic t" in str(missing)
-    assert commit(world, "app", 0, ("t", "x", 1)).told == done(1)
-    assert (stored(world, "t"), stored(world, "t", 1)) == ([], [b"one"])
-    assert world.broker.commits.stages.abort([Ref("t", "x", 1), Ref("t", "x", 0)]) == 1
-
-
-def test_they_come_back_with_their_partition(start: Start) -> None:
-    world = start()
-    refs = skewed(world)
-    world = world.killed()
-    assert commit(world, "app", 1, *reversed(refs)).told == done(30)
-    assert ends(world) == (1, 1, 27, 1)
-
-
-@pytest.mark.parametrize("number", [2, 255, -1])
-def test_one_that_is_not_there(start: Start, number: int) -> None:
-    world = start()
-    world.broker.topic("t", 2)
-    with pytest.raises(NotFound, match=f"no such partition: {number}"):
-        put(world, "t", block("x", b"a", partition=number))
-
-
-def test_the_bound_on_the_depth_is_about_all_together(start: Start) -> None:
-    world = start(max_depth=5)
-    world.broker.topic("t", 2).channel("c")
-    refs = [Ref("t", "x", partition) for partition in range(2)]
-    for ref in refs:
-        put(world, "t", block("x", b"1", b"2", b"3", partition=ref.partition))
-    assert isinstance(commit(world, "app", 0, *refs).error, Refused)
-    assert ends(world) == (0, 0)
-    assert commit(world, "app", 0, refs[1]).told == done(3)
 
 
 def test_one_that_has_stopped_refuses_for_all(start: Start) -> None:
@@ -179,24 +108,6 @@ def test_an_unfinished_one_holds_its_partitions_alone(disk: SimDisk, how: str) -
     assert ends(world) == (1, 1, 27, 1)
     assert commit(world, "other", 1, ("t", "y", 2)).told == done(1)
     assert stored(world, "t", 2)[-1] == b"other"
-    world.close()
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_topic_may_grow_between_stage_and_commit(disk: SimDisk, killed: bool) -> None:
-    world = on(disk)
-    topic = world.broker.topic("t", 2)
-    put(world, "t", block("x", b"old", partition=1))
-    with pytest.raises(NotFound):
-        put(world, "t", block("x", b"new", partition=3))
-    world.broker.grow_topic(topic, 4)
-    put(world, "t", block("x", b"new", partition=3))
-    if killed:
-        disk.kill()
-        world = on(disk)
-    assert commit(world, "app", 0, ("t", "x", 1), ("t", "x", 3)).told == done(2)
-    assert ends(world) == (0, 1, 0, 1)
-    assert stored(world, "t", 3) == [b"new"]
     world.close()
 
 

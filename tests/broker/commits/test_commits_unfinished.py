@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from penstock import limits
 from penstock.broker.commits.stageapps import Ref
-from penstock.broker.commits.stages import Block
 from penstock.errors import (
     CommitUnfinished,
     Refused,
     StorageError,
 )
-from penstock.kernel import Section, encode_batch
 from sim.disk import Fault, SimDisk
 
 from ..staging import REPEATED, block, commit, done, on, put, settle, stored
-from ..world import World, bodies
+from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-Start = Callable[..., World]
 
 
 def unfinished(world: World) -> None:
@@ -209,15 +203,3 @@ def test_a_part_that_could_not_be_synced_is_not_done(disk: SimDisk) -> None:
     world = on(disk)
     finished(world)
     world.close()
-
-
-def test_a_delayed_message_waits(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("t", "c")
-    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
-    sections = {int(Section.DUE): {1: due_ns}}
-    put(world, "t", Block("x", encode_batch([b"a", b"b", b"c"], 0, 0, 0, sections=sections), 3))
-    commit(world, "app", 0, ("t", "x"))
-    assert bodies(consumer.take()) == [b"a", b"c"]
-    world.pass_ns(11 * limits.SECOND)
-    assert bodies(consumer.take()) == [b"b"]

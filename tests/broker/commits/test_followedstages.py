@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.broker.commits.followedstages import FollowedStages
 from penstock.broker.commits.stagestore import staged_of
-from penstock.log.fold import Folding, Group, Position, staged_entry, unstaged_entry
+from penstock.log.fold import Folding, Group, Position, staged_entry
 from penstock.replica.frames import Target
 from penstock.replica.journalline import JournalFollower
 from penstock.replica.stageframes import AskStage, SendStage, StageStored
@@ -67,14 +67,6 @@ def test_a_listed_one_that_lacks_is_asked_for_once_a_session() -> None:
     assert (one.line.lacking, one.moves) == ([], 1)
 
 
-def test_one_that_comes_before_it_is_listed_is_not_asked_for() -> None:
-    one = Follower()
-    assert one.come() == [StageStored(LIFE, REPLICA, NUMBER)]
-    assert one.say(staged_entry(NUMBER, STAGED)) == []
-    assert one.say(unstaged_entry(NUMBER)) == []
-    assert one.names == []
-
-
 def test_what_is_not_as_it_is_listed_is_not_stored() -> None:
     one = Follower()
     one.say(staged_entry(NUMBER, STAGED))
@@ -92,24 +84,6 @@ def test_what_cannot_be_stored_is_asked_for_again() -> None:
     assert one.line.lacking == [NUMBER]
     one.stages.settle()
     assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
-
-
-def test_one_that_was_given_up_on_its_way_is_not_stored() -> None:
-    one = Follower()
-    one.say(unstaged_entry(NUMBER))
-    assert one.come() == []
-    assert one.names == []
-    one.stages.came(LEADER, SendStage(LIFE, NUMBER + 1, file_of("two")))
-    one.say(unstaged_entry(NUMBER + 1))  # while it is being written
-    one.turn()
-    assert one.names == []
-
-
-def test_one_that_a_later_leader_lists_again_is_stored() -> None:
-    one = Follower()
-    one.say(unstaged_entry(NUMBER))
-    assert one.say(staged_entry(NUMBER, STAGED)) == [AskStage(LIFE, REPLICA, NUMBER)]
-    assert one.come() == [StageStored(LIFE, REPLICA, NUMBER)]
 
 
 def test_a_snapshot_of_a_higher_epoch_that_does_not_list_it_removes_it() -> None:

@@ -130,22 +130,6 @@ def test_an_idle_app_gives_way_when_all_is_full(
     assert names(world) == ["w", "z"]
 
 
-def test_what_could_not_be_committed_is_not_staged(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = start()
-    staged(world, "x", "job")
-    context = world.broker.commits.stages._context
-    size = len(block("x", b"x").body)
-    free = context.options.disk_free_bytes_min + 2 * size - 1
-    monkeypatch.setattr(context.disk, "free_bytes", lambda _: free)
-    with pytest.raises(
-        Refused, match=f"app job, with {size} bytes staged: {2 * size} bytes do not"
-    ):
-        staged(world, "y", "job")
-    assert staged(world, "y", "other") is None
-
-
 def test_abort_by_app(start: Start) -> None:
     world = start()
     for name, app, version in (("x", "job", 1), ("y", "job", 2), ("z", "other", 1)):

@@ -55,19 +55,6 @@ def test_the_same_name_while_it_is_written(start: Start) -> None:
     assert isinstance(told[2].error, StageExists)
 
 
-def test_few_are_written_at_a_time(start: Start) -> None:
-    world = start()
-    world.threads.held = True
-    told = [Told() for _ in range(10)]
-    for number, one in enumerate(told):
-        world.broker.commits.stages.put(world.broker.topic("t"), block(f"{number}", b"a"), one)
-    assert len(world.threads.waiting) == limits.STAGE_JOBS_MAX
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    assert [one.told for one in told] == [[None]] * 10
-
-
 @pytest.mark.parametrize("how", ["restart", "killed"])
 def test_stages_come_back(start: Start, how: str) -> None:
     world = start()
@@ -121,18 +108,6 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     world.close()
 
 
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
-def test_a_stage_that_cannot_be_written(disk: SimDisk, call: str) -> None:
-    world = on(disk)
-    put(world, "t", block("first", b"a"))
-    disk.inject(Fault(call, errno.ENOSPC, "stages"))  # type: ignore[arg-type]
-    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
-    assert files(world) == ["0000000000000001.stage"]
-    assert put(world, "t", block("x", b"b")).told == [None]
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
-    world.close()
-
-
 def test_old_ones_expire(start: Start) -> None:
     world = start()
     put(world, "t", block("old", b"a"))
@@ -168,16 +143,6 @@ def test_those_of_a_deleted_topic_go(start: Start) -> None:
     settle(world)
     assert files(world) == []
     assert world.broker.commits.stages.count == 0
-
-
-def test_a_name_is_free_again_with_a_new_topic(start: Start) -> None:
-    world = start()
-    put(world, "t", block("x", b"a"))
-    world.broker.delete_topic("t")
-    world.clock.pass_ns(limits.SECOND)
-    assert put(world, "t", block("x", b"b")).told == [None]
-    assert commit(world, "app", 0, ("t", "x")).told == done(1)
-    assert stored(world, "t") == [b"b"]
 
 
 def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,32 +246,6 @@ def test_a_write_that_fails_is_named_until_as_much_can_be_written(disk: SimDisk,
     world.close()
 
 
-def test_a_stage_that_is_as_long_ends_the_trouble_at_once(disk: SimDisk) -> None:
-    world = on(disk)
-    world.broker.topic("t")
-    disk.inject(Fault("sync", errno.EIO, "stages"))
-    assert isinstance(put(world, "t", block("x", b"a")).error, WriteRefused)
-    assert put(world, "t", block("x", b"a")).told == [None]
-    assert world.broker.health == "OK"
-    world.close()
-
-
-def test_where_there_is_no_room_no_probe_is_written(disk: SimDisk) -> None:
-    world = on(disk, disk_free_bytes_min=1000)
-    world.broker.topic("t")
-    disk.inject(Fault("sync", errno.EIO, "stages"))
-    assert isinstance(put(world, "t", block("x", b"a" * 5000)).error, WriteRefused)
-    disk.capacity_bytes = disk.used_bytes() + 5500
-    created = disk.inject(Fault("create", errno.EIO, "probe", times=0))
-    world.pass_ns(limits.SECOND)
-    disk.faults.remove(created)
-    assert "/data/stages/probe" not in world.broker.health
-    disk.capacity_bytes = None
-    world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-    world.close()
-
-
 @pytest.mark.parametrize("name", ["probe.stage.tmp", "probed.stage.tmp"])
 def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
     world = on(disk)
@@ -323,45 +262,3 @@ def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
     assert world.broker.health == "OK"
     assert name not in files(world)
     world.close()
-
-
-def test_one_that_waited_for_a_failed_write_is_refused_as_any_other(start: Start) -> None:
-    world = start()
-    world.threads.held = True
-    topic, told = world.broker.topic("t"), [Told(), Told()]
-    for one in told:
-        world.broker.commits.stages.put(topic, block("x", b"a"), one)
-    world.broker.draining = True
-    world.threads.error = OSError(errno.EIO, "the disk is gone")
-    world.threads.held = False
-    world.threads.run()
-    settle(world)
-    first, second = (one.error for one in told)
-    assert isinstance(first, WriteRefused)
-    assert isinstance(second, Refused)
-    assert str(second) == "draining"
-
-
-def test_a_partition_has_its_own_stages(disk: SimDisk) -> None:
-    world = on(disk)
-    put(world, "t", block("x", b"a"))
-    put(world, "u", block("x", b"b"))
-    world = world.restart()
-    found = {name: world.broker.topics[name].replicas[0].stages for name in ("t", "u")}
-    assert [len(shelf) for shelf in found.values()] == [1, 1]
-    assert sum(shelf.bytes for shelf in found.values()) == world.broker.commits.stages.bytes
-    commit(world, "app", 0, ("t", "x"))
-    assert [len(shelf) for shelf in found.values()] == [0, 1]
-
-
-def test_a_topic_made_again_has_none_of_the_old_stages(disk: SimDisk) -> None:
-    world = on(disk)
-    put(world, "t", block("x", b"a"))
-    world.broker.delete_topic("t")
-    world.clock.pass_ns(1)
-    topic, stages = world.broker.topic("t"), world.broker.commits.stages
-    assert (len(topic.replicas[0].stages), stages.count) == (0, 1)
-    stages.sweep(0, lambda name, identity: identity == topic.identity)
-    settle(world)
-    assert (stages.count, files(world)) == (0, [])
-    assert [shelf.place.identity for shelf in stages._shelves] == [topic.identity]

@@ -59,15 +59,6 @@ def test_what_was_written_is_there_after_a_power_loss() -> None:
     assert not later.store.busy
 
 
-def test_two_who_bring_the_same_one_are_both_answered() -> None:
-    lab = Lab()
-    heard: list[str] = []
-    lab.store.write(NUMBER, file_of(), heard.append)
-    lab.store.write(NUMBER, file_of(), heard.append)
-    lab.turn()
-    assert heard == ["", ""]
-
-
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
@@ -142,18 +133,6 @@ def test_one_that_cannot_be_read_just_now_stays() -> None:
     lab.store.load(NUMBER, staged_of(file_of(), 5), loaded.append)
     lab.turn()
     assert loaded[-1] == bytearray(file_of())
-
-
-def test_one_that_comes_while_it_is_being_removed_is_written_after_that() -> None:
-    lab = Lab()
-    lab.write()
-    lab.store.remove([NUMBER])
-    heard: list[str] = []
-    lab.store.write(NUMBER, file_of(), heard.append)
-    assert heard == []
-    lab.turn()
-    assert heard == [""]
-    assert lab.names == [hosted_stage_name(NUMBER)]
 
 
 def test_what_cannot_be_removed_is_removed_later() -> None:

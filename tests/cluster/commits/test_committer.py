@@ -123,42 +123,12 @@ def test_a_topic_that_was_made_again_is_refused() -> None:
     assert taken(committer) == [Answer(Verdict.REFUSED, "a topic was deleted or made again")]
 
 
-def test_the_same_after_it_was_prepared() -> None:
-    committer = opened()
-    for part in PARTS:
-        committer.prepared(101, part)
-    answered = read_back(committer, Findings(0, None, True, {}))
-    assert answered[0].change == Abandon(101)
-    assert answered[1] == Answer(Verdict.REFUSED, "a topic was deleted or made again")
-
-
 def test_a_leader_refuses() -> None:
     committer = opened()
     committer.refused(101, "stage s7 is not there")
     abandon, answer = taken(committer)
     assert abandon == Transact(0, Abandon(101))
     assert answer == Answer(Verdict.REFUSED, "stage s7 is not there")
-
-
-def test_an_answer_to_another_transaction_counts_for_nothing() -> None:
-    committer = opened()
-    committer.refused(99, "stage s7 is not there")
-    for part in PARTS:
-        committer.prepared(99, part)
-    assert taken(committer) == []
-    assert committer.state is State.PREPARING
-
-
-def test_an_unknown_decision_is_asked_for_again() -> None:
-    committer, number = deciding()
-    committer.outcome(number, Outcome.UNKNOWN, 0)
-    (transact,) = taken(committer)
-    assert transact.change == Decide(DECISION_7, 0, (("t", 30),))
-    committer.outcome(number, Outcome.DONE, 50)  # late, of the first one: the second settles it
-    assert taken(committer) == []
-    committer.outcome(transact.number, Outcome.REFUSED, 51)
-    answered = read_back(committer, Findings(50, DECISION_7, False, TOPICS))
-    assert answered == [AskDone(part, 101) for part in PARTS]
 
 
 def test_a_refused_decision_while_settings_of_a_topic_changed() -> None:
@@ -169,34 +139,6 @@ def test_a_refused_decision_while_settings_of_a_topic_changed() -> None:
     assert transact.change == Decide(DECISION_7, 0, (("t", 51),))
 
 
-def test_a_refused_decision_whose_prepare_key_is_gone() -> None:
-    committer, number = deciding()
-    committer.outcome(number, Outcome.REFUSED, 51)
-    answered = read_back(committer, NOTHING._replace(is_prepared=False))
-    assert answered == [Answer(Verdict.REFUSED, "it took too long, and was abandoned")]
-
-
-def test_a_refused_decision_where_another_was_faster() -> None:
-    committer, number = deciding()
-    committer.outcome(number, Outcome.REFUSED, 51)
-    other = Findings(50, DECISION_7._replace(transaction=77, closed=True), True, TOPICS)
-    abandon, read = read_back(committer, other)
-    assert abandon == Transact(0, Abandon(101))
-    assert read == Read(read.number, "app", 102, ("t",))
-    committer.found(read.number, other)
-    assert taken(committer) == [Answer(Verdict.STORED_BEFORE)]
-
-
-def test_an_unknown_prepare_key_is_given_up() -> None:
-    committer, number = new()
-    committer.found(number, NOTHING)
-    (transact,) = taken(committer)
-    committer.outcome(transact.number, Outcome.UNKNOWN, 0)
-    abandon, answer = taken(committer)
-    assert abandon == Transact(0, Abandon(101))
-    assert answer == Answer(Verdict.REFUSED, "the coordinator did not answer")
-
-
 def test_cancel_before_and_after_the_decision_was_proposed() -> None:
     committer = opened()
     assert committer.cancel("too late")
@@ -204,24 +146,6 @@ def test_cancel_before_and_after_the_decision_was_proposed() -> None:
     committer, _ = deciding()
     assert not committer.cancel("too late")
     assert taken(committer) == []
-
-
-def test_what_was_not_answered_is_asked_again() -> None:
-    committer, number = new()
-    committer.retry()
-    (read,) = taken(committer)
-    committer.found(number, NOTHING)  # late
-    assert taken(committer) == []
-    committer.found(read.number, NOTHING)
-    assert committer.state is State.OPENING
-    committer = opened()
-    committer.prepared(101, PARTS[0])
-    committer.retry()
-    assert taken(committer) == [AskPrepare(PARTS[1], 101, 40)]
-    committer = storing()
-    committer.done(101, PARTS[1])
-    committer.retry()
-    assert taken(committer) == [AskDone(PARTS[0], 101)]
 
 
 # --- transactions and documents ---

@@ -17,7 +17,6 @@ from penstock.cluster.commits.partline import (
 from penstock.cluster.commits.values import Pin
 
 SEVEN = Pin(7, ("s7",), 5, 100, 10)
-EIGHT = Pin(8, ("s8",), 2, 100, 11)
 OPEN = CommitsView(12, (), frozenset({7, 8}))
 
 
@@ -91,43 +90,11 @@ def test_a_view_from_before_the_prepare_key_says_nothing() -> None:
     assert taken(line) == [Prepared(7)]
 
 
-def test_a_key_that_went_while_the_pin_was_on_its_way() -> None:
-    line = new()
-    line.seen(CommitsView(12, (), frozenset()))
-    line.prepare(SEVEN)
-    line.pinned(7)
-    assert taken(line) == [KeepPin(SEVEN), Prepared(7), DropPin(7)]
-
-
 def test_an_older_view_does_not_take_a_decision_back() -> None:
     line = new(SEVEN)
     line.seen(decided((15, 7)))
     line.seen(OPEN)
     assert taken(line) == [Store(7, ("s7",), 5, 0)]
-
-
-def test_parts_are_stored_in_the_order_of_the_decisions() -> None:
-    line = new(SEVEN, EIGHT)
-    line.seen(decided((16, 7), (15, 8)))
-    assert taken(line) == [Store(8, ("s8",), 2, 0)]
-    line.stored(Mark(8, 0, False), 100, 102)
-    assert taken(line) == [Store(7, ("s7",), 5, 0)]
-
-
-def test_a_new_leader_finishes_the_part_at_the_end_of_its_log_first() -> None:
-    begun = Marked(Mark(7, 0, True), 100, 103)
-    line = new(SEVEN, EIGHT, batches=(begun,))
-    assert taken(line) == [Store(7, ("s7",), 5, 3)]
-    assert line.visible == 100
-
-
-def test_a_new_leader_does_not_store_again_what_its_log_has() -> None:
-    whole = Marked(Mark(7, 0, False), 100, 105)
-    line = new(SEVEN, batches=(whole,), committed=102)
-    line.seen(decided((15, 7)))
-    assert taken(line) == []
-    line.committed(105)
-    assert taken(line) == [Done(7), DropPin(7)]
 
 
 def test_what_is_seen_of_parts() -> None:
