@@ -45,11 +45,13 @@ LONG = (
     "tests/pipelines/audit/test_partitions.py",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
+    "tests/pipelines/test_lakereaders.py",
     "tests/spark/test_bench.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
     "tests/test_build.py",
+    "tests/tools/test_demo.py::test_messages_are_archived_beside_the_traffic",
     "tests/tools/test_sql.py",
 )
 # Of the tests that start Spark or a browser, the smallest set that shows each promise.
