@@ -26,7 +26,6 @@ LONG = (
     "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_storm.py",
     "tests/e2e/test_disk_faults.py",
-    "tests/e2e/test_log_fetch.py::test_a_reader_in_a_loop_costs_publishing_little",
     "tests/e2e/test_power_loss.py",
     "tests/kernel/test_search.py::test_a_large_batch_costs_no_more_for_each_of_its_messages",
     "tests/kernel/test_window.py::test_a_tick_that_fires_nothing_does_not_look_at_every_message",
@@ -42,7 +41,6 @@ LONG = (
     "tests/pipelines/audit/test_partitions.py",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
-    "tests/spark/test_bench.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
@@ -53,8 +51,6 @@ LONG = (
 NOT_LONG = (
     "tests/nsqadmin/pages/test_pages.py",
     "tests/nsqadmin/pages/test_login.py::test_a_log_in_from_another_site_is_refused",
-    "tests/nsqadmin/pages/test_login.py::test_nothing_is_told_to_those_who_have_not_logged_in",
-    "tests/nsqadmin/pages/test_login.py::test_roles_hold_for_hand_made_requests",
     "tests/pipelines/test_archive.py::test_every_message_once_over_several_runs",
     "tests/pipelines/test_replay.py::test_a_table_comes_back_in_order_and_once",
     "tests/pipelines/test_sqldoor.py::test_topics_and_tables_in_one_statement",
@@ -65,7 +61,6 @@ NOT_LONG = (
     "tests/spark/test_sink.py::test_refused_rows_go_into_a_table_once",
     "tests/spark/test_source.py::test_a_batch_read_has_every_message_once",
     "tests/spark/test_source.py::test_a_stream_goes_on_where_its_checkpoint_is",
-    "tests/spark/test_source.py::test_lost_data_fails_a_batch_unless_told_otherwise",
 )
 # Measured: these take longest, so they start first.
 FIRST = (
