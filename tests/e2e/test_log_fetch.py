@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import statistics
 import struct
 import threading
 import time
@@ -133,50 +132,3 @@ def test_what_is_fetched_is_what_was_published(api: Callable[..., Callable[[], A
     assert read > 1000
     partition = reader.partition()
     assert 0 < partition["earliest"] <= partition["end"] <= partition["committed"]
-
-
-def publish_s(writer: Api, count: int) -> float:
-    """The median time of a publish, in the best of ten stretches: others may use the machine in
-    some of them."""
-    medians = []
-    for _ in range(10):
-        taken = []
-        for _ in range(count // 10):
-            started_s = time.perf_counter()
-            writer.post("/pub?topic=t", b"x" * 100)
-            taken.append(time.perf_counter() - started_s)
-        medians.append(statistics.median(taken))
-    return min(medians)
-
-
-def test_a_reader_in_a_loop_costs_publishing_little(api: Callable[..., Callable[[], Api]]) -> None:
-    """The bound is generous: machines are busy. That a fetch goes in turns and is bounded is shown
-    without a clock in tests/broker/test_reading.py and tests/nsqd/test_routes_log.py."""
-    connect = api()
-    writer, reader = connect(), connect()
-    pack = b"\n".join([b"y" * 1000] * 1000)
-    for _ in range(16):
-        writer.post("/mpub?topic=t", pack)
-    alone_s = publish_s(writer, 200)
-    ended = threading.Event()
-    fetched: list[int] = []
-    failed: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            while not ended.is_set():
-                fetched.append(len(reader.fetch(0, 1 << 40)[1]))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        beside_s = publish_s(writer, 200)
-    finally:
-        ended.set()
-        thread.join()
-    assert not failed
-    assert len(fetched) > 1
-    print(f"{alone_s * 1e3:.2f} ms alone, {beside_s * 1e3:.2f} ms beside {len(fetched)} fetches")
-    assert beside_s < 10 * alone_s + 0.050

@@ -77,33 +77,6 @@ def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
     assert "NSQ: bye" not in daemon.stderr()
 
 
-def test_messages_in_flight_at_a_stop_come_again(daemon: Daemon) -> None:
-    with daemon.client() as consumer, daemon.client() as publisher:
-        publisher.mpub("t", [b"held", b"finished", b"requeued"])
-        consumer.sub("t", "ch")
-        consumer.rdy(3)
-        held, finished, requeued = consumer.messages(3)
-        consumer.fin(finished.id)
-        consumer.rdy(0)
-        consumer.req(requeued.id, 0)
-        consumer.settle()
-        assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.channel_stats("t", "ch")["depth"] == 2
-    with daemon.client() as consumer:
-        consumer.sub("t", "ch")
-        consumer.rdy(3)
-        again = {message.body: message for message in consumer.drain(0.3)}
-    assert set(again) == {b"held", b"requeued"}
-    for before in (held, requeued):
-        after = again[before.body]
-        assert (after.id, after.timestamp_ns, after.attempts) == (
-            before.id,
-            before.timestamp_ns,
-            2,
-        )
-
-
 # --- two of them ---
 
 
@@ -119,19 +92,6 @@ def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
     assert "Traceback" not in said
     with daemon.client() as client:
         client.pub("t", b"the first one is not disturbed")
-
-
-def test_after_a_kill_the_data_is_free_again(daemon: Daemon) -> None:
-    daemon.kill()
-    daemon.start()
-
-
-def test_a_data_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "data", f"--data-path={tmp_path / 'gone'}")
-    with pytest.raises(DaemonFailed, match="ended with 1"):
-        daemon.start()
-    assert str(tmp_path / "gone") in daemon.stderr()
-    assert "Traceback" not in daemon.stderr()
 
 
 # --- a large log ---
