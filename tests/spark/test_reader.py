@@ -164,13 +164,6 @@ def test_a_range_of_another_topic_of_that_name(broker: FakeBroker) -> None:
         read(batch_reader(broker), whole())
 
 
-def test_times_are_ranges_too(broker: FakeBroker) -> None:
-    for second in (1, 2, 3):
-        broker.topic("orders").publish([b"x"] * 10, second * 1_000_000_000)
-    reader = batch_reader(broker, startingTimestamp="1500", endingTimestamp="3000")
-    assert read(reader, *reader.partitions()) == list(range(10, 20))
-
-
 def end_of(document: dict[str, Any]) -> dict[str, int]:
     return {name: topic["partitions"]["0"] for name, topic in document["topics"].items()}
 
