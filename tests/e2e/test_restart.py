@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from .daemon import Daemon, DaemonFailed
-from .v2client import Closed, Frame, V2Client
 
 MIB = 1024 * 1024
 START_BYTES_MAX = 40 * MIB  # Python is some 4 MB; the last batches of 4 MB are read a few times
@@ -24,39 +23,6 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 # --- orderly ends ---
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(daemon: Daemon, number: int) -> None:
-    with daemon.client() as consumer, daemon.client() as publisher:
-        publisher.pub("t", b"message")
-        consumer.sub("t", "ch")
-        consumer.rdy(1)
-        assert consumer.messages(1)[0].body == b"message"
-        daemon.signal(number)
-        assert daemon.wait() == 0
-    said = daemon.stderr()
-    assert said.rstrip().endswith("NSQ: bye")
-    assert "Traceback" not in said
-
-
-def test_a_stop_answers_what_was_sent_before_it(daemon: Daemon) -> None:
-    """Publishes that are under way get their OK or an error, and an OK is kept."""
-    with daemon.client() as publisher:
-        publisher.pub("t", b"first")
-        publisher.send(b"".join(b"PUB t\n\x00\x00\x00\x04%04d" % n for n in range(500)))
-        publisher.ok()  # it has begun to read them
-        daemon.signal(signal.SIGTERM)
-        answered = 1 + sum(frame.data == b"OK" for frame in frames_to_the_end(publisher))
-    assert daemon.wait() == 0
-    daemon.start()
-    with daemon.client() as consumer:
-        consumer.sub("t", "ch")
-        consumer.rdy(1000)
-        got = [message.body for message in consumer.drain(0.3)]
-    expected = [b"first", *(b"%04d" % n for n in range(500))]
-    assert len(got) >= 1 + answered
-    assert got == expected[: len(got)]
 
 
 def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
@@ -122,16 +88,6 @@ def test_a_start_after_a_kill_reads_only_the_tail(daemon: Daemon) -> None:
         consumer.sub("big", "ch")
         consumer.rdy(4)
         assert [message.body for message in consumer.messages(4)] == bodies
-
-
-def frames_to_the_end(client: V2Client) -> Iterator[Frame]:
-    """What the daemon says before it hangs up."""
-    try:
-        while (frame := client.frame()) is not None:
-            yield frame
-    except Closed:
-        return
-    raise AssertionError("it did not hang up")
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -310,54 +310,6 @@ def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
     assert made.rows() == sorted([*there, ("order.b", 0)])
 
 
-def test_two_archives_of_one_table(made: Archive) -> None:
-    """Both commit at once, again and again; each counts its own batches."""
-    made.node.publish("a", numbered(60))
-    made.node.publish("b", numbered(60))
-    threads = [
-        made.thread(
-            Progress(topic, 0, io.StringIO()),
-            name=topic,
-            topics=(topic,),
-            max_offsets_per_trigger=10,
-        )
-        for topic in ("a", "b")
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert made.rows() == [(topic, n) for topic in ("a", "b") for n in range(60)]
-
-
-def test_a_continuous_archive_stops_when_asked(made: Archive) -> None:
-    made.node.publish("orders", numbered(10))
-    said = io.StringIO()
-    progress = Progress("archive", 0, said)
-    runs = made.thread(progress, once=False, compact_after=2)
-    runs.start()
-    published = 10
-    while progress.last is None or progress.last.rows < 40:
-        assert runs.is_alive()
-        if progress.last is not None and progress.last.rows == published:
-            published = made.node.publish("orders", numbered(10, published))
-        progress.wait(0.05)
-    progress.ask_to_stop()
-    runs.join(60)
-    assert not runs.is_alive()
-    rows = made.rows('"offset"')
-    assert rows == [(n,) for n in range(len(rows))]
-    assert len(rows) >= 40
-    assert "compacted " in said.getvalue()
-    facts = progress.facts
-    assert (facts.table, facts.version_of and facts.version_of()) == (
-        str(made.table),
-        Place(str(made.table), {}).version(),
-    )
-    assert facts.batch is not None
-    assert 0 < facts.logs["orders", 0][0] <= len(rows)
-
-
 def test_what_is_refused_at_once(made: Archive) -> None:
     for changed, said in (
         ({"topics": ()}, "exactly one of the two"),

@@ -242,20 +242,6 @@ def test_a_small_batch_waits(broker: FakeBroker) -> None:
     assert end_of(hasty.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
 
 
-def test_a_topic_made_again_is_read_anew_when_loss_is_allowed(broker: FakeBroker) -> None:
-    three_batches(broker)
-    start = stream_reader(broker).latestOffset(
-        stream_reader(broker).initialOffset(), ReadAllAvailable()
-    )
-    del broker.topics["orders"]
-    broker.topic("orders", "second").publish([b"x"] * 4)
-    with pytest.raises(DataLost, match="deleted and made again"):
-        stream_reader(broker).latestOffset(start, ReadAllAvailable())
-    reader = stream_reader(broker, failOnDataLoss="false")
-    end = reader.latestOffset(start, ReadAllAvailable())
-    assert read(reader, *reader.partitions(start, end)) == [0, 1, 2, 3]
-
-
 def test_a_batch_is_bounded_by_bytes_too(broker: FakeBroker) -> None:
     for _ in range(10):
         broker.topic("orders").publish([b"x" * 1000])

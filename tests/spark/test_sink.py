@@ -129,15 +129,6 @@ def with_a_big_row(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_a_row_that_is_too_big_fails_the_whole_write(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    broker.message_bytes_max = 100
-    with pytest.raises(Exception, match="row 200 of task 1 for topic orders: the body has 101"):
-        write(with_a_big_row(spark), broker, topic="orders", stageBytes="100")
-    assert broker.topics == {}  # Spark kills the other task, whose stages expire
-
-
 def test_a_task_that_fails_drops_what_it_staged(spark: SparkSession, broker: FakeBroker) -> None:
     broker.message_bytes_max = 100
     with pytest.raises(Exception, match="row 700 of task 0 for topic orders: the body has 101"):

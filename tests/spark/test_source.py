@@ -82,15 +82,6 @@ def test_a_range_of_nothing_is_an_empty_table(
     assert frame.select("topic", "body").collect() == []
 
 
-def test_a_start_in_the_future_is_an_error_if_wanted(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    broker.topic("orders").publish([b"x"] * 5, 1_700_000_000_000_000_000)
-    late = {"startingTimestamp": "1800000000000", "startingOffsetsByTimestampStrategy": "error"}
-    with pytest.raises(Exception, match="no message at or after that time"):
-        batch(spark, broker, **late).count()
-
-
 def test_a_stream_goes_on_where_its_checkpoint_is(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path
 ) -> None:
