@@ -28,7 +28,6 @@ LONG = (
     "tests/e2e/test_bit_flips.py",
     "tests/e2e/test_disk_faults.py",
     "tests/e2e/test_disk_full.py",
-    "tests/e2e/test_log_fetch.py::test_a_reader_in_a_loop_costs_publishing_little",
     "tests/e2e/test_model.py",
     "tests/e2e/test_power_loss.py",
     "tests/e2e/test_scale.py",
@@ -41,12 +40,10 @@ LONG = (
     "tests/nsqadmin/test_restart.py",
     "tests/nsqadmin/test_sockets.py",
     "tests/nsqd/test_pattern.py::test_no_pattern_takes_long",
-    "tests/pipelines/audit/test_asking.py::test_a_real_channel_says_where_each_message_is",
     "tests/pipelines/audit/test_partitions.py",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
     "tests/pipelines/test_lakereaders.py",
-    "tests/spark/test_bench.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
@@ -67,7 +64,6 @@ NOT_LONG = (
     "tests/spark/test_sink.py::test_refused_rows_go_into_a_table_once",
     "tests/spark/test_source.py::test_a_batch_read_has_every_message_once",
     "tests/spark/test_source.py::test_a_stream_goes_on_where_its_checkpoint_is",
-    "tests/spark/test_source.py::test_lost_data_fails_a_batch_unless_told_otherwise",
 )
 # Measured: these take longest, so they start first.
 FIRST = (

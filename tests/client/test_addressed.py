@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cases import each
 from e2e.daemon import Daemon
-from penstock.client import BlockingConsumer, BlockingProducer, Consumer, Producer
+from penstock.client import Consumer, Producer
 from penstock.client.addressed import Address, mpub, pub
 from penstock.errors import ConfigError, ServerRefused
 from penstock.kernel import murmur3_32
@@ -228,17 +228,3 @@ def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
     asyncio.run(story())
     with pytest.raises(ConfigError, match="0 to 254"):
         Consumer(topic, "c", tcp(daemon), partition=-1)
-
-
-def test_without_a_loop(daemon: Daemon, topic: str) -> None:
-    said: Mapping[str, str] = {}
-    with BlockingProducer(tcp(daemon)) as producer:
-        producer.pub(topic, b"x", partition=2)
-        producer.mpub(topic, [b"x", b"y"], partition=2)
-        producer.pub(topic, b"k", key="k", headers=said)
-        assert producer.pub(topic, b"x", trace_id=3, partition=0).offset >= 0
-    with BlockingConsumer(topic, "c", tcp(daemon), partition=2) as consumer:
-        for message in consumer:
-            message.fin()
-            if message.body == b"y":
-                break

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import limits
-from penstock.client import BlockingConsumer, BlockingIdempotentProducer, BlockingProducer
+from penstock.client import BlockingConsumer, BlockingProducer
 from penstock.errors import (
     ClientClosed,
     ConfigError,
@@ -63,33 +63,6 @@ def test_publish_and_consume(daemon: Daemon, address: str, topic: str) -> None:
     assert len(set(bodies)) == 5004
     found = daemon.channel_stats(topic, "c")
     assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (0, 0, 0)
-
-
-def test_trace_ids(address: str, topic: str) -> None:
-    with BlockingProducer(address) as producer:
-        one = producer.pub(topic, b"one", trace_id=42)
-        many = producer.mpub(topic, [b"two", b"three"], trace_id=[43, 0])
-        assert (one.offset, one.trace_id, many.offset, many.trace_id) == (0, 42, 1, 43)
-        assert producer.pub(topic, b"four") is None  # type: ignore[func-returns-value]
-    with BlockingConsumer(topic, "c", address) as consumer:
-        ids = []
-        for message in consumer:
-            message.fin()
-            ids.append(message.id)
-            if len(ids) == 4:
-                consumer.stop()
-    assert ids[:2] == [one.message_id, many.message_id]
-
-
-def test_trace_ids_without_duplicates(daemon: Daemon, topic: str) -> None:
-    with BlockingIdempotentProducer(f"127.0.0.1:{daemon.http_port}") as producer:
-        producer.pub(topic, b"plain")
-        one = producer.pub(topic, b"one", trace_id=42)
-        many = producer.mpub(topic, [b"two", b"three"], trace_id=42)
-        assert one is not None
-        assert many is not None
-        assert [one.offset, many.offset] == [1, 2]
-        assert one.message_id < many.message_id
 
 
 def test_get_waits_no_longer_than_it_may(address: str, topic: str) -> None:

@@ -321,15 +321,6 @@ def test_a_worker_that_is_cancelled_leaves_its_message_to_another() -> None:
     asyncio.run(story())
 
 
-def test_concurrency_is_checked() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, Consumer("t", "c", nsqd.address) as consumer:
-            with pytest.raises(ConfigError):
-                await consumer.run(lambda _: asyncio.sleep(0), concurrency=0)
-
-    asyncio.run(story())
-
-
 def test_a_wrong_delay_settles_nothing() -> None:
     async def story() -> None:
         async with FakeNsqd(deliver(message(1, b"one"))) as nsqd:
@@ -360,21 +351,5 @@ def test_garbage_instead_of_the_answer_to_sub_is_tried_again() -> None:
                 while not consumer.addresses:
                     await asyncio.sleep(0.002)
             assert len(nsqd.peers) == 3
-
-    asyncio.run(story())
-
-
-def test_a_damaged_stream_is_a_new_connection() -> None:
-    def act(peer: Peer, line: bytes, body: bytes) -> None:
-        say_ok(peer, line, body)
-        if line.startswith(b"RDY"):
-            first = peer is peer.server.peers[0]
-            peer.send(b"\xff" * 64 if first else message(1, b"sound"))
-
-    async def story() -> None:
-        async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
-            options: dict[str, Any] = {"reconnect_delay_s": 0.005}
-            async with Consumer("t", "c", nsqd.address, **options) as consumer:
-                assert await one(consumer) == b"sound"
 
     asyncio.run(story())

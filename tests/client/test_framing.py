@@ -55,16 +55,6 @@ def test_any_split_gives_the_same(items: list[Frame | Made], cuts: list[int]) ->
     assert frames == [item for item in items if isinstance(item, Frame)]
 
 
-def test_byte_by_byte() -> None:
-    reader = FrameReader(make)
-    data = encode((5, 1, b"0123456789abcdef", b"body")) + encode(Frame(0, b"OK"))
-    got = [reader.feed(data[place : place + 1]) for place in range(len(data))]
-    assert [message for some, _ in got for message in some] == [
-        (5, 1, b"0123456789abcdef", b"body")
-    ]
-    assert [frame for _, some in got for frame in some] == [Frame(0, b"OK")]
-
-
 @each(
     "head",
     [

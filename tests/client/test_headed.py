@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cases import each
-from penstock.client import BlockingConsumer, Consumer, Producer
+from penstock.client import Consumer, Producer
 from penstock.client.framing import FrameBroken
 from penstock.client.headed import Envelope, split_envelope, split_headers
 from penstock.nsqd.daemon import Daemon
@@ -72,20 +72,6 @@ def test_headers_and_keys_arrive(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_who_does_not_ask_gets_none(tmp_path: Path) -> None:
-    async def story() -> None:
-        daemon = await started(tmp_path / "data")
-        address = f"{tmp_path}/data/tcp"
-        async with asyncio.timeout(30), Consumer("with", "c", address) as consumer:
-            await publish(address, pub_ext(b"with", {"key": "k"}, b"one"))
-            message = await anext(consumer)
-            assert (message.body, message.headers, message.key) == (b"one", {}, None)
-            await message.fin()
-        await daemon.stop()
-
-    asyncio.run(story())
-
-
 def test_a_message_says_where_it_comes_from(tmp_path: Path) -> None:
     async def story() -> None:
         daemon = await started(tmp_path / "data")
@@ -124,26 +110,6 @@ def test_a_message_says_where_it_comes_from(tmp_path: Path) -> None:
             (one.body, one.topic, one.partition, one.key, one.headers.get("color", ""))
             for one in found
         }
-
-    asyncio.run(story())
-
-
-def test_a_blocking_consumer_says_it_too(tmp_path: Path) -> None:
-    async def story() -> None:
-        daemon = await started(tmp_path / "data")
-        address = f"{tmp_path}/data/tcp"
-        async with asyncio.timeout(30), Producer(address) as producer:
-            await producer.pub("with", b"one", partition=1, headers={"key": "k"})
-        found = await asyncio.to_thread(taken, address)
-        assert found == ("with", 1, "k", {"key": "k"})
-        await daemon.stop()
-
-    def taken(address: str) -> tuple[Any, ...]:
-        with BlockingConsumer("with", "c", address, partition=1, envelope=True) as consumer:
-            message = consumer.get(timeout_s=20)
-            assert message is not None
-            message.fin()
-            return message.topic, message.partition, message.key, message.headers
 
     asyncio.run(story())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -21,8 +20,7 @@ from penstock.client import (
     PublishTimeout,
     PublishUncertain,
 )
-from penstock.client.nodes import Nodes
-from penstock.errors import ConfigError, FetchFailed, NameInvalid
+from penstock.errors import ConfigError, NameInvalid
 from penstock.kernel import id_at
 from penstock.wire.frames import encode_bodies
 from penstock.wire.traced import split_many
@@ -176,32 +174,6 @@ def test_silence_is_asked_again_and_ends_in_doubt() -> None:
                 assert web.stamps[0] == (0, 0)
                 fresh = [asked.stamp for asked in web.publishes if asked.body == b"next"]
                 assert min(fresh)[0] > 0  # an epoch of their own
-
-    run(story())
-
-
-def test_a_request_that_times_out_with_its_publish_does_not_hide_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def publish(self: Nodes, address: str, *_: object) -> None:
-        """As when both times end in one turn of the loop: the request's own is told."""
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.get_running_loop().create_future()
-        raise FetchFailed(address, "timed out")
-
-    async def story() -> None:
-        async with (
-            FakeWeb() as web,
-            IdempotentProducer(web.address, **FAST | {"publish_timeout_s": 0.2}) as producer,
-        ):
-            with monkeypatch.context() as patch:
-                patch.setattr(Nodes, "publish", publish)
-                with pytest.raises(PublishUncertain):
-                    await producer.pub("t", b"head")
-                while producer.pending_count:
-                    await asyncio.sleep(0.001)
-            await producer.pub("t", b"next")
-            assert web.stamps[-1][0] > 0  # what was in doubt is behind us
 
     run(story())
 

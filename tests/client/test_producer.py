@@ -149,20 +149,6 @@ def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
     asyncio.run(story())
 
 
-def test_an_nsqd_that_knows_no_trace_ids() -> None:
-    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
-        peer.send(error(b"E_INVALID invalid command PUB_TRACE"))
-        peer.hang_up()
-
-    async def story() -> None:
-        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40), Producer(nsqd.address) as one:
-            with pytest.raises(ServerRefused) as raised:
-                await one.pub("t", b"a", trace_id=1)
-            assert raised.value.code == "E_INVALID"
-
-    asyncio.run(story())
-
-
 def test_trace_ids_that_are_none() -> None:
     async def story() -> None:
         async with FakeNsqd() as nsqd, asyncio.timeout(40), Producer(nsqd.address) as producer:

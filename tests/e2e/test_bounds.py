@@ -73,21 +73,6 @@ def test_pipelined_publishers_never_overfill_a_topic(tmp_path: Path, durability:
             assert publisher.error() == said
 
 
-def test_a_publisher_goes_on_while_consumers_make_room(tmp_path: Path) -> None:
-    with (
-        Daemon(tmp_path / "data", "--durability=os", "--max-depth=50") as daemon,
-        daemon.client() as publisher,
-        daemon.client() as consumer,
-    ):
-        consumer.sub("t", "c")
-        consumer.rdy(50)
-        for number in range(20):
-            publisher.mpub("t", [b"%d" % n for n in range(number, number + 50)])
-            consumer.fin(*(message.id for message in consumer.messages(50)))
-            consumer.settle()
-        assert daemon.topic_stats("t")["message_count"] == 1000
-
-
 def test_what_expired_does_not_return(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", "--max-age=1s") as daemon:
         with daemon.client() as client:
@@ -103,19 +88,6 @@ def test_what_expired_does_not_return(tmp_path: Path) -> None:
             client.sub("t", "c")
             client.rdy(10)
             assert [message.body for message in client.drain(0.3)] == [b"new"]
-
-
-def test_one_that_expired_in_flight_is_not_redelivered(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data", "--max-age=1s") as daemon, daemon.client() as client:
-        client.identify(msg_timeout=2500)
-        client.sub("t", "c")
-        client.rdy(10)
-        client.mpub("t", [b"1", b"2", b"3"])
-        messages = client.messages(3)
-        client.fin(messages[0].id)
-        assert client.message(3.5) is None
-        wait_for(lambda: daemon.channel_stats("t", "c")["expired_count"] == 2)
-        assert client.message(0.1) is None
 
 
 @pytest.mark.parametrize("how", ["signal", "http"])

@@ -10,14 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.client import (
-    BlockingIdempotentProducer,
     EpochFile,
     IdempotentProducer,
     PublishFenced,
-    PublishGap,
     PublishRefused,
-    PublishTimeout,
-    PublishUncertain,
 )
 from penstock.kernel import decode_bodies
 from penstock.log.disk import OsDisk
@@ -26,7 +22,6 @@ from penstock.log.partition import PartitionLog
 from .cutter import Cutter
 from .daemon import Daemon
 from .harness import fresh_seed
-from .lookupd import Lookupd, eventually, nsqd
 
 PATIENCE_S = 100.0
 KILLS = 4
@@ -161,117 +156,7 @@ def test_an_id_and_epoch_that_were_used_are_no_silent_loss(tmp_path: Path) -> No
         run(story(daemon))
 
 
-def test_a_topic_that_was_deleted_is_a_gap_and_then_begins_anew(tmp_path: Path) -> None:
-    async def story(daemon: Daemon) -> None:
-        async with IdempotentProducer(address_of(daemon)) as producer:
-            await producer.pub_many("t", [b"1", b"2", b"3"])
-            await elsewhere(lambda: daemon.post("/topic/delete?topic=t"))
-            with pytest.raises(PublishGap) as raised:
-                await producer.pub("t", b"4")
-            assert (raised.value.expected, raised.value.sequence) == (0, 3)
-            await producer.pub("t", b"5")
-            assert producer.producer_epoch == 1
-
-    with Daemon(tmp_path / "data") as daemon:
-        run(story(daemon))
-        daemon.stop()
-    assert in_the_log(tmp_path / "data", "t") == [b"5"]
-
-
-def test_what_is_too_large_takes_no_neighbour_along(tmp_path: Path) -> None:
-    async def story(daemon: Daemon) -> None:
-        async with IdempotentProducer(address_of(daemon)) as producer:
-            bodies = [b"small", bytes(101), b"also small"]
-            futures = [producer.pub("t", body) for body in bodies]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert [outcomes[0], outcomes[2]] == [None, None]
-            refused = outcomes[1]
-            assert isinstance(refused, PublishRefused)
-            assert (refused.status, refused.code) == (413, "MSG_TOO_BIG")
-            with pytest.raises(PublishRefused):
-                await producer.mpub("t", [b"x", bytes(101)])
-            await producer.dpub("t", b"later", 0.01)
-
-    with Daemon(tmp_path / "data", "--max-msg-size=100") as daemon:
-        run(story(daemon))
-        daemon.stop()
-    assert in_the_log(tmp_path / "data", "t") == [b"small", b"also small", b"later"]
-
-
-def test_a_publish_given_up_in_doubt_is_not_repeated_by_the_next(tmp_path: Path) -> None:
-    async def story(daemon: Daemon) -> None:
-        async with Cutter(daemon, random.Random(1), 0.0) as proxy:
-            options = {"publish_timeout_s": 3.0, "retry_delay_s": 0.01, "retry_delay_max_s": 0.02}
-            async with IdempotentProducer(proxy.address, **options) as producer:
-                await producer.pub("t", b"1")
-                proxy.share = 1.0
-                with pytest.raises(PublishUncertain) as raised:
-                    await producer.pub("t", b"2")
-                assert (raised.value.topic, raised.value.address) == (
-                    "t",
-                    f"http://{proxy.address}",
-                )
-                proxy.share = 0.0
-                await producer.pub("t", b"3")
-                assert producer.producer_epoch == 1
-
-    with Daemon(tmp_path / "data") as daemon:
-        run(story(daemon))
-        daemon.stop()
-    assert in_the_log(tmp_path / "data", "t") == [b"1", b"2", b"3"]
-
-
 # --- with several ---
 
 
-def test_found_by_a_lookupd_and_left_when_it_drains(tmp_path: Path) -> None:
-    async def story(lookupd: Lookupd, daemons: list[Daemon]) -> None:
-        where = f"127.0.0.1:{lookupd.http_port}"
-        async with IdempotentProducer(lookupds=where) as producer:
-            await producer.pub_many("t", [b"%d" % n for n in range(100)])
-            # one at a time refuses: nothing is in doubt, so the topic moves, and back again
-            for number, drained in enumerate([*daemons, *daemons]):
-                await elsewhere(lambda one=drained: one.post("/topic/create?topic=hold"))
-                await elsewhere(
-                    lambda one=drained: one.post("/channel/create?topic=hold&channel=c")
-                )
-                await elsewhere(lambda one=drained: one.post("/pub?topic=hold", b"kept"))
-                await elsewhere(lambda one=drained: one.post("/drain"))
-                await producer.pub("t", b"while %d" % number)
-                await elsewhere(lambda one=drained: one.post("/drain/cancel"))
-
-    with (
-        Lookupd(tmp_path / "lookupd") as lookupd,
-        nsqd(tmp_path / "one", lookupd.address) as one,
-        nsqd(tmp_path / "two", lookupd.address) as two,
-    ):
-        eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 2)
-        run(story(lookupd, [one, two]))
-        one.stop()
-        two.stop()
-    found = in_the_log(tmp_path / "one", "t") + in_the_log(tmp_path / "two", "t")
-    wanted = [b"%d" % n for n in range(100)] + [b"while %d" % n for n in range(4)]
-    assert sorted(found) == sorted(wanted)
-
-
 # --- without a loop ---
-
-
-def test_blocking(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon:
-        with BlockingIdempotentProducer(address_of(daemon)) as producer:
-            producer.pub("t", b"1")
-            producer.mpub("t", [b"2", b"3"])
-            assert producer.pub_many("t", (b"%d" % n for n in range(4, 500))) == 496
-            daemon.kill()
-            with (
-                pytest.raises(PublishTimeout) as raised,
-                BlockingIdempotentProducer(
-                    address_of(daemon), publish_timeout_s=0.5, connect_required=False
-                ) as hopeless,
-            ):
-                hopeless.pub("t", b"nobody is there")
-            assert not raised.value.sent
-        daemon.start()
-        daemon.stop()
-    assert in_the_log(tmp_path / "data", "t") == [b"%d" % n for n in range(1, 500)]

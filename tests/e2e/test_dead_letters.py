@@ -86,33 +86,3 @@ def test_none_is_lost_and_none_is_sent_too_often(tmp_path: Path) -> None:
         assert {body for body in bodies if not is_good(body)} <= set(dead)
         assert max(sent.values()) <= 3
         assert daemon.channel_stats(TOPIC, "other")["depth"] == MESSAGES
-
-
-def test_a_redrive_survives_a_kill(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon:
-        configure(daemon)
-        with daemon.client() as client:
-            client.sub(TOPIC, CHANNEL)
-            client.mpub(TOPIC, [b"%d" % number for number in range(1, FEW)])
-            client.rdy(FEW)
-            for _ in range(3 * (FEW - 1)):
-                client.req(client.messages(1)[0].id, 0)
-            client.rdy(0)
-            client.settle()
-        while daemon.channel_stats(TOPIC, CHANNEL)["dead_letter_count"] < FEW - 1:
-            time.sleep(0.01)
-        answer = daemon.post(f"/channel/redrive?topic={TOPIC}&channel={CHANNEL}&count=10")
-        assert answer == b'{"redriven":10}'
-        daemon.kill()
-        daemon.start()
-        assert daemon.channel_stats(TOPIC, CHANNEL)["depth"] == 10
-        assert daemon.channel_stats(TOPIC, "other")["depth"] == FEW - 1
-        with daemon.client() as client:
-            client.sub(TOPIC, CHANNEL)
-            client.rdy(FEW)
-            got = client.messages(10)
-            assert [message.attempts for message in got] == [1] * 10
-            client.fin(*(message.id for message in got))
-        assert sorted({message.body for message in got} | set(dead_bodies(daemon))) == sorted(
-            b"%d" % number for number in range(1, FEW)
-        )

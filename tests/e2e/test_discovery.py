@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +16,6 @@ import pytest
 from .lookupd import Lookupd, Proxy, eventually, nsqd
 from .v2client import pub_bytes
 
-HERE = Path(__file__).resolve().parent
 AGAIN_S_MAX = 40.0  # some seconds, on cores that others use too
 
 
@@ -50,36 +47,6 @@ def test_what_is_made_and_deleted_is_known_at_once(tmp_path: Path, lookupd: Look
         eventually(lambda: lookupd.get("/nodes") == {"producers": []})
 
 
-def test_lookupds_are_added_and_taken_away_while_it_runs(tmp_path: Path, lookupd: Lookupd) -> None:
-    path = "/config/nsqlookupd_tcp_addresses"
-    with nsqd(tmp_path / "a") as daemon:
-        daemon.post("/topic/create?topic=t")
-        listed = json.dumps([lookupd.address]).encode()
-        assert daemon.http("PUT", path, listed) == (200, listed)
-        eventually(lambda: lookupd.knows("t", daemon))
-        assert daemon.http("PUT", path, b"[]") == (200, b"[]")
-        eventually(lambda: lookupd.get("/nodes") == {"producers": []})
-
-
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_either_side_restarts(tmp_path: Path, lookupd: Lookupd, how: str) -> None:
-    with nsqd(tmp_path / "a", lookupd.address) as daemon:
-        daemon.post("/topic/create?topic=t")
-        daemon.post("/channel/create?topic=t&channel=c")
-        eventually(lambda: lookupd.knows("t", daemon))
-        getattr(lookupd, how)()
-        time.sleep(1)  # long enough that the pauses have grown
-        daemon.post("/topic/create?topic=meanwhile")
-        lookupd.start()
-        eventually(lambda: lookupd.knows("meanwhile", daemon), AGAIN_S_MAX)
-        assert lookupd.get("/channels?topic=t") == {"channels": ["c"]}
-        getattr(daemon, how)()
-        eventually(lambda: lookupd.knows("t"))
-        assert lookupd.get("/topics") == {"topics": ["meanwhile", "t"]}
-        daemon.start()
-        eventually(lambda: lookupd.knows("t", daemon), AGAIN_S_MAX)
-
-
 def test_the_network_is_lost_and_found(tmp_path: Path, lookupd: Lookupd) -> None:
     with Proxy(lookupd.tcp_port) as proxy, nsqd(tmp_path / "a", proxy.address) as daemon:
         daemon.post("/topic/create?topic=t")
@@ -93,80 +60,6 @@ def test_the_network_is_lost_and_found(tmp_path: Path, lookupd: Lookupd) -> None
         eventually(lambda: lookupd.knows("t", daemon))
         daemon.post("/topic/delete?topic=t")
         eventually(lambda: lookupd.knows("t"))
-
-
-@contextmanager
-def babbler(says: bytes) -> Iterator[str]:
-    """Sends garbage to everybody who connects."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        ended = threading.Event()
-
-        def run() -> None:
-            while not ended.is_set():
-                try:
-                    sock, _ = listener.accept()
-                except OSError:
-                    return
-                with sock:
-                    sock.sendall(says)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            ended.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
-def test_two_lookupds_and_one_that_babbles(tmp_path: Path, lookupd: Lookupd) -> None:
-    with (
-        Lookupd(tmp_path / "other") as other,
-        babbler(b"\0\0\0\2OK" * 10_000) as garbage,
-        nsqd(tmp_path / "a", garbage, lookupd.address, other.address) as daemon,
-    ):
-        with daemon.client() as client:
-            client.send(pub_bytes("t", b"x"))
-            assert client.frame() == (0, b"OK")
-        eventually(lambda: lookupd.knows("t", daemon) and other.knows("t", daemon))
-        eventually(lambda: "parsing response - OK" in daemon.stderr())
-        other.kill()
-        daemon.post("/topic/create?topic=u")
-        eventually(lambda: lookupd.knows("u", daemon))
-
-
-def test_a_new_topic_has_the_channels_of_the_cluster(tmp_path: Path, lookupd: Lookupd) -> None:
-    with (
-        nsqd(tmp_path / "a", lookupd.address) as first,
-        nsqd(tmp_path / "b", lookupd.address) as second,
-    ):
-        eventually(lambda: len(lookupd.get("/nodes")["producers"]) == 2)
-        for topic in ("tcp", "http", "sub", "made", "delayed"):
-            first.post(f"/topic/create?topic={topic}")
-            first.post(f"/channel/create?topic={topic}&channel=c")
-            first.post(f"/channel/create?topic={topic}&channel=e%23ephemeral")
-            eventually(
-                lambda topic=topic: len(lookupd.get(f"/channels?topic={topic}")["channels"]) == 2
-            )
-        second.stop()
-        second.start()
-        eventually(lambda: "peer info" in second.stderr())
-        with second.client() as client:
-            client.send(pub_bytes("tcp", b"x") + pub_bytes("tcp", b"y"))
-            assert [client.frame(), client.frame()] == [(0, b"OK"), (0, b"OK")]
-            client.command("DPUB delayed 60000", b"x")
-            assert client.frame() == (0, b"OK")
-            client.command("SUB sub d")
-            assert client.frame() == (0, b"OK")
-        second.post("/pub?topic=http", b"x")
-        second.post("/topic/create?topic=made")
-        assert second.channel_stats("tcp", "c")["depth"] == 2
-        assert second.channel_stats("http", "c")["depth"] == 1
-        assert second.channel_stats("delayed", "c")["deferred_count"] == 1
-        for topic, names in (("sub", ["c", "d"]), ("made", ["c"])):
-            rows = second.topic_stats(topic)["channels"]
-            assert [row["channel_name"] for row in rows] == names
 
 
 def test_a_lookupd_that_does_not_answer_holds_up_new_topics_only(tmp_path: Path) -> None:
@@ -220,46 +113,3 @@ def quiet_lookupd(says: bytes) -> Iterator[str]:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
-
-
-def test_pynsq_finds_its_nsqd(tmp_path: Path, lookupd: Lookupd) -> None:
-    with (
-        nsqd(tmp_path / "a", lookupd.address) as first,
-        nsqd(tmp_path / "b", lookupd.address) as second,
-    ):
-        for daemon in (first, second):
-            daemon.post("/topic/create?topic=t")
-            daemon.post("/pub?topic=t", b"from %d" % daemon.tcp_port)
-        eventually(lambda: lookupd.knows("t", first, second))
-        options = {
-            "lookupd": f"http://127.0.0.1:{lookupd.http_port}",
-            "topic": "t",
-            "channel": "c",
-            "count": 2,
-            "max_in_flight": 4,
-        }
-        done = subprocess.run(
-            [sys.executable, str(HERE / "pynsq_consumer.py"), json.dumps(options)],
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        bodies = {json.loads(line)["body"] for line in done.stdout.splitlines()}
-        assert bodies == {f"from {daemon.tcp_port}" for daemon in (first, second)}
-
-
-def test_a_tombstone_hides_a_node_until_its_topic_is_made_again(tmp_path: Path) -> None:
-    with (
-        Lookupd(tmp_path / "lookupd", "--tombstone-lifetime=1h") as lookupd,
-        nsqd(tmp_path / "a", lookupd.address) as daemon,
-    ):
-        daemon.post("/topic/create?topic=t")
-        eventually(lambda: lookupd.knows("t", daemon))
-        node = f"127.0.0.1:{daemon.http_port}"
-        lookupd.post(f"/topic/tombstone?topic=t&node={node}")
-        assert lookupd.knows("t")
-        assert lookupd.get("/nodes")["producers"][0]["tombstones"] == [True]
-        daemon.post("/topic/delete?topic=t")
-        daemon.post("/topic/create?topic=t")
-        eventually(lambda: lookupd.knows("t", daemon))

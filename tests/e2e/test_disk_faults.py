@@ -255,21 +255,6 @@ def test_a_fault_shows_in_ping_until_it_is_healed(patient: Patient, case: Case) 
     patient.check_after_a_kill()
 
 
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
-def test_a_deletion_that_fails_is_none_after_a_kill_either(patient: Patient, call: str) -> None:
-    assert patient.publish() == ""
-    part = f"topics/{TOPIC}" + ("/topic.json" if call != "sync_directory" else "")
-    patient.fail(call, errno.EIO, part)
-    status, answer = patient.daemon.http("POST", f"/topic/delete?topic={TOPIC}")
-    assert status >= 500, answer
-    patient.heal()
-    assert patient.publish() == ""
-    patient.daemon.kill()
-    patient.daemon.start()
-    patient.consume()
-    assert set(patient.acknowledged) == patient.delivered
-
-
 @pytest.mark.parametrize("call", ["sync", "sync_directory"])
 def test_a_failed_sync_stops_the_partition_until_a_restart(patient: Patient, call: str) -> None:
     """Of the log, or of the directory in which a new segment was made."""
@@ -287,11 +272,3 @@ def test_a_failed_sync_stops_the_partition_until_a_restart(patient: Patient, cal
     assert patient.publish() == ""
     patient.consume()
     assert set(patient.acknowledged) <= patient.delivered
-
-
-def test_short_writes_are_completed(patient: Patient) -> None:
-    patient.fail("short", 1, "topics/")
-    assert patient.publish_many() == ""
-    patient.consume()
-    assert patient.ping() == "OK"
-    assert set(patient.acknowledged) == patient.delivered

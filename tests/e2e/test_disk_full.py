@@ -16,7 +16,6 @@ from .checker import check, report
 from .daemon import Daemon
 from .history import Event
 from .v2client import (
-    Closed,
     Message,
     Refused,
     V2Client,
@@ -204,17 +203,6 @@ def test_what_is_consumed_makes_room(guarded: Ledger) -> None:
     guarded.judge()
 
 
-@any_disk
-def test_a_low_disk_survives_a_kill(guarded: Ledger, ballast: Path) -> None:
-    guarded.fill(pause_s=PAUSE_S)
-    guarded.crash()
-    assert "disk almost full" in guarded.publish()
-    ballast.unlink()
-    guarded.wait_until_publishing()
-    guarded.consume_all()
-    guarded.judge()
-
-
 # --- no watermark: the disk is really full ---
 
 
@@ -260,30 +248,6 @@ def test_consuming_goes_on_while_the_disk_is_full(unguarded: Ledger, ballast: Pa
     unguarded.wait_until_publishing()
     unguarded.consume_all()
     unguarded.judge()
-
-
-def test_pipelined_publishes_on_a_full_disk_are_answered_to_the_first_refusal(
-    unguarded: Ledger, ballast: Path
-) -> None:
-    """What a client has sent beyond the refused one gets no OK, and what got an OK is there."""
-    unguarded.fill()
-    bodies = [b"%d " % number + os.urandom(3000) for number in range(3000)]
-    acknowledged = 0
-    with unguarded.daemon.client() as client:
-        try:
-            client.send(b"".join(pub_bytes(TOPIC, body) for body in bodies))
-            while (frame := client.frame()) is not None and frame.data == b"OK":
-                acknowledged += 1
-        except (Closed, ConnectionError):
-            pass  # it hung up: that is an answer too
-    assert acknowledged < len(bodies)
-    ballast.unlink()
-    unguarded.crash()
-    with unguarded.daemon.client() as consumer:
-        consumer.sub(TOPIC, CHANNEL)
-        consumer.rdy(100)
-        got = {message.body for message in consumer.drain(0.5)}
-    assert set(bodies[:acknowledged]) <= got
 
 
 def fill_up(disk: Path) -> None:

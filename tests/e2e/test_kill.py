@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from .daemon import Daemon
-from .harness import MS, Load, fresh_seed, load_on
+from cases import seeds
 
-HISTORIES = 5  # of each durability
+from .daemon import Daemon
+from .harness import Load, fresh_seed, load_on
+
+HISTORIES = seeds(1, 5)  # of each durability
 KILLS = 5  # that count, in one history
 VOID_ROUNDS_MAX = 5  # rounds with too little traffic, which are run again
 ROUND_S_MAX = 10.0
@@ -63,7 +65,7 @@ def one_history(load: Load, rng: random.Random) -> None:
     assert load.daemon.stop() == 0
 
 
-@pytest.mark.parametrize("number", range(HISTORIES))
+@pytest.mark.parametrize("number", HISTORIES)
 @pytest.mark.parametrize("durability", ["disk", "os"])
 def test_nothing_acknowledged_is_lost(tmp_path: Path, durability: str, number: int) -> None:
     seed = fresh_seed()
@@ -99,92 +101,6 @@ def kill_and_start(daemon: Daemon) -> None:
 def counts(daemon: Daemon, channel: str) -> tuple[int, int, int]:
     row = daemon.channel_stats(TOPIC, channel)
     return row["depth"], row["in_flight_count"], row["deferred_count"]
-
-
-def test_delayed_messages_keep_their_due_time(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        published_ns = time.time_ns()
-        client.dpub(TOPIC, 1500, b"soon")
-        client.dpub(TOPIC, 3_000_000, b"in an hour")
-        client.pub(TOPIC, b"requeued for later")
-        client.rdy(1)
-        (message,) = client.messages(1)
-        requeued_ns = time.time_ns()
-        client.req(message.id, 1600)
-        client.settle()
-    assert sum(counts(daemon, "ch")) == 3
-    kill_and_start(daemon)
-    depth, in_flight, deferred = counts(daemon, "ch")
-    assert (depth + deferred, in_flight) == (3, 0)
-    if time.time_ns() < published_ns + 1500 * MS:  # a loaded machine starts in longer than that
-        assert deferred == 3
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        client.rdy(10)
-        soon, later = client.messages(1)[0], None
-        soon_ns = time.time_ns()
-        later = client.messages(1)[0]
-        later_ns = time.time_ns()
-    assert (soon.body, soon.attempts) == (b"soon", 1)
-    assert soon_ns >= published_ns + 1500 * MS
-    assert (later.body, later.id, later.attempts) == (b"requeued for later", message.id, 2)
-    assert later_ns >= requeued_ns + 1600 * MS
-    assert daemon.channel_stats(TOPIC, "ch")["deferred_count"] == 1
-
-
-def test_a_message_that_came_due_while_nobody_ran_comes_at_once(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        client.dpub(TOPIC, 300, b"due meanwhile")
-    daemon.kill()
-    time.sleep(0.4)
-    daemon.start()
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        client.rdy(1)
-        (message,) = client.messages(1)
-    assert (message.body, message.attempts) == (b"due meanwhile", 1)
-
-
-def test_finished_ones_do_not_return_and_those_in_flight_do(daemon: Daemon) -> None:
-    bodies = [b"%d" % number for number in range(1000)]
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        client.mpub(TOPIC, bodies)
-        client.rdy(600)
-        taken = client.messages(600)
-        client.rdy(0)
-        kept = {message.body: message.id for message in taken[::7]}
-        client.fin(*(message.id for message in taken if message.body not in kept))
-        client.settle()
-    kill_and_start(daemon)
-    left = len(bodies) - len(taken) + len(kept)
-    assert counts(daemon, "ch") == (left, 0, 0)
-    assert daemon.topic_stats(TOPIC)["depth"] == 0
-    with daemon.client() as client:
-        client.sub(TOPIC, "ch")
-        client.rdy(2500)
-        got = client.messages(left)
-        assert client.message(0.2) is None
-    again = {message.body: message for message in got}
-    assert set(again) == kept.keys() | set(bodies[600:])
-    for body, message in again.items():
-        assert message.attempts == (2 if body in kept else 1)
-        assert kept.get(body, message.id) == message.id
-
-
-def test_attempts_go_on_counting_over_several_kills(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.pub(TOPIC, b"unlucky")
-    for attempts in range(1, 5):
-        with daemon.client() as client:
-            client.sub(TOPIC, "ch")
-            client.rdy(1)
-            (message,) = client.messages(1)
-            assert message.attempts == attempts
-            client.settle()
-        kill_and_start(daemon)
 
 
 def test_pauses_and_empty_channels_survive(daemon: Daemon) -> None:
@@ -228,17 +144,6 @@ def test_pauses_and_empty_channels_survive(daemon: Daemon) -> None:
         assert client.message(0.2) is None
         daemon.post("/topic/unpause?topic=halted")
         assert client.messages(1)[0].body == b"waits in the topic"
-
-
-def test_a_backlog_without_a_channel_waits_for_the_first_one(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.mpub(TOPIC, [b"a", b"b"])
-    kill_and_start(daemon)
-    assert daemon.topic_stats(TOPIC)["depth"] == 2
-    with daemon.client() as client:
-        client.sub(TOPIC, "first")
-        client.rdy(2)
-        assert [message.body for message in client.messages(2)] == [b"a", b"b"]
 
 
 def test_what_was_deleted_stays_away(daemon: Daemon) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from .daemon import Daemon, DaemonFailed
-from .v2client import Closed, Frame, V2Client
 
 MIB = 1024 * 1024
 START_BYTES_MAX = 40 * MIB  # Python is some 4 MB; the last batches of 4 MB are read a few times
@@ -24,39 +23,6 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 # --- orderly ends ---
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_order(daemon: Daemon, number: int) -> None:
-    with daemon.client() as consumer, daemon.client() as publisher:
-        publisher.pub("t", b"message")
-        consumer.sub("t", "ch")
-        consumer.rdy(1)
-        assert consumer.messages(1)[0].body == b"message"
-        daemon.signal(number)
-        assert daemon.wait() == 0
-    said = daemon.stderr()
-    assert said.rstrip().endswith("NSQ: bye")
-    assert "Traceback" not in said
-
-
-def test_a_stop_answers_what_was_sent_before_it(daemon: Daemon) -> None:
-    """Publishes that are under way get their OK or an error, and an OK is kept."""
-    with daemon.client() as publisher:
-        publisher.pub("t", b"first")
-        publisher.send(b"".join(b"PUB t\n\x00\x00\x00\x04%04d" % n for n in range(500)))
-        publisher.ok()  # it has begun to read them
-        daemon.signal(signal.SIGTERM)
-        answered = 1 + sum(frame.data == b"OK" for frame in frames_to_the_end(publisher))
-    assert daemon.wait() == 0
-    daemon.start()
-    with daemon.client() as consumer:
-        consumer.sub("t", "ch")
-        consumer.rdy(1000)
-        got = [message.body for message in consumer.drain(0.3)]
-    expected = [b"first", *(b"%04d" % n for n in range(500))]
-    assert len(got) >= 1 + answered
-    assert got == expected[: len(got)]
 
 
 def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
@@ -77,33 +43,6 @@ def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
     assert "NSQ: bye" not in daemon.stderr()
 
 
-def test_messages_in_flight_at_a_stop_come_again(daemon: Daemon) -> None:
-    with daemon.client() as consumer, daemon.client() as publisher:
-        publisher.mpub("t", [b"held", b"finished", b"requeued"])
-        consumer.sub("t", "ch")
-        consumer.rdy(3)
-        held, finished, requeued = consumer.messages(3)
-        consumer.fin(finished.id)
-        consumer.rdy(0)
-        consumer.req(requeued.id, 0)
-        consumer.settle()
-        assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.channel_stats("t", "ch")["depth"] == 2
-    with daemon.client() as consumer:
-        consumer.sub("t", "ch")
-        consumer.rdy(3)
-        again = {message.body: message for message in consumer.drain(0.3)}
-    assert set(again) == {b"held", b"requeued"}
-    for before in (held, requeued):
-        after = again[before.body]
-        assert (after.id, after.timestamp_ns, after.attempts) == (
-            before.id,
-            before.timestamp_ns,
-            2,
-        )
-
-
 # --- two of them ---
 
 
@@ -119,19 +58,6 @@ def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
     assert "Traceback" not in said
     with daemon.client() as client:
         client.pub("t", b"the first one is not disturbed")
-
-
-def test_after_a_kill_the_data_is_free_again(daemon: Daemon) -> None:
-    daemon.kill()
-    daemon.start()
-
-
-def test_a_data_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "data", f"--data-path={tmp_path / 'gone'}")
-    with pytest.raises(DaemonFailed, match="ended with 1"):
-        daemon.start()
-    assert str(tmp_path / "gone") in daemon.stderr()
-    assert "Traceback" not in daemon.stderr()
 
 
 # --- a large log ---
@@ -162,16 +88,6 @@ def test_a_start_after_a_kill_reads_only_the_tail(daemon: Daemon) -> None:
         consumer.sub("big", "ch")
         consumer.rdy(4)
         assert [message.body for message in consumer.messages(4)] == bodies
-
-
-def frames_to_the_end(client: V2Client) -> Iterator[Frame]:
-    """What the daemon says before it hangs up."""
-    try:
-        while (frame := client.frame()) is not None:
-            yield frame
-    except Closed:
-        return
-    raise AssertionError("it did not hang up")
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

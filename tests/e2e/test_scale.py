@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,10 +20,8 @@ from .v2client import (
     MESSAGE,
     Frame,
     V2Client,
-    mpub_bytes,
     parse_message,
     pub_bytes,
-    sized,
     take_frame,
 )  # fmt: skip
 
@@ -114,19 +111,6 @@ def is_accepted(daemon: Daemon) -> bool:
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir())) > 2 * PAIRS
 
 
-def test_an_idle_topic_costs_little(daemon: Daemon) -> None:
-    topics_path = daemon.data_path / "topics"
-    before, before_disk = memory_bytes(daemon), disk_bytes(topics_path)
-    with daemon.client() as client:
-        client.send(b"".join(pub_bytes(f"idle{number}", b"x") for number in range(PAIRS)))
-        for _ in range(PAIRS):
-            client.ok()
-    each = (memory_bytes(daemon) - before) / PAIRS
-    each_disk = (disk_bytes(topics_path) - before_disk) / PAIRS
-    assert each <= TOPIC_BYTES_MAX, f"{each / KIB:.1f} KiB of memory per idle topic"
-    assert each_disk <= TOPIC_DISK_BYTES_MAX, f"{each_disk / KIB:.1f} KiB of disk per idle topic"
-
-
 async def frames(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, buffer: bytearray
 ) -> list[Frame]:
@@ -212,63 +196,6 @@ def nothing_left(daemon: Daemon) -> bool:
 
 # --- clients that misbehave ---
 
-SLOW_COUNT = 20_000
-SLOW_BODY = b"s" * 1_000
-SLOW_BYTES_MAX = 16 * MIB
-
-
-def test_a_consumer_that_never_reads_blocks_nobody(daemon: Daemon) -> None:
-    """It asks for all it can get and reads nothing; what it holds times out and goes to others."""
-    before = memory_bytes(daemon)
-    with daemon.client() as slow, daemon.client() as good, daemon.client() as silent:
-        silent.command("NOP")  # and no more
-        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
-        slow.identify(msg_timeout=1_000, heartbeat_interval=60_000)
-        slow.sub("slow", "c")
-        slow.rdy(2_500)
-        with daemon.client() as producer:
-            for _ in range(SLOW_COUNT // 1_000):
-                producer.mpub("slow", [SLOW_BODY] * 1_000)
-        grown = memory_bytes(daemon) - before
-        assert grown <= SLOW_BYTES_MAX, f"{grown / MIB:.1f} MiB with a consumer that does not read"
-        is_served(daemon, "other")
-        good.sub("slow", "c")
-        good.rdy(500)
-        finished: set[bytes] = set()
-        while len(finished) < SLOW_COUNT:
-            message = good.message()
-            assert message is not None, f"{len(finished)} of {SLOW_COUNT} came"
-            finished.add(message.id)
-            good.fin(message.id)
-
-
-PIPELINE = pub_bytes("unread", b"x") * 1_000
-PIPELINED_BYTES_MAX = 400 * MIB
-UNREAD_BYTES_MAX = 16 * MIB  # 4 MiB of it are the topic's newest messages, kept on purpose
-
-
-def send_while_read(sock: socket.socket) -> int:
-    """Publish until nobody takes it any more. Returns the bytes."""
-    sent = 0
-    while sent < PIPELINED_BYTES_MAX:
-        try:
-            sent += sock.send(PIPELINE)
-        except TimeoutError:
-            break
-    return sent
-
-
-def test_a_publisher_that_never_reads_its_oks_is_not_read_from_for_ever(daemon: Daemon) -> None:
-    before = memory_bytes(daemon)
-    with daemon.client() as deaf:
-        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
-        deaf.socket.settimeout(1.0)
-        sent = send_while_read(deaf.socket)
-        assert sent < PIPELINED_BYTES_MAX, "it is still read from"
-        grown = memory_bytes(daemon) - before
-        assert grown <= UNREAD_BYTES_MAX, f"{grown / MIB:.1f} MiB after {sent / MIB:.1f} MiB"
-        is_served(daemon, "other")
-
 
 ANNOUNCERS = 1_000
 MIB_SIZE = MIB.to_bytes(4, "big")
@@ -294,21 +221,3 @@ def test_what_is_only_announced_takes_no_memory(daemon: Daemon) -> None:
             f"{grown / ANNOUNCERS / KIB:.1f} KiB per announcement of a MiB"
         )
         is_served(daemon, "other")
-
-
-def test_a_refused_announcement_costs_nothing_either(daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.send(b"PUB announced\n" + (1 << 30).to_bytes(4, "big"))
-        assert client.error().startswith(b"E_BAD_MESSAGE PUB message too big")
-
-
-def test_a_batch_that_trickles_in_is_stored_whole(daemon: Daemon) -> None:
-    """One byte at a time: the daemon reads it as it comes, and nobody waits for it."""
-    with daemon.client() as client:
-        command = mpub_bytes("trickle", [b"one", b"two"])
-        for position in range(len(command)):
-            client.send(command[position : position + 1])
-        client.ok()
-        assert sized(b"one") in command
-    is_served(daemon, "other")
-    assert daemon.topic_stats("trickle")["depth"] == 2

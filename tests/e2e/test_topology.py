@@ -60,16 +60,3 @@ def test_messages_stay_in_the_zone_then_in_the_region(tmp_path: Path) -> None:
             "eu-2": [None, 5, None],
             "us-1": [None, None, 3],
         }
-
-
-def test_without_the_experiment_zones_do_not_matter(tmp_path: Path) -> None:
-    with (
-        Daemon(tmp_path / "data", *PLACE) as daemon,
-        consumer(daemon, "us", "us-1", 50) as far,
-        consumer(daemon, "eu", "eu-1", 50) as near,
-    ):
-        far.settle()
-        near.settle()
-        publish(daemon, 10)
-        assert len(near.messages(5)) == len(far.messages(5)) == 5
-        assert counts(daemon.channel_stats(TOPIC, CHANNEL)) == [None, None, 10]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from penstock.log.disk import OsDisk
 from penstock.takeover.diskqueue import Record
-from penstock.tools.main import main
 from takeover.olddata import record, records, write_old_path
 
 from .daemon import Daemon
@@ -90,22 +89,3 @@ def test_killed_while_it_takes_over(tmp_path: Path) -> None:
             topic, _, channel = name.partition(":")
             assert consumed(daemon, topic, channel, len(wanted)) == wanted
         assert daemon.stop() == 0
-
-
-def test_and_back_again(tmp_path: Path) -> None:
-    path, back = tmp_path / "data", tmp_path / "back"
-    write_old_path(OsDisk(), str(path), {"t:a": records(range(20)), "t:b": records(range(10))})
-    with Daemon(path) as daemon:
-        with daemon.client() as client:
-            client.sub("t", "a")
-            client.rdy(20)
-            got = client.messages(20)
-            client.fin(*(one.id for one in got[:15]))
-            client.rdy(0)
-            client.settle()
-        daemon.stop()
-    assert main(["migrate", str(path), "--write-back", "--to", str(back)]) == 0
-    with Daemon(back) as daemon:
-        found = consumed(daemon, "t", "a", 5)
-        assert found == [record(number, attempts=1) for number in range(15, 20)]
-        assert consumed(daemon, "t", "b", 10) == records(range(10))

@@ -179,33 +179,6 @@ def test_a_request_has_its_headers_also_when_its_head_was_known(step: int) -> No
     serving(story)
 
 
-def test_what_is_remembered_of_heads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HTTP_HEADS_MAX", 4)
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            for number in range(30):
-                assert await client.body(b"GET /%d HTTP/1.1\r\n\r\n" % number)
-            assert await client.body(b"GET /long?%b HTTP/1.1\r\n\r\n" % (b"x" * 2000))
-            (connection,) = server.connections
-            heads = connection._incoming._heads
-            assert 0 < len(heads) <= 4
-            assert max(map(len, heads)) <= limits.HTTP_HEAD_BYTES_MAX
-
-    serving(story)
-
-
-def test_heads_that_differ_each_time_are_not_remembered() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            for head in (b"Traceparent: 00-1-2-01", b"Tracestate: a=b"):
-                assert await client.body(b"GET / HTTP/1.1\r\n%b\r\n\r\n" % head)
-            (connection,) = server.connections
-            assert list(connection._incoming._heads) == [b"GET / HTTP/1.1\r\nTracestate: a=b"]
-
-    serving(story)
-
-
 def test_many_pipelined_requests_stop_the_reading_and_are_all_served() -> None:
     count = limits.HTTP_PIPELINE_MAX * 3
 

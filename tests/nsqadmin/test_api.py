@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from cases import each
-from e2e.daemon import Daemon
 from e2e.lookupd import eventually
 from penstock.trace.ids import RULE
 
@@ -29,30 +28,6 @@ def topic(installation: Installation, request: pytest.FixtureRequest) -> Iterato
     installation.wait_for_topic(name)
     yield name
     installation.admin.request("DELETE", f"/api/topics/{name}")
-
-
-def test_topics_are_sorted(installation: Installation, topic: str) -> None:
-    answer = installation.admin.json("GET", "/api/topics")
-    assert answer["message"] == ""
-    assert topic in answer["topics"]
-    assert answer["topics"] == sorted(answer["topics"])
-
-
-def test_a_topic_is_summed(installation: Installation, topic: str) -> None:
-    shown = installation.admin.json("GET", f"/api/topics/{topic}")
-    assert (shown["node"], shown["topic_name"], shown["message_count"]) == ("*", topic, 3)
-    assert [node["message_count"] for node in shown["nodes"]] == [3]
-    (channel,) = shown["channels"]
-    assert (channel["channel_name"], channel["depth"], channel["clients"]) == ("ch", 3, None)
-
-
-def test_a_channel_shows_its_clients(installation: Installation, topic: str) -> None:
-    with installation.nsqd.client() as client:
-        client.sub(topic, "ch")
-        shown = installation.admin.json("GET", f"/api/topics/{topic}/ch")
-    (client_row,) = shown["clients"]
-    assert client_row["node"] == f"127.0.0.1:{installation.nsqd.http_port}"
-    assert shown["client_count"] == 1
 
 
 def test_a_trace_of_one_partition(installation: Installation) -> None:
@@ -186,29 +161,6 @@ def test_an_unknown_topic_is_not_found(installation: Installation) -> None:
     assert b"is not a valid name of a topic: 1 to 64 of" in body
 
 
-def test_nodes(installation: Installation, topic: str) -> None:
-    (node,) = installation.admin.json("GET", "/api/nodes")["nodes"]
-    assert node["broadcast_address"] == "127.0.0.1"
-    assert {"topic": topic, "tombstoned": False} in node["topics"]
-    assert node["remote_addresses"][0].startswith(f"127.0.0.1:{installation.lookupd.http_port}/")
-    shown = installation.admin.json("GET", f"/api/nodes/127.0.0.1:{installation.nsqd.http_port}")
-    assert shown["total_messages"] >= 3
-
-
-def test_a_topic_is_taken_off_a_node(installation: Installation, topic: str) -> None:
-    node = f"127.0.0.1:{installation.nsqd.http_port}"
-    answer = installation.admin.json("DELETE", f"/api/nodes/{node}", {"topic": topic})
-    assert answer == {"message": ""}
-    shown = installation.admin.json("GET", f"/api/nodes/{node}")
-    assert topic not in [row["topic_name"] for row in shown["topics"]]
-
-
-def test_the_counter(installation: Installation, topic: str) -> None:
-    stats = installation.admin.json("GET", "/api/counter")["stats"]
-    node = f"127.0.0.1:{installation.nsqd.http_port}"
-    assert stats[f"{topic}:ch:{node}"]["message_count"] == 3
-
-
 def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
     installation: Installation, tmp_path: Path
 ) -> None:
@@ -230,15 +182,6 @@ def test_only_admin_users_may_change(installation: Installation, tmp_path: Path)
             found, _, _ = admin.request("POST", "/api/topics", {"topic": "by_ann"}, headers)
             assert found == status, name
     installation.nsqd.post("/topic/delete?topic=by_ann")
-
-
-def test_the_base_path(installation: Installation, tmp_path: Path) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-base-path=/foo/bar/") as admin:
-        assert admin.request("GET", "/foo/bar/ping")[:2] == (200, b"OK")
-        assert admin.request("GET", "/foo/bar/api/topics")[0] == 200
-        assert admin.request("GET", "/ping")[0] == 404
-        assert admin.request("GET", "/api/topics")[0] == 404
 
 
 def test_configuring_while_it_runs(installation: Installation, tmp_path: Path) -> None:
@@ -267,19 +210,3 @@ def test_pages_of_other_sites_change_nothing(installation: Installation) -> None
         status, body, _ = admin.request("POST", "/api/topics", {"topic": "evil"}, headers)
         assert (status, json.loads(body)) == (403, {"message": "FORBIDDEN"}), headers
     assert "evil" not in admin.json("GET", "/api/topics")["topics"]
-
-
-def test_a_daemon_that_needs_a_second_nsqd(installation: Installation, tmp_path: Path) -> None:
-    """Sums over two nsqds, each with its own part."""
-    with Daemon(tmp_path / "second") as second:
-        for nsqd, count in ((installation.nsqd, 1), (second, 2)):
-            nsqd.post("/topic/create?topic=both")
-            for _ in range(count):
-                nsqd.post("/pub?topic=both", b"x")
-        ports = (installation.nsqd.http_port, second.http_port)
-        flags = [f"-nsqd-http-address=127.0.0.1:{port}" for port in ports]
-        with Admin(tmp_path / "admin", *flags) as admin:
-            shown = admin.json("GET", "/api/topics/both")
-            assert shown["message_count"] == 3
-            assert sorted(node["message_count"] for node in shown["nodes"]) == [1, 2]
-            assert admin.json("DELETE", "/api/topics/both") == {"message": ""}

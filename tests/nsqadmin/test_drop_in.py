@@ -324,14 +324,6 @@ def test_some_that_fail_are_a_warning(site: Site) -> None:
     assert said == f"{warning}; {lookupds}; deleted on {each}"
 
 
-def test_different_warnings_are_all_told(site: Site) -> None:
-    site.nsqds[1].fails = 503
-    site.lookupds[1].fails = 500
-    said = site.admin.json("POST", "/api/topics/orders", {"action": "empty"})["message"]
-    each = f"{site.nsqds[1].address}: got response 503 Service Unavailable "
-    assert said.startswith(f"WARNING: {BROKEN}; emptied on 1 of 2: {each}")
-
-
 def test_all_that_fail_are_an_error(site: Site) -> None:
     for nsqd in site.nsqds:
         nsqd.fails = 500

@@ -90,12 +90,6 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "history.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_series_that_nobody_knows_is_empty(tmp_path: Path) -> None:
-    history = History(tmp_path, DAY_S)
-    assert history.minutes("nothing", BEGIN_S, BEGIN_S + 60) == []
-    history.close()
-
-
 def test_what_penstock_keeps_for_itself_is_no_traffic(tmp_path: Path) -> None:
     history, now = History(tmp_path, DAY_S), snapshot(BEGIN_S, in_rate=4.0)
     now.topics["_pipelines"] = TopicState("_pipelines", in_rate=1.0)

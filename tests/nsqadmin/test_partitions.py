@@ -102,14 +102,6 @@ def test_rates_are_by_partition() -> None:
     assert (slow.in_rate, slow.finish_rate) == pytest.approx((10, 20))
 
 
-def test_a_topic_with_one_has_none_below() -> None:
-    plain = document(1)
-    del plain["topics"][0]["partitions"]
-    del plain["topics"][0]["channels"][0]["partitions"]
-    found = snapshot(plain).topics["t"]
-    assert (found.partitions, found.channels["slow"].partitions) == ([], [])
-
-
 def test_the_one_that_lags_is_named() -> None:
     parts = snapshot(document(36)).topics["t"].channels["slow"].partitions
     worst = behind(parts)
@@ -218,10 +210,3 @@ def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
     asyncio.run(inside.seek(move))
     asked = [(query["position"], query["partition"]) for _, _, query in nodes.asked[1:]]
     assert asked == [("offset:0", "0"), ("offset:3", "1")]
-
-
-def test_one_partition_is_asked_for() -> None:
-    nodes = Nodes(a={"offset": 5, "messages_again": 2, "messages_skipped": 0})
-    inside = Inside(nodes, "t", "c")  # type: ignore[arg-type]
-    asyncio.run(inside.preview(["a"], "back:2", 3))
-    assert nodes.asked[0][2]["partition"] == "3"

@@ -150,13 +150,6 @@ def test_what_only_looks_like_an_address_is_none(several: Several, path: str) ->
     assert (api[0], json.loads(api[1])) == (404, {"message": "INSTALLATION_NOT_FOUND"})
 
 
-def test_a_slash_too_many_leads_to_the_page_of_the_same_installation(several: Several) -> None:
-    status, _, headers = several.admin.request("GET", "/i/staging/topics/?q=1")
-    assert (status, headers["location"]) == (301, "/i/staging/topics?q=1")
-    for path in ("/i/staging", "/i/staging/"):
-        assert several.admin.request("GET", path)[0] == 200
-
-
 def test_all_at_a_glance(several: Several) -> None:
     def told() -> list[dict[str, Any]]:
         return list(several.admin.json("GET", "/api/installations")["installations"])
@@ -187,19 +180,6 @@ def test_a_bundle_is_of_one_installation(several: Several) -> None:
     assert [name for name, data in files.items() if other in data] == []
     assert json.loads(files["nsqadmin/polling.json"])["installation"] == "staging"
     assert several.audit()[-1][:2] == ("staging", "gather_diagnostics")
-
-
-def test_the_description_of_the_api_has_them(several: Several) -> None:
-    described = several.admin.json("GET", "/api/openapi.json")
-    paths = described["paths"]
-    plain = [path for path in paths if not path.startswith("/i/")]
-    assert {f"/i/{{installation}}{path}" for path in plain} == set(paths) - set(plain)
-    asked = paths["/i/{installation}/api/topics/{topic}"]["delete"]
-    names = {one["name"]: one["schema"] for one in asked["parameters"]}
-    assert list(names) == ["installation", "topic"]
-    assert names["installation"]["enum"] == ["prod", "staging", "frozen", "gone"]
-    every = [one[method]["operationId"] for one in paths.values() for method in one]
-    assert len(every) == len(set(every))
 
 
 # --- who may do what ---

@@ -249,15 +249,6 @@ def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
     assert "from nowhere" not in world.admin.stderr()
 
 
-def test_the_file_of_users_is_not_the_last_word(world: World, tmp_path: Path) -> None:
-    """A session of another nsqadmin is none here."""
-    other = Store(tmp_path)
-    other.put_user("dora", hash_password("correct horse"), Role.DESTROY)
-    headers = {"Cookie": f"{COOKIE}={other.begin_session('dora')}"}
-    other.close()
-    assert world.admin.request("GET", "/api/nodes", headers=headers)[0] == 401
-
-
 def test_a_role_that_was_taken_away_counts_at_once(
     installation: Installation, tmp_path: Path
 ) -> None:

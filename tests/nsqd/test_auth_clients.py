@@ -16,7 +16,6 @@ from penstock.wire import frames
 from .authserver import AuthServer
 from .world import V2, Running, dpub, error, eventually, mpub, ok, pub, u32
 
-AUTHED = b'{"identity":"u","identity_url":"http://id","permission_count":1}'
 FAILED = error(b"E_AUTH_FAILED AUTH failed")
 
 
@@ -42,29 +41,6 @@ def authed(nsqd: Running, secret: str = "all") -> V2:
     frame = client.ask(auth(secret))
     assert frame.data.startswith(b'{"identity":'), frame
     return client
-
-
-def test_get_is_asked_as_nsqd_asks(server: AuthServer, guarded: Running) -> None:
-    with guarded.client() as client:
-        assert client.ask(auth("all")) == ok(AUTHED)
-    asked = {
-        "common_name": [""],
-        "remote_ip": ["127.0.0.1"],
-        "secret": ["all"],
-        "tls": ["false"],
-    }
-    assert server.asked[-1] == ("GET", "/auth", asked)
-    assert server.headers["Accept"] == "application/vnd.nsq; version=1.0"
-
-
-def test_post_to_a_whole_url(server: AuthServer, tmp_path: Path) -> None:
-    url = f"http://{server.address}/other/path"
-    flags = (f"--auth-http-address={url}", "--auth-http-request-method=post")
-    with Running(tmp_path, *flags) as nsqd, nsqd.client() as client:
-        assert client.ask(auth("all")) == ok(AUTHED)
-    method, path, asked = server.asked[-1]
-    assert (method, path, asked["secret"]) == ("POST", "/other/path", ["all"])
-    assert server.headers["Content-Type"] == "application/json"
 
 
 def test_identify_says_that_auth_is_wanted(guarded: Running) -> None:
@@ -124,10 +100,6 @@ def test_what_is_permitted(guarded: Running) -> None:
         assert client.ask(b"SUB mine1 other\n") == ok()
 
 
-def test_http_is_not_guarded(guarded: Running) -> None:
-    assert guarded.request("POST", "/pub?topic=http", b"x").status == 200
-
-
 def test_stats_name_the_client(guarded: Running) -> None:
     with authed(guarded) as client, authed(guarded, "mine") as nobody:
         assert client.ask(b"SUB seen c\n") == ok()
@@ -148,29 +120,6 @@ def end_ttl(nsqd: Running) -> None:
             session._end_grant()
 
     nsqd.call(end)
-
-
-@pytest.mark.parametrize(
-    ("sent", "answer"),
-    [
-        (pub(b"again", b"x"), ok()),
-        (mpub(b"again", [b"x"]), ok()),
-        (dpub(b"again", 5, b"x"), ok()),
-        (b"SUB again c\n", ok()),
-    ],
-)
-def test_after_the_ttl_the_server_is_asked_again(
-    server: AuthServer, guarded: Running, sent: bytes, answer: Any
-) -> None:
-    with authed(guarded) as client:
-        assert client.ask(pub(b"again", b"x")) == ok()
-        count = len(server.asked)
-        assert client.ask(pub(b"again", b"y")) == ok()
-        assert len(server.asked) == count
-        end_ttl(guarded)
-        assert client.ask(sent) == answer
-        assert client.ask(pub(b"again", b"z")) == ok()
-        assert len(server.asked) == count + 1
 
 
 def test_when_the_server_fails_then_the_client_has_to_go(
@@ -208,13 +157,6 @@ def test_a_real_ttl(server: AuthServer, guarded: Running) -> None:
         assert guarded.call(lambda: session.conn.allowed) == set()
         assert client.ask(pub(b"ttl", b"x")) == ok()
         assert len(server.asked) == count + 1
-
-
-def test_the_next_server_is_asked_when_one_is_gone(server: AuthServer, tmp_path: Path) -> None:
-    flags = ("--auth-http-address=127.0.0.1:1", f"--auth-http-address={server.address}")
-    with Running(tmp_path, *flags) as nsqd:
-        for _ in range(4):
-            authed(nsqd).socket.close()
 
 
 def test_a_client_that_leaves_while_the_server_thinks(

@@ -82,16 +82,6 @@ def test_others_get_the_bodies(extended: Running) -> None:
         assert [client.message().body for _ in MESSAGES] == [b"one", b"two", b"three"]
 
 
-def test_a_topic_without_headers_has_no_such_consumers(extended: Running) -> None:
-    with extended.client(extend_support=True) as client:
-        assert client.ask(b"SUB without c\n") == error(
-            b'E_SUB_EXTEND_FORBIDDON SUB topic "without" is not extended: IDENTIFY must not say '
-            b"extend_support"
-        )
-        assert client.is_closed()
-    assert extended.stats("&topic=without")["topics"][0]["channels"] == []
-
-
 def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
     with Running(tmp_path / "data", "--sub-extend-must=true") as nsqd:
         assert nsqd.request("POST", "/topic/create?topic=with&extend=true").status == 200
@@ -124,22 +114,6 @@ def test_an_envelope_is_right_on_any_topic(tmp_path: Path) -> None:
                 assert {client.read().data[26:] for _ in expected} == expected
 
 
-@pytest.mark.parametrize(("asked", "granted"), [({"envelope": True}, True), ({}, None)])
-def test_an_envelope_is_granted_in_the_answer(
-    extended: Running, asked: dict[str, bool], granted: bool | None
-) -> None:
-    with extended.client() as client:
-        answer = client.identify(feature_negotiation=True, **asked)
-        assert json.loads(answer.data).get("envelope") is granted
-
-
-def test_who_does_not_negotiate_gets_no_envelope(extended: Running) -> None:
-    publish(extended, "without", (b"one", None))
-    with extended.client(envelope=True) as client:
-        subscribe(client, b"without")
-        assert client.message().body == b"one"
-
-
 RED = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
 
 
@@ -163,31 +137,6 @@ def test_filters(extended: Running, wanted: dict[str, Any], bodies: list[bytes])
         assert extended.channel("with", "c")["depth"] == 0, left
 
 
-def test_without_headers_a_filter_and_a_tag_mean_nothing(extended: Running) -> None:
-    publish(extended, "without", (b"one", None))
-    with extended.client(ext_filter=RED, desired_tag="a") as client:
-        subscribe(client, b"without")
-        assert client.message().body == b"one"
-
-
-def test_tags(extended: Running) -> None:
-    with (
-        extended.client(desired_tag="new", extend_support=True) as new,
-        extended.client() as stable,
-    ):
-        subscribe(new, b"with")
-        subscribe(stable, b"with")
-        publish(
-            extended,
-            "with",
-            (b"one", {"##client_dispatch_tag": "new"}),
-            (b"two", None),
-            (b"three", {"##client_dispatch_tag": "other"}),
-        )
-        assert read_long(new) == ({"##client_dispatch_tag": "new"}, b"one")
-        assert [stable.message().body for _ in range(2)] == [b"two", b"three"]
-
-
 def test_tags_in_all_partitions(extended: Running) -> None:
     path = "/topic/create?topic=wide&partition_num=4&extend=true"
     assert extended.request("POST", path).status == 200
@@ -207,16 +156,6 @@ def test_tags_in_all_partitions(extended: Running) -> None:
             found = sorted(int(client.message().body) for _ in range(20))
             assert found == list(range(rest, 40, 2))
     assert extended.channel("wide", "c")["depth"] == 0
-
-
-def test_what_is_refused_at_once(extended: Running) -> None:
-    body = json.dumps({"ext_filter": {**RED, "type": 2, "filter_data": "("}}).encode()
-    with extended.client() as client:
-        answer = client.ask(b"IDENTIFY\n" + frames.with_size(body))
-        assert answer.data.startswith(
-            b"E_INVALID IDENTIFY ext_filter: filter_data is no regular expression: "
-        )
-        assert client.is_closed()
 
 
 def test_messages_of_load_tests_are_skipped(extended: Running) -> None:

@@ -13,7 +13,7 @@ from penstock.log.reader import Message
 from penstock.wire import frames
 from penstock.wire.traced import decode_reply
 
-from .world import Running, error, ok, pub, u32
+from .world import Running, ok, u32
 
 PARTITIONS = 3
 
@@ -87,31 +87,6 @@ def test_a_restart_leaves_keys_where_they_are(tmp_path: Path) -> None:
     assert counts == [0, 0, 2]
 
 
-def test_growth_leaves_keys_where_they_are(nsqd: Running) -> None:
-    key = keys_apart()[2]
-    assert nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=8").status == 200
-    with nsqd.client() as client:
-        assert client.ask(pub_ext(b"t", keyed(key), b"x")) == ok()
-    assert [len(part) for part in stored(nsqd)] == [0, 0, 1, 0, 0, 0, 0, 0]
-
-
-def test_a_topic_takes_headers_from_its_upgrade_on(nsqd: Running) -> None:
-    headers = b'{"any":"other"}'
-    with nsqd.client() as client:
-        assert client.ask(pub(b"plain", b"x")) == ok()
-        refused = client.ask(pub_ext(b"plain", headers, b"y"))
-        assert refused == error(
-            b'E_EXT_NOT_SUPPORT PUB_EXT topic "plain" is not extended: '
-            b"it takes no headers but key and ##trace_id"
-        )
-        upgrade = "/topic/meta/update?topic=plain&upgradeext=true"
-        assert nsqd.request("POST", upgrade).status == 200
-        assert client.ask(pub_ext(b"plain", headers, b"z")) == ok()  # the same connection
-    (part,) = stored(nsqd, "plain")
-    assert [message.body for message in part] == [b"x", b"z"]
-    assert part[1].sections == {Section.HEADERS: headers}
-
-
 def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
     key = keys_apart()[1]
     headers = b'{"key":"%b","##trace_id":"77"}' % key
@@ -131,37 +106,6 @@ def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
         Section.KEY: key,
         Section.HEADERS: headers,
     }
-
-
-def test_a_trace_id_on_a_topic_that_takes_nothing(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        client.ask(pub(b"t", b"x"))
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
-        refused = client.ask(pub_ext(b"t", b'{"##trace_id":"7"}', b"x"))
-        assert refused == error(b"E_PUB_FAILED PUB failed draining")
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (
-            pub_ext(b"t", b'{"a":1}', b"x"),
-            b"E_INVALID_JSON_HEADER PUB_EXT JSON header is no flat object of strings from byte 5 "
-            b"on",
-        ),
-        (
-            mpub_ext(b"t", [(b"", b"x"), (b"{", b"y")]),
-            b"E_INVALID_JSON_HEADER MPUB_EXT message(1) JSON header is no flat object of strings "
-            b"from byte 1 on",
-        ),
-        (pub_ext(b"t 3", b"", b"x"), b'E_BAD_PARTITION PUB_EXT partition "3" is not valid'),
-    ],
-)
-def test_what_is_wrong_is_said(nsqd: Running, command: bytes, said: bytes) -> None:
-    with nsqd.client() as client:
-        assert client.ask(command) == error(said)
-        assert client.is_closed()
-    assert stored(nsqd) == [[], [], []]
 
 
 def test_a_bound_on_the_depth_is_exact_for_keys(nsqd: Running) -> None:

@@ -96,25 +96,6 @@ def test_over_tls(tmp_path: Path) -> None:
         assert eventually(lambda: readers(nsqd) == 0)
 
 
-def test_a_client_over_tls_that_takes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    certificates = Certificates(tmp_path / "certificates")
-    with Running(tmp_path / "data", *certificates.flags) as nsqd:
-        fill(nsqd)
-        address = nsqd.daemon.https_address
-        with socket.socket() as plain:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            plain.settimeout(TIMEOUT_SECONDS)
-            plain.connect((address.host, address.port))
-            with certificates.client().wrap_socket(plain, server_hostname="localhost") as sock:
-                sock.sendall(f"GET {FETCH} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-                assert sock.recv(1)
-                monkeypatch.setattr("penstock.net.http._IDLE_SECONDS", 0.2)
-                nsqd.call(lambda: [one._check_idle() for one in nsqd.daemon._web.connections])
-                assert eventually(lambda: readers(nsqd) == 0)
-
-
 def test_a_client_that_hangs_up(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd:
         fill(nsqd)

@@ -183,15 +183,6 @@ def test_a_start_waits_for_who_answers_and_not_long_for_others() -> None:
     run(test)
 
 
-def test_pings_keep_coming() -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        await until(lambda: world.lookupd.heard[0].count("PING") >= 3)
-        assert len(world.lookupd.heard) == 1
-
-    run(test)
-
-
 def test_a_lookupd_that_restarts_is_told_anew() -> None:
     async def test(world: World) -> None:
         await world.connected()
@@ -258,19 +249,6 @@ def test_garbage_never_hurts(garbage: bytes) -> None:
     run(test)
 
 
-def test_garbage_later_on(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        world.lookupd.reply = lambda command: sized(b"E_BAD_TOPIC oh")
-        await until(lambda: len(world.lookupd.heard) >= 2)
-        world.lookupd.reply = world.lookupd.well
-        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
-
-    with caplog.at_level(logging.INFO, "penstock.nsqd"):
-        run(test)
-    assert "PING - E_BAD_TOPIC oh" in caplog.text
-
-
 def test_two_lookupds_and_a_list_that_changes() -> None:
     async def test(world: World) -> None:
         other = FakeLookupd()
@@ -307,53 +285,6 @@ def test_who_answered_the_registrations_is_not_overdue(caplog: pytest.LogCapture
         assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
     run(test, IMPATIENT)
-
-
-def test_one_that_stays_away_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
-        await world.lookupd.stop()
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        (peer,) = world.lookups.peers.values()
-        await until(lambda: peer._failures >= 5)
-
-    with caplog.at_level(logging.INFO, "penstock.nsqd"):
-        run(test)
-    assert caplog.text.count("connecting - ") == 1
-
-
-def test_a_host_name_that_cannot_be_one(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
-        world.lookups.set_addresses(["a..b:1", "x" * 300 + ":1", "/no/such/socket"])
-        world.lookups.start(IDENTITY)
-        peers = list(world.lookups.peers.values())
-        await until(lambda: all(peer._failures >= 2 for peer in peers))
-
-    run(test)
-    assert caplog.text.count("connecting - ") == 3
-
-
-def test_pauses_grow_to_their_bound() -> None:
-    async def test(world: World) -> None:
-        world.lookups.set_addresses(["127.0.0.1:1"])
-        (peer,) = world.lookups.peers.values()
-        for failures, most_ms in ((0, 5), (1, 10), (2, 20), (3, 20), (1000, 20)):
-            peer._failures = failures
-            pauses = [peer._pause_s() * 1000 for _ in range(50)]
-            assert most_ms / 2 <= min(pauses) < max(pauses) <= most_ms
-
-    run(test)
-
-
-def test_a_stop_while_connecting() -> None:
-    async def test(world: World) -> None:
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        await world.lookups.stop()
-        await asyncio.sleep(0.05)
-        assert not world.lookupd._writers
-
-    run(test)
 
 
 def test_what_penstock_keeps_for_itself_is_not_registered() -> None:

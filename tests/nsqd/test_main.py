@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from penstock import __version__
 
 from .process import NSQD, WAIT_SECONDS, Process
-from .world import V2, mpub, ok, pub
+from .world import V2, mpub, ok
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,35 +42,6 @@ def test_a_message_all_the_way_and_an_orderly_end(nsqd_process: Process, number:
     assert "TOPIC(e2e): created" in log
     assert "TOPIC(e2e): new channel(c)" in log
     assert log.rstrip().endswith("INFO: NSQ: bye")
-
-
-def test_kill_9_loses_nothing_that_was_acknowledged(data_path: Path) -> None:
-    process = Process(data_path)
-    with V2(process.tcp) as client:
-        for number in range(50):
-            assert client.ask(pub(b"t", b"%d" % number)) == ok()
-    assert process.end(signal.SIGKILL) == -signal.SIGKILL
-    process = Process(data_path)
-    try:
-        with V2(process.tcp) as client:
-            client.send(b"SUB t c\nRDY 100\n")
-            assert client.read() == ok()
-            assert [client.message().body for _ in range(50)] == [b"%d" % n for n in range(50)]
-    finally:
-        assert process.end(signal.SIGTERM) == 0
-
-
-def test_a_second_signal_ends_it_at_once(nsqd_process: Process) -> None:
-    # A stop that waits for a client which neither reads nor hangs up.
-    with socket.create_connection(("127.0.0.1", nsqd_process.tcp.port)) as client:
-        client.sendall(b"  V2" + pub(b"t", b"x"))
-        client.recv(10)
-        nsqd_process.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while "NSQ: stopping" not in nsqd_process.log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        assert nsqd_process.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
 def test_version_and_help() -> None:

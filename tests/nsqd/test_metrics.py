@@ -7,7 +7,6 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.exposition import escape
 from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS
 from penstock.nsqd.statsd import Lines, StatsdOptions
 
@@ -108,10 +107,6 @@ def test_every_metric_is_in_the_document(nsqd: Running) -> None:
     rows = re.compile(r"^\| `(\w+)` \| (?:gauge|counter|histogram)", re.MULTILINE)
     of_daemons, _, _ = DOCUMENT.read_text().partition("\n## Pipelines\n")
     assert names == set(rows.findall(of_daemons))
-
-
-def test_labels_are_escaped() -> None:
-    assert escape('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
 
 
 def test_sync_times_fall_into_buckets() -> None:

@@ -1,105 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
-from penstock.command.flags import Effect, Kind
+from penstock.command.flags import Effect
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
 
 MS, S = 1_000_000, 1_000_000_000
-
-OFFICIAL = [
-    "version",
-    "config",
-    "log-level",
-    "log-prefix",
-    "verbose",
-    "worker-id",
-    "node-id",
-    "tcp-address",
-    "http-address",
-    "https-address",
-    "broadcast-address",
-    "broadcast-tcp-port",
-    "broadcast-http-port",
-    "lookupd-tcp-address",
-    "http-client-connect-timeout",
-    "http-client-request-timeout",
-    "auth-http-address",
-    "auth-http-request-method",
-    "topology-region",
-    "topology-zone",
-    "data-path",
-    "mem-queue-size",
-    "max-bytes-per-file",
-    "sync-every",
-    "sync-timeout",
-    "queue-scan-worker-pool-max",
-    "queue-scan-selection-count",
-    "msg-timeout",
-    "max-msg-timeout",
-    "max-msg-size",
-    "max-body-size",
-    "max-req-timeout",
-    "max-heartbeat-interval",
-    "max-rdy-count",
-    "max-output-buffer-size",
-    "max-output-buffer-timeout",
-    "min-output-buffer-timeout",
-    "output-buffer-timeout",
-    "max-channel-consumers",
-    "statsd-address",
-    "statsd-interval",
-    "statsd-mem-stats",
-    "statsd-prefix",
-    "statsd-udp-packet-size",
-    "statsd-exclude-ephemeral",
-    "e2e-processing-latency-percentile",
-    "e2e-processing-latency-window-time",
-    "tls-cert",
-    "tls-key",
-    "tls-client-auth-policy",
-    "tls-root-ca-file",
-    "tls-required",
-    "tls-min-version",
-    "deflate",
-    "max-deflate-level",
-    "snappy",
-    "enable-experiment",
-]
-OURS = [
-    "http-allowed-host",
-    "http-secret-file",
-    "durability",
-    "min-disk-free",
-    "retain-age",
-    "retain-bytes",
-    "default-partitions",
-    "sub-extend-must",
-    "max-depth",
-    "max-age",
-    "trace-rate",
-    "max-pub-waiting-size",
-    "ack-retry-cnt",
-    "ack-old-than-time",
-    "idle-topic-delete",
-    "idle-channel-delete",
-    "idle-delete-backlog",
-    "segment-bytes",
-    "segment-age",
-    "log-format",
-]
-
-
-def test_every_official_flag_and_ours_are_known() -> None:
-    names = [flag.name for flag in FLAGS]
-    assert sorted(names) == sorted(OFFICIAL + OURS)
-    assert len({flag.file_key for flag in FLAGS}) == len(FLAGS)
 
 
 def test_every_field_is_a_flag_and_every_flag_that_works_is_a_field() -> None:
@@ -165,23 +76,6 @@ def test_config_shows_what_is_in_force() -> None:
     assert options.all_values["tls-required"] == options.tls_required == "true"
 
 
-def test_the_keys_of_nsq(tmp_path: Path) -> None:
-    file = tmp_path / "nsqd.cfg"
-    file.write_text(
-        'id = 5\ntcp_address = "0.0.0.0:1"\nmsg_timeout = "2s"\nsync_timeout = 300\n'
-        'nsqlookupd_tcp_addresses = ["127.0.0.1:4160"]\n'
-    )
-    options = read_options([f"--config={file}"], {"PENSTOCK_TCP_ADDRESS": "0.0.0.0:2"})
-    assert (options.node_id, options.tcp_address) == (5, "0.0.0.0:2")
-    assert (options.msg_timeout_ns, options.sync_timeout_ns) == (2 * S, 300 * MS)
-    assert options.lookupd_tcp_address == ("127.0.0.1:4160",)
-
-
-def test_flags_without_effect_are_named_once_when_they_ask_for_something() -> None:
-    options = read_options(["-snappy", "-deflate=true", "-max-bytes-per-file=1"], {})
-    assert options.without_effect == ("max-bytes-per-file",)
-
-
 @each(
     "argument",
     [
@@ -210,20 +104,6 @@ def test_values_out_of_range(argument: str) -> None:
 
 def test_version_needs_nothing_else_to_be_right() -> None:
     assert read_options(["-version", "-node-id=5000", "-tls-required"], {}).version
-
-
-def test_defaults_have_the_type_of_their_kind() -> None:
-    types = {
-        Kind.STRING: str,
-        Kind.INT: int,
-        Kind.FLOAT: float,
-        Kind.DURATION: int,
-        Kind.BOOL: bool,
-        Kind.STRINGS: tuple,
-        Kind.FLOATS: tuple,
-    }
-    for flag in FLAGS:
-        assert type(flag.default) is types[flag.kind], flag.name
 
 
 @pytest.mark.parametrize("value", ["0", "1.01", "-0.5", "nan"])

@@ -117,13 +117,6 @@ def test_they_count_into_the_bound_of_headers(nsqd: Running) -> None:
     assert f"more than {limits.HEADERS_BYTES_MAX}" in said["message"]
 
 
-def test_a_topic_without_headers_takes_none_of_the_request(nsqd: Running) -> None:
-    nsqd.request("POST", "/topic/create?topic=plain")
-    status, said = post(nsqd, "/pub_ext?topic=plain", {"X-Nsqext-A": "1"})
-    assert (status, said["message"].split()[0]) == (400, "E_EXT_NOT_SUPPORT")
-    assert post(nsqd, "/pub_ext?topic=plain", {"X-Nsqext-Key": "k"}) == (200, b"OK")
-
-
 # --- delays ---
 
 
@@ -137,13 +130,6 @@ def test_a_delayed_message_has_headers(nsqd: Running) -> None:
         assert client.message().body.endswith(b'{"a":"b"}x')
     (message,) = stored(nsqd)
     assert message.sections[Section.DUE] > message.timestamp_ns  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("defer", ["", "1s", "-1", "999999999999"])
-def test_a_delay_that_is_none(nsqd: Running, defer: str) -> None:
-    target = f"/pub_ext?topic=e&ext=%7B%7D&defer={defer}"
-    assert post(nsqd, target) == (400, {"message": "INVALID_DEFER"})
-    assert stored(nsqd) == []
 
 
 # --- producers that number ---
@@ -172,13 +158,6 @@ def test_a_trace_id_of_a_numbered_publish(nsqd: Running) -> None:
     assert message.id == said["id"]
     assert message.sections[Section.TRACE] == 9
     assert Section.DUE in message.sections
-
-
-def test_a_gap_with_headers(nsqd: Running) -> None:
-    assert post(nsqd, numbered("many", "{}", 4)) == (
-        409,
-        {"message": "SEQUENCE_GAP", "expected": 0},
-    )
 
 
 def test_numbers_and_a_key_exclude_each_other(nsqd: Running) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cases import each
-from penstock import __version__
 from penstock.wire import frames
 
-from .world import Running, eventually, ok, pub, u32
+from .world import Running, ok, pub, u32
 
 NSQ = ("X-Nsq-Content-Type", "nsq; version=1.0")
 TEXT = "text/plain; charset=utf-8"
@@ -32,48 +30,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 ERRORS = [
-    ("GET", "/nothing", b"", 404, "NOT_FOUND"),
-    ("GET", "/pub?topic=t", b"", 405, "METHOD_NOT_ALLOWED"),
-    ("HEAD", "/ping", b"", 405, ""),
-    ("POST", "/stats", b"", 405, "METHOD_NOT_ALLOWED"),
-    ("POST", "/pub", b"x" * 101, 413, "MSG_TOO_BIG"),
-    ("POST", "/pub?%zz", b"", 400, "MSG_EMPTY"),
-    ("POST", "/pub?topic=%zz", b"x", 400, "INVALID_REQUEST"),
     ("POST", "/pub?topic=a;b", b"x", 400, "INVALID_REQUEST"),
-    ("POST", "/pub", b"x", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/pub?topic=", b"x", 400, "INVALID_TOPIC"),
-    ("POST", "/pub?topic=a$", b"x", 400, "INVALID_TOPIC"),
     ("POST", "/pub?topic=%ff", b"x", 400, "INVALID_TOPIC"),
-    ("POST", f"/pub?topic={LONG}", b"x", 400, "INVALID_TOPIC"),
-    ("POST", "/pub?topic=t&defer=", b"x", 400, "INVALID_DEFER"),
-    ("POST", "/pub?topic=t&defer=x", b"x", 400, "INVALID_DEFER"),
-    ("POST", "/pub?topic=t&defer=-1", b"x", 400, "INVALID_DEFER"),
-    ("POST", "/pub?topic=t&defer=1001", b"x", 400, "INVALID_DEFER"),
-    ("POST", "/pub?topic=t&defer=99999999999999999999", b"x", 400, "INVALID_DEFER"),
-    ("POST", "/mpub?topic=t", b"x" * 501, 413, "BODY_TOO_BIG"),
-    ("POST", "/mpub", b"x", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/mpub?topic=a$", b"x", 400, "INVALID_TOPIC"),
-    ("POST", "/mpub?topic=t", b"a\n" + b"x" * 101, 413, "MSG_TOO_BIG"),
-    ("POST", "/mpub?topic=t&binary=true", b"", 413, "BAD_BODY"),
     ("POST", "/mpub?topic=t&binary=true", b"\0\0\0", 413, "BAD_BODY"),
-    ("POST", "/mpub?topic=t&binary=true", u32(0), 413, "BAD_BODY"),
     ("POST", "/mpub?topic=t&binary=true", u32(-1), 413, "BAD_BODY"),
-    ("POST", "/mpub?topic=t&binary=true", u32(100), 413, "BAD_BODY"),
-    ("POST", "/mpub?topic=t&binary=1", u32(1), 413, "BAD_MESSAGE"),
-    ("POST", "/mpub?topic=t&binary=1", u32(1) + u32(0), 413, "BAD_MESSAGE"),
-    ("POST", "/mpub?topic=t&binary=1", u32(1) + u32(101) + b"x" * 101, 413, "BAD_MESSAGE"),
     ("POST", "/mpub?topic=t&binary=", u32(1) + u32(5) + b"abc", 413, "BAD_MESSAGE"),
     ("POST", "/topic/create", b"", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/topic/create?topic=a$", b"", 400, "INVALID_TOPIC"),
-    ("POST", "/topic/create?topic=%", b"", 400, "INVALID_REQUEST"),
-    ("POST", "/topic/delete", b"", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/topic/delete?topic=a$", b"", 404, "TOPIC_NOT_FOUND"),
     ("POST", "/topic/empty", b"", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/topic/empty?topic=a$", b"", 400, "INVALID_TOPIC"),
-    ("POST", "/topic/empty?topic=none", b"", 404, "TOPIC_NOT_FOUND"),
     ("POST", "/topic/pause", b"", 400, "MISSING_ARG_TOPIC"),
-    ("POST", "/topic/pause?topic=a$", b"", 404, "TOPIC_NOT_FOUND"),
-    ("POST", "/topic/unpause?topic=none", b"", 404, "TOPIC_NOT_FOUND"),
     *[
         ("POST", f"/channel/{verb}{query}", b"", status, code)
         for verb in ("create", "delete", "empty", "pause", "unpause")
@@ -104,41 +68,6 @@ def test_error(
     assert NSQ in answer.headers.items()
 
 
-@pytest.mark.parametrize(
-    ("target", "allow"),
-    [
-        ("/stats", "GET, OPTIONS"),
-        ("/pub", "OPTIONS, POST"),
-        ("/channel/pause", "OPTIONS, POST"),
-    ],
-)
-def test_allowed_methods(nsqd: Running, target: str, allow: str) -> None:
-    answer = nsqd.request("OPTIONS", target)
-    assert (answer.status, answer.body, answer.headers["Allow"]) == (200, b"", allow)
-    assert nsqd.request("DELETE", target).headers["Allow"] == allow
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "status", "location"),
-    [
-        ("GET", "/stats/", 301, "/stats"),
-        ("GET", "/PING", 301, "/ping"),
-        ("GET", "/Stats/?format=json", 301, "/stats?format=json"),
-        ("POST", "/Topic/create?topic=T", 307, "/topic/create?topic=T"),
-    ],
-)
-def test_redirects(nsqd: Running, method: str, target: str, status: int, location: str) -> None:
-    answer = nsqd.request(method, target)
-    assert (answer.status, answer.headers["Location"]) == (status, location)
-    assert "X-Nsq-Content-Type" not in answer.headers
-
-
-def test_ping(nsqd: Running) -> None:
-    answer = nsqd.request("GET", "/ping")
-    assert (answer.status, answer.body, answer.headers["Content-Type"]) == (200, b"OK", TEXT)
-    assert "X-Nsq-Content-Type" not in answer.headers
-
-
 def test_ping_and_stats_say_when_something_is_wrong(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd:
         assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
@@ -148,29 +77,6 @@ def test_ping_and_stats_say_when_something_is_wrong(tmp_path: Path) -> None:
         assert nsqd.stats()["health"] == "NOK - topic t: a bad disk"
         answer = nsqd.request("POST", "/pub?topic=t", b"x")
         assert (answer.status, answer.body) == (503, b'{"message":"FAILED a bad disk"}')
-
-
-def test_info_has_these_keys_in_this_order(nsqd: Running) -> None:
-    answer = nsqd.request("GET", "/info")
-    info = json.loads(answer.body)
-    assert list(info) == [
-        "version",
-        "broadcast_address",
-        "hostname",
-        "http_port",
-        "tcp_port",
-        "start_time",
-        "max_heartbeat_interval",
-        "max_output_buffer_size",
-        "max_output_buffer_timeout",
-        "max_deflate_level",
-        "topology_zone",
-        "topology_region",
-    ]
-    assert (info["version"], info["max_heartbeat_interval"]) == (__version__, 60_000_000_000)
-    assert info["tcp_port"] == nsqd.daemon.tcp_address.port
-    assert info["http_port"] == nsqd.daemon.http_address.port
-    assert answer.headers["Content-Type"] == JSON
 
 
 def test_broadcast_ports_are_told_instead_of_the_real_ones(tmp_path: Path) -> None:
@@ -198,16 +104,6 @@ def test_pub(nsqd: Running) -> None:
     assert bodies_of(nsqd, "http_pub", 1) == [b"\0raw\n"]
 
 
-def test_pub_defers(nsqd: Running) -> None:
-    assert nsqd.request("POST", "/channel/create?topic=d&channel=c").status == 404
-    assert nsqd.request("POST", "/topic/create?topic=d").status == 200
-    assert nsqd.request("POST", "/channel/create?topic=d&channel=c").status == 200
-    assert nsqd.request("POST", "/pub?topic=d&defer=60000", b"x").body == b"OK"
-    assert nsqd.request("POST", "/pub?topic=d&defer=0", b"y").body == b"OK"
-    assert eventually(lambda: nsqd.channel("d", "c")["deferred_count"] == 1)
-    assert nsqd.channel("d", "c")["depth"] == 1
-
-
 @pytest.mark.parametrize("query", ["", "&binary=false", "&binary=0"])
 def test_mpub_text(nsqd: Running, query: str) -> None:
     topic = f"mpub_text{len(query)}"
@@ -223,11 +119,6 @@ def test_mpub_binary(nsqd: Running, value: str) -> None:
     answer = nsqd.request("POST", f"/mpub?topic={topic}&binary={value}", body)
     assert (answer.status, answer.body) == (200, b"OK")
     assert bodies_of(nsqd, topic, 2) == [b"a\n", b"b"]
-
-
-def test_an_empty_mpub_publishes_nothing(nsqd: Running) -> None:
-    assert nsqd.request("POST", "/mpub?topic=nothing", b"").body == b"OK"
-    assert nsqd.stats("&topic=nothing")["topics"][0]["message_count"] == 0
 
 
 def test_topics_and_channels_through_their_life(nsqd: Running) -> None:
@@ -285,19 +176,3 @@ def test_exiting(tmp_path: Path) -> None:
         ):
             with nsqd.client() as client:
                 assert client.ask(command).data == data
-
-
-def test_nsqlookupds_can_be_named_while_the_daemon_runs(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd, socket.create_server(("127.0.0.1", 0)) as lookupd:
-        lookupd.settimeout(40)
-        addresses = json.dumps([f"127.0.0.1:{lookupd.getsockname()[1]}"])
-        path = "/config/nsqlookupd_tcp_addresses"
-        answer = nsqd.request("PUT", path, addresses.encode())
-        assert (answer.status, json.loads(answer.body)) == (200, json.loads(addresses))
-        sock, _ = lookupd.accept()
-        with sock:
-            assert sock.recv(4) == b"  V1"
-            assert json.loads(nsqd.request("GET", path).body) == json.loads(addresses)
-            assert nsqd.request("PUT", path, b"[]").body == b"[]"
-            while sock.recv(65536):  # until it hangs up
-                pass

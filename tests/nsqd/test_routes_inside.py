@@ -155,20 +155,6 @@ def test_messages_that_wait_behind_another_of_their_key(nsqd: Running) -> None:
         assert listed(nsqd, "behind") == []
 
 
-def test_messages_that_wait_behind_another_in_strict_order(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b", b"c")
-        ids = [client.message().id for _ in range(3)]
-        client.send(b"RDY 0\n" + b"".join(b"REQ %b 0\n" % id for id in reversed(ids)))
-        assert eventually(lambda: len(listed(nsqd, "requeued")) == 3)
-        in_order(nsqd, "strict")
-        client.send(b"RDY 10\n")
-        assert client.message().id == ids[0]
-        assert [row["id"].encode() for row in listed(nsqd, "behind")] == ids[1:]
-        assert [row["id"].encode() for row in listed(nsqd, "in_flight")] == ids[:1]
-        assert listed(nsqd, "requeued") == []
-
-
 def test_messages_that_are_held(nsqd: Running) -> None:
     in_order(nsqd, "strict", "&max_attempts=1&poison=hold")
     with consumer(nsqd) as client:

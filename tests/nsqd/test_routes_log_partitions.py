@@ -10,9 +10,9 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.kernel import Section, decode_columns
+from penstock.kernel import Section
 
-from .skewed import COUNTS, HEAVY, put, skewed
+from .skewed import COUNTS, put, skewed
 from .world import Running
 
 OWN_ID = "0000000000000abc"
@@ -67,25 +67,6 @@ def test_a_from_that_is_none(nsqd: Running, text: str) -> None:
     assert repr(text) in document["message"] or repr(text.partition(":")[2]) in document["message"]
 
 
-@pytest.mark.parametrize("partition", range(3))
-def test_fetch(nsqd: Running, partition: int) -> None:
-    answer = nsqd.request("GET", f"/log/fetch?topic=t&partition={partition}&from=0")
-    columns = decode_columns(answer.body)
-    assert (answer.status, columns.count) == (200, COUNTS[partition])
-    assert answer.headers["X-Penstock-Next-Offset"] == str(COUNTS[partition])
-    assert bytes(columns.bodies).startswith(b"%d:0" % partition)
-
-
-def test_the_first_is_meant_when_none_is_named(nsqd: Running) -> None:
-    body = nsqd.request("GET", "/log/fetch?topic=t&from=0").body
-    assert bytes(decode_columns(body).bodies) == b"0:00:1"
-
-
-def test_an_offset_is_beyond_the_end_of_one_and_not_of_another(nsqd: Running) -> None:
-    assert ask(nsqd, "/log/fetch?topic=t&partition=2&from=9")[1]["end"] == COUNTS[2]
-    assert nsqd.request("GET", "/log/fetch?topic=t&partition=1&from=9").status == 200
-
-
 @each(
     "target",
     [
@@ -108,11 +89,6 @@ def test_offsets_of_times_and_bytes(nsqd: Running) -> None:
         assert ask(nsqd, f"{place}&timestamp_ms={far_ms}") == (200, {"offset": count})
         assert ask(nsqd, f"{place}&timestamp_ms=0") == (200, {"offset": 0})
         assert ask(nsqd, f"{place}&from=0&bytes={limits.MIB}") == (200, {"offset": count})
-
-
-def test_a_message_by_its_place(nsqd: Running) -> None:
-    status, document = ask(nsqd, f"/message/get?topic=t&offset=35&partition={HEAVY}")
-    assert (status, document["partition"], document["body"]) == (200, HEAVY, "1:35")
 
 
 def test_an_offset_alone_says_too_little(nsqd: Running) -> None:

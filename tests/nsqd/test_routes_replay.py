@@ -97,10 +97,6 @@ def test_what_is_refused(nsqd: Running, target: str, body: bytes, status: int, t
     assert nsqd.channel("t", "c")["depth"] == 0
 
 
-def test_get_is_no_way_to_change_something(nsqd: Running) -> None:
-    assert nsqd.request("GET", HERE + "&position=earliest").status == 405
-
-
 def test_it_holds_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
     assert post(nsqd, HERE, b"offset:2")[0] == 200
     nsqd.stop()

@@ -109,21 +109,6 @@ def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
     assert stored(nsqd, "one") == [b"a", b"b", b"c", b"e"]
 
 
-def test_consumers_get_what_was_committed(nsqd: Running) -> None:
-    nsqd.request("POST", "/topic/create?topic=read")
-    nsqd.request("POST", "/channel/create?topic=read&channel=c")
-    stage(nsqd, "read", "x", batch(b"a", b"b"))
-    with nsqd.client() as client:
-        client.ask(b"SUB read c\n")
-        client.send(b"RDY 10\n")
-        assert client.is_silent()
-        assert commit(nsqd, "reader", 0, ("read", "x")) == done(2)
-        nsqd.request("POST", "/pub?topic=read", b"c")
-        got = [client.message() for _ in range(3)]
-    assert [one.body for one in got] == [b"a", b"b", b"c"]
-    assert [one.id for one in got] == sorted(one.id for one in got)
-
-
 def test_keys_headers_and_times_stay(nsqd: Running) -> None:
     sections = {
         int(Section.KEY): {0: b"k"},

@@ -67,18 +67,6 @@ def test_packs(nsqd: Running, query: str, body: bytes) -> None:
     assert (overlap.status, json.loads(overlap.body)["expected"]) == (409, 6)
 
 
-def test_a_deferred_one_waits(nsqd: Running) -> None:
-    target = "/pub?topic=late&defer=60000&producer_id=1&sequence=0"
-    nsqd.request("POST", "/channel/create?topic=late&channel=c")
-    nsqd.request("POST", target, b"a")
-    assert nsqd.request("POST", target, b"a").headers["X-Penstock-Repeated"] == "true"
-    with nsqd.client() as client:
-        client.ask(b"SUB late c\n")
-        client.send(b"RDY 1\n")
-        assert client.is_silent()
-    assert stored(nsqd, "late") == 1
-
-
 @each(
     ("query", "code"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from penstock.broker.topic import Topic
 from penstock.kernel import Section, decode_bodies, decode_sections, murmur3_32
 from penstock.wire import frames
 
-from .world import V2, Running, error, ok
+from .world import V2, Running, ok
 
 COUNT = 4
 
@@ -85,52 +84,11 @@ def test_without_one_or_with_any_it_is_their_turn(nsqd: Running) -> None:
     assert [len(one) for one in stored(nsqd)] == [2, 2, 2, 2]
 
 
-def test_delays_go_there_too(nsqd: Running) -> None:
-    nsqd.request("POST", "/channel/create?topic=t&channel=c")
-    assert post(nsqd, "/pub?topic=t&partition=1&defer=60000")[0] == 200
-    assert post(nsqd, "/mpub?topic=t&key=k&defer=60000", b"a\nb")[0] == 200
-    assert nsqd.channel("t", "c")["deferred_count"] == 3
-
-
-def test_traced_ones_say_the_offset_in_it(nsqd: Running) -> None:
-    post(nsqd, "/pub?topic=t&partition=1")
-    status, said = post(nsqd, "/pubtrace?topic=t&trace_id=7&partition=1", b"traced")
-    assert (status, said["queue_offset"]) == (200, 1)
-    pack = struct.pack(">ii", 1, 9) + struct.pack(">Q", 8) + b"y"
-    status, said = post(nsqd, "/mpubtrace?topic=t&partition=2", pack)
-    assert (status, said["trace_id"], said["queue_offset"]) == (200, "8", 0)
-    assert stored(nsqd) == [[], [b"x", b"traced"], [b"y"], []]
-
-
-def test_over_v2(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        one = frames.with_size(struct.pack(">Q", 7) + b"x")
-        for offset in range(2):
-            answer = client.ask(b"PUB_TRACE t 2\n" + one)
-            assert struct.unpack(">QQQI", answer.data[2:])[1:3] == (7, offset)
-        many = frames.with_size(struct.pack(">ii", 1, 9) + struct.pack(">Q", 8) + b"y")
-        answer = client.ask(b"MPUB_TRACE t 3\n" + many)
-        assert struct.unpack(">QQQI", answer.data[2:])[1:3] == (8, 0)
-        assert client.ask(b"PUB t 1\n" + frames.with_size(b"z")) == ok()
-        assert stored(nsqd) == [[], [b"z"], [b"x", b"x"], [b"y"]]
-        refused = client.ask(b"PUB_TRACE t 4\n" + one)
-        assert refused == error(b'E_BAD_PARTITION PUB_TRACE partition "4" is not valid')
-
-
 @pytest.mark.parametrize("path", ["/pub?", "/mpub?", "/pubtrace?trace_id=1&"])
 @pytest.mark.parametrize("text", ["4", "255", "-2", "x", "1%20", "%ff"])
 def test_one_that_is_not_there(nsqd: Running, path: str, text: str) -> None:
     assert post(nsqd, f"{path}topic=t&partition={text}") == (400, {"message": "E_BAD_PARTITION"})
     assert stored(nsqd) == [[]] * COUNT
-
-
-def test_one_that_refuses_says_why(nsqd: Running) -> None:
-    def stop() -> None:
-        topic(nsqd).leader(2).group.stopped = "its disk is gone"
-
-    nsqd.call(stop)
-    assert post(nsqd, "/pub?topic=t&partition=2") == (503, {"message": "FAILED its disk is gone"})
-    assert post(nsqd, "/pub?topic=t&partition=1")[0] == 200
 
 
 # --- keys ---
@@ -225,29 +183,6 @@ def test_headers_are_stored_as_they_came(nsqd: Running) -> None:
     assert ext(nsqd, "e", '{"key":"k"}', f"&partition={COUNT}")[0] == 400
 
 
-def test_a_plain_topic_keeps_key_and_trace_id_alone(nsqd: Running) -> None:
-    status, said = ext(nsqd, "t", '{"key":"k","##trace_id":"9"}', "&partition=1")
-    assert (status, said["queue_offset"]) == (200, 0)
-    assert sections(nsqd) == [{Section.TRACE: 9, Section.KEY: b"k"}]
-    assert stored(nsqd)[1] == [b"x"]
-
-
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        ('{"a":"b"}', "E_EXT_NOT_SUPPORT"),
-        ('{"a":1}', "E_INVALID_JSON_HEADER"),
-        ("[]", "E_INVALID_JSON_HEADER"),
-        ("", "E_INVALID_JSON_HEADER"),
-        ('{"a":"' + "b" * (limits.HTTP_HEADER_BYTES_MAX - 500) + '"}', "E_EXT_NOT_SUPPORT"),
-    ],
-)
-def test_headers_that_are_refused(nsqd: Running, headers: str, code: str) -> None:
-    status, said = ext(nsqd, "t", headers)
-    assert (status, said["message"].split()[0]) == (400, code)
-    assert stored(nsqd) == [[]] * COUNT
-
-
 # --- consuming ---
 
 
@@ -289,24 +224,6 @@ def test_one_partition_stays_one_when_the_topic_grows(nsqd: Running) -> None:
         assert one.is_silent()
 
 
-@pytest.mark.parametrize("text", [b"4", b"-2", b"300"])
-def test_one_that_is_not_there_makes_no_channel(nsqd: Running, text: bytes) -> None:
-    with nsqd.client() as client:
-        said = b'E_BAD_PARTITION SUB partition "%b" is not valid' % text
-        assert client.ask(b"SUB t c %b\n" % text) == error(said)
-        assert client.is_closed()
-    assert nsqd.call(lambda: list(topic(nsqd).channels)) == []
-
-
-def test_a_word_that_is_no_number_is_ignored(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c two\n") == ok()
-        client.send(b"RDY 10\n")
-        for number in range(COUNT):
-            post(nsqd, f"/pub?topic=t&partition={number}")
-        assert len(taken(client, COUNT)) == COUNT
-
-
 def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
     with nsqd.client() as every:
         with nsqd.client() as one:
@@ -322,34 +239,3 @@ def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
 
 
 # --- while the topic changes ---
-
-
-def headed(headers: bytes) -> bytes:
-    return frames.with_size(struct.pack(">H", len(headers)) + headers + b"x")
-
-
-def test_the_kernel_hears_of_a_rehash_and_not_of_growth_alone(nsqd: Running) -> None:
-    nsqd.request("POST", "/topic/create?topic=g")
-    nsqd.request("POST", "/channel/create?topic=g&channel=c")
-    key = next(b"k%d" % n for n in range(99) if murmur3_32(b"k%d" % n) % COUNT == 3)
-    expand = f"/topic/partition/expand?topic=g&partition_num={COUNT}"
-    with nsqd.client() as client:
-        command = b"PUB_EXT g\n" + headed(b'{"key":"%b"}' % key)
-        assert nsqd.request("POST", expand).status == 200
-        assert client.ask(command) == ok()
-        assert [len(one) for one in stored(nsqd, "g")] == [1, 0, 0, 0]
-        assert nsqd.request("POST", expand + "&rehash=true").status == 409
-        nsqd.request("POST", "/channel/empty?topic=g&channel=c")
-        assert nsqd.request("POST", expand + "&rehash=true").status == 200
-        assert client.ask(command) == ok()
-        assert post(nsqd, f"/pub?topic=g&key={key.decode()}")[0] == 200
-        assert [len(one) for one in stored(nsqd, "g")] == [1, 0, 0, 2]
-
-
-def test_the_kernel_takes_headers_once_the_topic_is_extended(nsqd: Running) -> None:
-    command = b"PUB_EXT t 1\n" + headed(b'{"a":"b"}')
-    with nsqd.client() as client:
-        assert client.ask(command).data.startswith(b"E_EXT_NOT_SUPPORT PUB_EXT topic ")
-        assert nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true").status == 200
-        assert client.ask(command) == ok()
-    assert sections(nsqd) == [{Section.HEADERS: b'{"a":"b"}'}]

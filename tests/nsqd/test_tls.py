@@ -14,7 +14,7 @@ import pytest
 
 from cases import each
 from e2e.certificates import Certificates
-from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
+from e2e.v2client import Closed, V2Client, pub_bytes
 from e2e.v2upgraded import Upgraded
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
@@ -43,10 +43,6 @@ def options(*flags: str) -> Options:
 # --- contexts ---
 
 
-def test_without_a_certificate_there_is_no_tls() -> None:
-    assert server_context(options()) is None
-
-
 @pytest.mark.parametrize(
     ("wanted", "given"),
     [
@@ -68,14 +64,6 @@ def test_the_lowest_version(
     assert context is not None
     assert context.minimum_version == given
     assert len(caplog.records) == (wanted in ("tls1.0", "tls1.1"))
-
-
-@pytest.mark.parametrize("flag", ["--tls-required", "--tls-client-auth-policy=require"])
-def test_tls_cannot_be_required_without_a_certificate(flag: str) -> None:
-    with pytest.raises(
-        ConfigError, match="cannot require TLS client connections without TLS key and cert"
-    ):
-        server_context(options(flag))
 
 
 def test_files_that_do_not_serve(certificates: Certificates, tmp_path: Path) -> None:
@@ -239,37 +227,6 @@ def test_a_misspelt_policy_is_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="require-verify") as caught:
         read_options([], {"PENSTOCK_TLS_CLIENT_AUTH_POLICY": policy})
     assert caught.value.value == policy
-
-
-COMMANDS = [
-    b"SUB a b\n",
-    b"NOP\n",
-    pub_bytes("locked", b"x"),
-    mpub_bytes("locked", [b"x"]),
-    b"RDY 1\n",
-    b"FIN 0123456789abcdef\n",
-    b"AUTH\n",
-    b"NONSENSE a\n",
-    b"\n",
-]
-
-
-def test_nothing_but_identify_without_tls(tmp_path: Path, certificates: Certificates) -> None:
-    with running(tmp_path, *certificates.flags, "--tls-required=tcp-https") as nsqd:
-        port = nsqd.daemon.tcp_address.port
-        for command in COMMANDS:
-            name = command.split()[0] if command.strip() else b""
-            with V2Client(port) as client:
-                client.identify()
-                client.send(command)
-                wanted = b"E_INVALID cannot %b in current state (TLS required)" % name
-                assert client.error() == wanted
-                with pytest.raises(Closed):
-                    client.frame()
-        with Upgraded(port, certificates.client()) as client:
-            client.pub("unlocked", b"x")
-        assert nsqd.request("GET", "/ping").body == b"OK"
-        assert "locked" not in nsqd.daemon.broker.topics
 
 
 def test_plain_http_says_where_to_go(tmp_path: Path, certificates: Certificates) -> None:

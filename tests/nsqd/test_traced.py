@@ -14,10 +14,9 @@ from penstock.errors import PartitionStopped
 from penstock.kernel import Section
 from penstock.log.reader import Message
 from penstock.wire import frames
-from penstock.wire.errors import WireFault
-from penstock.wire.traced import decode_reply, encode_reply, split_many
+from penstock.wire.traced import decode_reply
 
-from .world import Running, error, eventually, ok, pub, u32
+from .world import Running, error, ok, pub, u32
 
 
 @pytest.fixture
@@ -50,13 +49,6 @@ def traces(messages: list[Message]) -> list[int | bytes | None]:
     return [message.sections.get(Section.TRACE) for message in messages]
 
 
-def test_a_traced_reply_has_thirty_bytes() -> None:
-    reply = encode_reply(1, 2, 3, 4)
-    assert reply == b"OK" + struct.pack(">QQQI", 1, 2, 3, 4)
-    assert len(reply) == 30
-    assert decode_reply(reply) == (1, 2, 3, 4)
-
-
 def test_pub_trace_tells_where_the_message_lies(nsqd: Running) -> None:
     with nsqd.client() as client:
         assert client.ask(pub(b"orders", b"first")) == ok()
@@ -67,16 +59,6 @@ def test_pub_trace_tells_where_the_message_lies(nsqd: Running) -> None:
         found = stored(nsqd, "orders")
         assert (found[1].id, found[1].body) == (message_id, b"hello")
         assert traces(found) == [None, TRACE_ID]
-
-
-def test_any_client_may_consume_it(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        reply = client.ask(pub_trace(b"orders", b"hello"))
-        assert client.ask(b"SUB orders mail\n") == ok()
-        client.send(b"RDY 1\n")
-        message = client.message()
-        assert message.body == b"hello"
-        assert int(message.id, 16) == decode_reply(reply.data)[0]
 
 
 def test_an_mpub_trace_answers_for_its_first_message(nsqd: Running) -> None:
@@ -102,22 +84,6 @@ def test_answers_keep_the_order_of_commands(nsqd: Running) -> None:
         assert decode_reply(fourth.data)[2] == 3
 
 
-def test_publishes_are_counted(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        client.ask(pub_trace(b"t", b"2"))
-        client.ask(mpub_trace(b"t", [traced(b"a"), traced(b"b")]))
-        (session,) = nsqd.daemon.protocol.sessions.values()
-        assert session.conn.published == {b"t": 3}
-
-
-def test_a_topic_that_takes_nothing_says_why(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        client.ask(pub_trace(b"t", b"2"))
-        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
-        assert client.ask(pub_trace(b"t", b"3")) == error(b"E_PUB_FAILED PUB failed draining")
-        assert client.is_closed()
-
-
 def test_a_publish_that_fails_while_it_waits_is_an_error(
     nsqd: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,26 +101,6 @@ def test_a_publish_that_fails_while_it_waits_is_an_error(
         assert client.ask(mpub_trace(b"t", [traced(b"3")])) == error(
             b"E_MPUB_FAILED MPUB failed " + said
         )
-
-
-def test_pubtrace_over_http(nsqd: Running) -> None:
-    answer = nsqd.request("POST", f"/pubtrace?topic=orders&trace_id={TRACE_ID}", b"hello")
-    document = json.loads(answer.body)
-    (found,) = stored(nsqd, "orders")
-    assert document == {
-        "status": "OK",
-        "id": found.id,
-        "trace_id": str(TRACE_ID),
-        "queue_offset": 0,
-        "rawsize": 4 + 5 + 12,
-    }
-    assert traces([found]) == [TRACE_ID]
-
-
-def test_pubtrace_may_be_delayed(nsqd: Running) -> None:
-    nsqd.request("POST", "/pubtrace?topic=orders&trace_id=5&defer=60000", b"later")
-    nsqd.request("POST", "/channel/create?topic=orders&channel=c")
-    assert eventually(lambda: nsqd.channel("orders", "c")["deferred_count"] == 1)
 
 
 def pack(*messages: bytes) -> bytes:
@@ -209,18 +155,3 @@ def test_mpubtrace_refuses_a_broken_pack(
 ) -> None:
     answer = nsqd.request("POST", "/mpubtrace?topic=t", body)
     assert (answer.status, json.loads(answer.body)) == (status, {"message": code})
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b"", b"failed to read message count"),
-        (u32(1) + u32(9) + b"12345678", b"invalid message count 1"),
-        (u32(2) + traced(b"long enough for two of them"), b"failed to read message(1) body size"),
-        (u32(1) + u32(200) + b"x" * 200, b"message too big 200 > 100"),
-    ],
-)
-def test_a_broken_pack_is_refused_whole(body: bytes, words: bytes) -> None:
-    with pytest.raises(WireFault) as caught:
-        split_many(body, 100)
-    assert words in caught.value.data

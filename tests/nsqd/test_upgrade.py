@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import ssl
 import struct
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.certificates import Certificates
-from e2e.v2client import Closed, V2Client, mpub_bytes, pub_bytes
+from e2e.v2client import Closed, V2Client, pub_bytes
 from e2e.v2upgraded import Upgraded
 from penstock.nsqd.upgrade import Upgrades
 
@@ -95,50 +94,6 @@ def test_publish_and_consume(
             assert (seen["tls"], seen["tls_version"], seen["tls_cipher_suite"]) == (False, "", "")
 
 
-@every_form
-def test_large_messages_both_ways(
-    port: int, certificates: Certificates, form: dict[str, Any]
-) -> None:
-    topic = "large-" + "-".join(form)
-    noise = random.Random(3).randbytes(1 << 20)
-    bodies = [noise, bytes(1 << 20), noise[:700_000] + bytes(300_000)]
-    with connect(port, certificates, form) as client:
-        client.mpub(topic, bodies)
-        client.sub(topic, "c")
-        client.rdy(3)
-        assert sorted(message.body for message in client.messages(3)) == sorted(bodies)
-
-
-@every_form
-def test_commands_may_be_cut_anywhere(
-    port: int, certificates: Certificates, form: dict[str, Any]
-) -> None:
-    topic = "cuts-" + "-".join(form)
-    with connect(port, certificates, form) as client:
-        data = b"NOP\n" + pub_bytes(topic, b"x" * 50) + mpub_bytes(topic, [b"y" * 20] * 3)
-        source = random.Random(7)
-        at = 0
-        while at < len(data):
-            step = source.randrange(1, 20)
-            client.send(data[at : at + step])
-            at += step
-        client.ok()
-        client.ok()
-
-
-@every_form
-def test_chunks_and_records_may_be_cut_too(
-    port: int, certificates: Certificates, form: dict[str, Any]
-) -> None:
-    with connect(port, certificates, form) as client:
-        for _ in range(20):
-            data = client.encoded(pub_bytes("pieces", b"x" * 50))
-            client.send_raw(data[: len(data) // 2])
-            time.sleep(0.01)  # the first half is read alone
-            client.send_raw(data[len(data) // 2 :])
-            client.ok()
-
-
 def test_what_a_client_says_too_early_is_read_after_the_switch(port: int) -> None:
     """It need not wait for the OK: the stream changes right behind IDENTIFY."""
     with V2Client(port) as client:
@@ -205,31 +160,7 @@ def _held_bytes(nsqd: Running) -> int:
     return max(len(link._decoder._input) for link in links)
 
 
-def test_identify_again_changes_values_but_no_streams(port: int) -> None:
-    with Upgraded(port, None, snappy=True) as client:
-        answer = client.identify(snappy=True, msg_timeout=5000)
-        assert (answer["snappy"], answer["msg_timeout"]) == (False, 5000)
-        client.pub("again", b"x")
-
-
 # --- what fails ---
-
-
-def test_snappy_and_deflate_exclude_one_another(port: int) -> None:
-    with V2Client(port) as client:
-        client.command("IDENTIFY", b'{"feature_negotiation":true,"snappy":true,"deflate":true}')
-        assert client.error() == (
-            b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression"
-        )
-        with pytest.raises(Closed):
-            client.frame()
-
-
-def test_without_negotiation_nothing_changes(port: int) -> None:
-    with V2Client(port) as client:
-        client.command("IDENTIFY", b'{"tls_v1":true,"snappy":true}')
-        client.ok()
-        client.pub("plain", b"x")
 
 
 def test_a_fatal_error_reaches_the_client(port: int, certificates: Certificates) -> None:

@@ -140,25 +140,6 @@ def test_a_partition_is_looked_up(lookupd: Running) -> None:
         assert (status, json.loads(body)["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
 
 
-def test_of_nsqds_that_know_nothing_of_each_other_there_is_no_map(lookupd: Running) -> None:
-    with (
-        lookupd.nsqd("t 0", partitions=True, broadcast_address="a"),
-        lookupd.nsqd("t 0", partitions=True, broadcast_address="b"),
-        lookupd.nsqd("t", broadcast_address="official"),
-    ):
-        document = lookupd.get("/lookup?topic=t")
-        assert "partitions" not in document
-        hosts = [row["broadcast_address"] for row in document["producers"]]
-        assert hosts == ["a", "b", "official"]
-
-
-def test_an_official_answer_has_no_partitions(lookupd: Running) -> None:
-    with lookupd.nsqd("t 0"):
-        document = lookupd.get("/lookup?topic=t")
-        assert sorted(document) == ["channels", "producers"]
-        assert document["channels"] == ["0"]
-
-
 @each(
     ("document", "found"),
     [

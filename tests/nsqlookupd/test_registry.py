@@ -16,28 +16,6 @@ def found(registry: Registry, topic: str) -> list[str]:
     return [producer.peer.broadcast_address for producer in registry.producers_of(topic)]
 
 
-def test_a_channel_registers_its_topic_too() -> None:
-    registry = World().registry
-    producer = registry.join(peer())
-    registry.register(producer, "t", "c")
-    registry.register(producer, "t", "c")
-    assert (registry.topic_names(), registry.channel_names("t")) == (["t"], ["c"])
-    assert found(registry, "t") == ["node0"]
-    registry.validate()
-
-
-def test_names_stay_when_their_producer_leaves_save_for_ephemeral_ones() -> None:
-    registry = World().registry
-    producer = registry.join(peer())
-    for topic, channel in (("t", "c"), ("t", "c#ephemeral"), ("e#ephemeral", "")):
-        registry.register(producer, topic, channel)
-    registry.leave(producer)
-    assert (registry.topic_names(), registry.channel_names("t")) == (["t"], ["c"])
-    assert registry.producers_of("t") == registry.nodes() == []
-    registry.leave(producer)
-    registry.validate()
-
-
 def test_partitions_have_one_place_each_or_none() -> None:
     registry = World().registry
     one, two = registry.join(peer(1)), registry.join(peer(2))
@@ -67,35 +45,6 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
     assert registry.channel_names("t") == ["c#ephemeral"]
     registry.unregister(one, "t", "c#ephemeral", 1)
     assert registry.channel_names("t") == []
-    registry.validate()
-
-
-def test_an_ephemeral_name_stays_while_somebody_has_it() -> None:
-    registry = World().registry
-    one, two = registry.join(peer(1)), registry.join(peer(2))
-    for producer in (one, two):
-        registry.register(producer, "e#ephemeral", "c#ephemeral")
-    registry.unregister(one, "e#ephemeral", "c#ephemeral")
-    registry.unregister(one, "e#ephemeral")
-    assert registry.channel_names("e#ephemeral") == ["c#ephemeral"]
-    registry.unregister(two, "e#ephemeral")
-    assert registry.topic_names() == registry.channel_names("e#ephemeral") == []
-    registry.validate()
-
-
-def test_unregister() -> None:
-    registry = World().registry
-    one, two = registry.join(peer(1)), registry.join(peer(2))
-    for producer in (one, two):
-        registry.register(producer, "t", "c")
-        registry.register(producer, "u", "c")
-    registry.unregister(one, "t", "c")
-    assert found(registry, "t") == ["node1", "node2"]
-    registry.unregister(one, "t")
-    registry.unregister(one, "never", "was")
-    registry.unregister(one, "never")
-    assert (found(registry, "t"), found(registry, "u")) == (["node2"], ["node1", "node2"])
-    assert registry.channel_names("t") == ["c"]
     registry.validate()
 
 

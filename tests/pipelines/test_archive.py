@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from e2e.daemon import Daemon
@@ -20,7 +19,7 @@ from penstock.pipelines.lakeread import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
 from penstock.pipelines.trouble import cause_line, outage_of
-from penstock.spark.lake import Place, Shape
+from penstock.spark.lake import Place
 from spark.patience import patiently
 
 from .node import Node, numbered
@@ -106,14 +105,6 @@ def test_every_message_once_over_several_runs(made: Archive) -> None:
     ((topic, first, last, ids, attempts),) = made.rows(what)
     assert (topic, ids, attempts) == ("orders", 1010, 0)
     assert first <= last
-
-
-def test_a_pattern_finds_topics_that_are_made_later(made: Archive) -> None:
-    made.node.publish("order.a", numbered(3))
-    made.run(pattern="order\\..*")
-    made.node.publish("order.b", numbered(2))
-    made.run(pattern="order\\..*")
-    assert made.rows() == [*(("order.a", n) for n in range(3)), ("order.b", 0), ("order.b", 1)]
 
 
 def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:
@@ -216,37 +207,6 @@ def test_keys_and_headers_come_with_their_messages(spark: SparkSession, made: Ar
         assert plain == wanted
 
 
-def test_a_table_from_before_gets_keys_and_keeps_its_type_of_headers(
-    spark: SparkSession, made: Archive
-) -> None:
-    made.node.daemon.post("/topic/create?topic=orders")
-    before = [(name, kind) for name, kind in zip(*_columns(made, ("headers",)), strict=True)]
-    old = pa.schema(
-        (name, pa.map_(pa.string(), pa.binary()) if name == "headers" else kind)
-        for name, kind in before
-        if name != "key"
-    )
-    Place(str(made.table), {}).create(Shape(old, archive.PARTITION_BY, archive.STATISTICS), {})
-    rows = spark.sql("SELECT 'x' AS body, 'k' AS key, map('h', '1') AS headers")
-    sink = rows.write.format("penstock").option("url", made.node.url)
-    sink.option("topic", "orders").mode("append").save()
-    made.run(columns=("headers",))
-    ((key, headers),) = made.rows("key, headers")
-    assert (key, dict(headers)) == (b"k", {"h": b"1"})
-
-
-def _columns(made: Archive, chosen: tuple[str, ...]) -> tuple[list[str], list[pa.DataType]]:
-    shape = archive.shape_of(made.settings(columns=chosen), ("key", *chosen), None)
-    return shape.schema.names, shape.schema.types
-
-
-def test_a_table_that_does_not_fit_is_refused_before_anything_starts(made: Archive) -> None:
-    made.node.publish("orders", numbered(3))
-    made.run()
-    with pytest.raises(SchemaMismatch, match="no column headers"):
-        made.settings(columns=("headers",))
-
-
 def test_a_checkpoint_of_something_else_is_refused(made: Archive, tmp_path: Path) -> None:
     made.node.publish("orders", numbered(3))
     made.node.publish("others", numbered(3))
@@ -322,29 +282,6 @@ def test_a_lost_checkpoint(made: Archive, tmp_path: Path) -> None:
     assert made.rows() == [("late", 0), ("late", 1), *(("orders", n) for n in range(16))]
 
 
-def test_a_topic_that_was_found_by_a_running_archive_and_made_again(
-    made: Archive, tmp_path: Path
-) -> None:
-    """Its messages are not taken for those that the table has."""
-    made.node.publish("order.a", numbered(3))
-    progress = Progress("archive", 0, io.StringIO())
-    runs = made.thread(progress, once=False, pattern="order\\..*")
-    runs.start()
-    for count, topic in ((3, ""), (8, "order.b")):
-        if topic:
-            made.node.publish(topic, numbered(5))
-        while progress.last is None or progress.last.rows < count:
-            assert runs.is_alive()
-            progress.wait(0.05)
-    progress.ask_to_stop()
-    runs.join(60)
-    made.node.daemon.post("/topic/delete?topic=order.b")
-    made.node.publish("order.b", numbered(9))
-    with pytest.raises(DataLost, match=r"order.b.*deleted and made again"):
-        made.run(pattern="order\\..*", recover=True, checkpoint=str(tmp_path / "new"))
-    assert len(made.rows()) == 8
-
-
 def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
     """But one that is made again does, unless it is wanted: its offsets count anew."""
     pattern, live = "order\\..*", "order.live%23ephemeral"
@@ -371,77 +308,6 @@ def test_topics_that_end_do_not_stop_the_others(made: Archive) -> None:
     assert made.rows() == there
     made.run(pattern=pattern, on_topic_deleted="ignore")
     assert made.rows() == sorted([*there, ("order.b", 0)])
-
-
-def test_two_that_begin_at_once_with_one_topic(made: Archive) -> None:
-    """One claims the topic, and the other is refused: nothing comes twice."""
-    made.node.publish("orders", numbered(100))
-    failed: list[ConfigError] = []
-    threads = []
-    for name in ("a", "b"):
-        progress = Progress(name, 0, io.StringIO())
-        threads.append(made.thread(progress, failed, name=name, max_offsets_per_trigger=40))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (error,) = failed
-    refused = "a" if "the archive penstock-archive-b-" in str(error) else "b"
-    assert made.rows('"offset"') == [(n,) for n in range(100)]
-    with pytest.raises(ConfigError, match="run with --recover"):
-        made.run(name=refused)
-    said = made.run(name=refused, recover=True)
-    assert "orders goes on at offset 100" in said
-    with pytest.raises(ConfigError, match=f"the archive penstock-archive-{refused}-"):
-        made.run(name="b" if refused == "a" else "a")
-
-
-def test_two_archives_of_one_table(made: Archive) -> None:
-    """Both commit at once, again and again; each counts its own batches."""
-    made.node.publish("a", numbered(60))
-    made.node.publish("b", numbered(60))
-    threads = [
-        made.thread(
-            Progress(topic, 0, io.StringIO()),
-            name=topic,
-            topics=(topic,),
-            max_offsets_per_trigger=10,
-        )
-        for topic in ("a", "b")
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert made.rows() == [(topic, n) for topic in ("a", "b") for n in range(60)]
-
-
-def test_a_continuous_archive_stops_when_asked(made: Archive) -> None:
-    made.node.publish("orders", numbered(10))
-    said = io.StringIO()
-    progress = Progress("archive", 0, said)
-    runs = made.thread(progress, once=False, compact_after=2)
-    runs.start()
-    published = 10
-    while progress.last is None or progress.last.rows < 40:
-        assert runs.is_alive()
-        if progress.last is not None and progress.last.rows == published:
-            published = made.node.publish("orders", numbered(10, published))
-        progress.wait(0.05)
-    progress.ask_to_stop()
-    runs.join(60)
-    assert not runs.is_alive()
-    rows = made.rows('"offset"')
-    assert rows == [(n,) for n in range(len(rows))]
-    assert len(rows) >= 40
-    assert "compacted " in said.getvalue()
-    facts = progress.facts
-    assert (facts.table, facts.version_of and facts.version_of()) == (
-        str(made.table),
-        Place(str(made.table), {}).version(),
-    )
-    assert facts.batch is not None
-    assert 0 < facts.logs["orders", 0][0] <= len(rows)
 
 
 def test_what_is_refused_at_once(made: Archive) -> None:

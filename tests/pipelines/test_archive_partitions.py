@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.pipelines.progress import Progress
 
 from .node import Node, skewed
 from .test_archive import Archive
@@ -57,27 +56,3 @@ def test_every_message_of_every_partition_once(made: Archive, tmp_path: Path) ->
         assert f"recovering: partition {number} of orders goes on at offset {at}" in said
     made.run(checkpoint=str(tmp_path / "lost"))
     assert made.rows(ROW) == expected(first, second, third)
-
-
-def test_a_run_that_is_stopped_in_the_middle_goes_on_in_every_partition(made: Archive) -> None:
-    there = skewed(1000)
-    made.node.publish_to("orders", there)
-    progress = Progress("archive", 0)
-
-    class Stopping(Progress):
-        def note(self, **facts: object) -> None:
-            super().note(**facts)
-            if facts.get("batch"):
-                self.ask_to_stop()
-
-    progress = Stopping("archive", 0)
-    thread = made.thread(progress, once=False, max_offsets_per_trigger=100, trigger=0)
-    thread.start()
-    thread.join(240)
-    assert not thread.is_alive()
-    some = made.rows(ROW)
-    assert 100 <= len(some) < 1000
-    assert {number for number, _, _ in some} == {0, 1, 3}  # none waits for the large one
-    assert progress.facts.logs["orders", 1][1] == 900
-    made.run()
-    assert made.rows(ROW) == expected(there)

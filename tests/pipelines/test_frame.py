@@ -45,21 +45,6 @@ def run(*arguments: str) -> int:
     return pipeline_main(["run", sample.NAME, *arguments])
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert pipeline_main(["list"]) == 0
-    assert "sample     count to some number" in capsys.readouterr().out.splitlines()
-    assert pipeline_main(["list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert {"name": "sample", "summary": "count to some number"} in listed
-
-
-def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--help") == 0
-    out = capsys.readouterr().out
-    for name in ("url", "master", "conf", "topics", "rows"):
-        assert f"  -{name}" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Field, write_deltalake
+from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.pipelines.lakeread import Among, LakeTable, Span, is_delta, read_table
+from penstock.pipelines.lakeread import LakeTable, is_delta, read_table
 from penstock.pipelines.lakestore import Reading
 from penstock.pipelines.storage import options_of, read_file
 from penstock.pipelines.trouble import outage_of
@@ -62,24 +62,6 @@ def test_values_and_types_come_back(spark: SparkSession, bucket: Store) -> None:
     ]
 
 
-@pytest.mark.spark
-def test_conditions_skip_files_and_rows(spark: SparkSession, bucket: Store) -> None:
-    path = made(bucket, "skipped", rows("a", 0), rows("a", 100), rows("b", 0))
-    table = LakeTable(path, options=bucket.options)
-    wanted = [Among("topic", ("a",)), Span("offset", 102, 104)]
-    assert len(table.files(wanted)) == 1
-    assert [row["offset"] for row in table.frame(spark, wanted).collect()] == [102, 103]
-
-
-@pytest.mark.spark
-def test_only_the_columns_that_are_asked_for_are_there(spark: SparkSession, bucket: Store) -> None:
-    table = LakeTable(made(bucket, "narrow", rows("a", 0), rows("b", 0)), options=bucket.options)
-    frame = table.frame(spark, [Span("offset", 3, 5)], ("id", "topic", "absent"))
-    assert frame.columns == [name for name in table.columns if name in ("id", "topic", "offset")]
-    whole = table.frame(spark, [Span("offset", 3, 5)]).select(*frame.columns)
-    assert sorted(map(tuple, frame.collect())) == sorted(map(tuple, whole.collect()))
-
-
 def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     """Its bytes in the file are overwritten, so that who reads it fails."""
     path = tmp_path / "one.parquet"
@@ -97,18 +79,6 @@ def test_a_column_that_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     assert read(offset=pa.int64()) == [{"offset": 1}, {"offset": 2}]
     with pytest.raises(OSError, match=r"(?i)page|thrift|deserial|corrupt"):
         read(offset=pa.int64(), body=pa.binary())
-
-
-@pytest.mark.spark
-def test_columns_that_were_added_later_are_null(spark: SparkSession, bucket: Store) -> None:
-    path = made(bucket, "wider", rows("a", 0, 2))
-    table = DeltaTable(path, storage_options=bucket.options)
-    table.alter.add_columns([Field.from_arrow(pa.field("key", pa.binary()))])
-    frame = read_table(spark, path, options=bucket.options)
-    assert [(row["offset"], row["key"]) for row in frame.orderBy("offset").collect()] == [
-        (0, None),
-        (1, None),
-    ]
 
 
 @pytest.mark.spark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.daemon import Daemon
-from penstock.pipelines import archive, replay, trace
+from penstock.pipelines import archive, replay
 from penstock.pipelines.audit import program as audit
 from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.trace.events import TOPIC
-from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 
 from .node import Node, in_the_log, numbered
 from .store import SECRET, Store, store
-from .test_trace_pipeline import life
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,29 +72,3 @@ def test_archived_audited_and_replayed(
     clean = {"topic": "orders", "archive": table, "json": True}
     assert run(spark, audit.PIPELINE, bucket, **clean) == 0
     assert '"findings": []' in capsys.readouterr().out
-
-
-def test_traced_with_lives_and_audited(
-    spark: SparkSession, bucket: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = bucket.table("trace")
-    given = {"table": table, "once": True, "checkpoint": str(tmp_path / "checkpoint")}
-    with FakeBroker() as broker:
-        for first in (0, 5):
-            broker.topic(TOPIC).publish([life(offset, 10) for offset in range(first, first + 5)])
-            capsys.readouterr()
-            assert run(spark, trace.PIPELINE, bucket, url=broker.url, report=True, json=True,
-                       **given) == 0  # fmt: skip
-    (hour,) = json.loads(capsys.readouterr().out)["latency"]
-    assert (hour["messages"], hour["finished"]) == (10, 10)
-    lives = DeltaTable(f"{table}_lives", storage_options=bucket.options)
-    found = lives.to_pyarrow_table(columns=["offset", "fate"]).to_pylist()
-    assert sorted(row["offset"] for row in found) == list(range(10))
-    assert {row["fate"] for row in found} == {"finished"}
-    notes = [name for name in bucket.objects() if name.startswith("trace_lives/_penstock/")]
-    assert len(notes) == 1
-    audited = {"topic": "orders", "trace": table, "json": True, "as_of": "2027-01-01T00:00:00Z"}
-    assert run(spark, audit.PIPELINE, bucket, **audited) == 0
-    report = json.loads(capsys.readouterr().out)["audit"]
-    assert [channel["name"] for channel in report["channels"]] == ["billing"]
-    assert report["findings"] == []

@@ -56,17 +56,3 @@ def test_an_archive_waits_for_nsqd_and_ends_with_its_group(
     assert table is not None
     assert table.to_pyarrow_table(columns=["offset"]).num_rows == 2
     assert "Traceback" not in run.said()
-
-
-def test_a_run_that_ends_by_itself_says_that_nsqd_is_away(
-    java: None, tmp_path: Path, daemon: Daemon
-) -> None:
-    node = Node(daemon)
-    daemon.kill()
-    run = archive(tmp_path, node, "--once", "--outage-wait=2s")
-    try:
-        assert run.finish() == 1, run.said()
-        assert "Connection refused" in run.said()
-    finally:
-        if not run.ended:
-            run.kill()

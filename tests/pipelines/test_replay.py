@@ -199,16 +199,6 @@ def test_a_topic_is_replayed_from_its_own_log(replays: Replay) -> None:
 
 
 @pytest.mark.spark
-def test_a_topic_without_messages_is_replayed_at_once(replays: Replay) -> None:
-    replays.node.daemon.post("/topic/create?topic=orders")
-    assert "0 messages, 0B, would go to again" in replays.run(topics=("orders",), dry_run=True)
-    assert "again has all 0 messages of this replay" in replays.run(topics=("orders",))
-    replays.node.publish("orders", [b"x"] * 3)
-    said = replays.run(topics=("orders",), since="2031-01-01", name="two", dry_run=True)
-    assert "0 messages, 0B, would go to again" in said
-
-
-@pytest.mark.spark
 def test_a_dry_run_counts_and_writes_nothing(replays: Replay, tmp_path: Path) -> None:
     archived(tmp_path / "archive", "orders", 30)
     said = replays.run(table=str(tmp_path / "archive"), dry_run=True, name="")
@@ -258,16 +248,6 @@ def test_wrong_settings_are_named(changed: dict[str, Any], rule: str) -> None:
     given = {"to": "again", "name": "one", "topics": ("orders",), **changed}
     with pytest.raises(Exception, match=rule):
         replay.check(defaults(replay.SETTINGS, **given))
-
-
-def test_times() -> None:
-    assert replay.moment("since", "") is None
-    assert replay.moment("since", "1700000000") == dt.datetime(
-        2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC
-    )
-    assert replay.moment("since", "2026-11-20T12:00:00+02:00") == replay.moment(
-        "since", "2026-11-20T10:00:00"
-    )
 
 
 @pytest.mark.spark

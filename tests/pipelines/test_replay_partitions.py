@@ -131,9 +131,3 @@ def test_a_target_with_fewer(spark: SparkSession, node: Node, tmp_path: Path) ->
     assert found[2:] == [[], []]
     wanted = [body for number in range(4) for body in source(number)]
     assert sorted(body for each in found for body in each) == sorted(wanted)
-
-
-def test_one_partition_alone(spark: SparkSession, node: Node, tmp_path: Path) -> None:
-    wanted = {"partition": 2, "from_offset": 5, "to_offset": 12}
-    run(spark, node, tmp_path, to="alone", **wanted)
-    assert bodies_of(node.url, "alone") == [source(2)[5:12]]

@@ -172,16 +172,6 @@ def test_a_refusal_is_said_once(error: PenstockError, failures: int) -> None:
     assert world.look().said == "working"
 
 
-def test_nothing_is_said_at_the_end() -> None:
-    world = World()
-    world.nsqd.error = BrokerRefused("http://h/pub", 503, "FAILED", {})
-    ending = Ending()
-    ending.failed(1, "gone")
-    world.teller._ending = ending
-    world.teller.look()
-    assert world.out.getvalue() == ""
-
-
 def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
     world = World()
 
@@ -190,20 +180,6 @@ def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
 
     world.progress.note(version_of=broken)
     assert world.look().table_version is None
-
-
-def test_the_table_is_asked_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RUN_ALIVE_S", 1e9)
-    world, asked = World(), []
-
-    def version() -> int:
-        asked.append(1)
-        return len(asked)
-
-    for batch in (None, 0, 0, 1):
-        world.progress.note(version_of=version, batch=batch)
-        world.teller.look()
-    assert [state.table_version for state in world.nsqd.states] == [1, 2, 3]
 
 
 def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,16 +151,6 @@ def test_the_next_range_is_asked_for_ahead(broker: FakeBroker) -> None:
     assert asked_from(broker) == [5, 10, 20]
 
 
-def test_what_was_asked_ahead_and_fails_is_asked_again(broker: FakeBroker) -> None:
-    three_batches(broker)
-    with BrokerApi(broker.url, retry_ms=1) as api:
-        ranges = api.fetches("orders", 0, "first", 0, 30, bytes_max=1)
-        assert next(ranges).base_offset == 0
-        broker.hangups, broker.failures = 1, 1
-        assert [fetched.base_offset for fetched in ranges] == [10, 20]
-    assert set(asked_from(broker)) == {0, 10, 20}
-
-
 def test_a_refusal_comes_in_its_place(broker: FakeBroker) -> None:
     three_batches(broker)
     broker.topic("orders").damaged = (10, 20)
@@ -170,12 +160,3 @@ def test_a_refusal_comes_in_its_place(broker: FakeBroker) -> None:
         with pytest.raises(BrokerRefused, match="LOG_DAMAGED"):
             next(ranges)
         assert [f.base_offset for f in api.fetches("orders", 0, "first", 20, 30)] == [20]
-
-
-def test_ranges_that_nobody_takes_leave_no_answer_behind(broker: FakeBroker) -> None:
-    three_batches(broker)
-    with BrokerApi(broker.url) as api:
-        for fetched in api.fetches("orders", 0, "first", 0, 30, bytes_max=1):
-            assert fetched.base_offset == 0
-            break
-        assert api.positions(["orders"]).topics["orders"].partitions == {0: Span(0, 30, 30)}

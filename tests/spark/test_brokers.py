@@ -144,17 +144,6 @@ def test_one_that_moved_goes_on(broker: FakeBroker, other: FakeBroker) -> None:
             query.run(broker, moved, other)
 
 
-def test_one_that_is_away_is_an_outage(broker: FakeBroker) -> None:
-    query = Query()
-    publish(broker, 3)
-    with FakeBroker() as away:
-        publish(away, 2)
-        query.run(broker, away)
-    publish(broker, 1)
-    with pytest.raises(FetchFailed):
-        query.run(broker, away)
-
-
 def test_those_that_nsqlookupd_knows(
     broker: FakeBroker, other: FakeBroker, lookupd: FakeBroker
 ) -> None:

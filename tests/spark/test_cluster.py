@@ -83,14 +83,6 @@ def test_the_archive_runs_on_a_cluster(archived: Path) -> None:
     assert rows.count_rows() == MESSAGES
 
 
-def test_the_audit_runs_on_a_cluster(
-    installed: Installed, cluster: Cluster, archived: Path, entry: str
-) -> None:
-    words = (entry, "audit", "--topic", "orders", "--archive", str(archived))
-    ran = installed.submit(*words, master=cluster.master, conf=BOTH_WORKERS).checked()
-    assert "orders" in ran.out
-
-
 def test_a_batch_read_with_nothing_installed_but_by_py_files(
     installed: Installed, cluster: Cluster, node: Node, place: Path
 ) -> None:

@@ -65,31 +65,12 @@ def test_addresses_that_are_none(address: str) -> None:
         raise AssertionError("it listens")
 
 
-def document(**ends: int) -> str:
-    topics = {t: {"identity": "x", "partitions": {"0": end}} for t, end in ends.items()}
-    return json.dumps({"version": 1, "topics": topics})
-
-
 def progress(end: str, latest: str) -> Any:
     source = SimpleNamespace(endOffset=end, latestOffset=latest)
     batch = SimpleNamespace(
         id="q1", name="copy", batchId=7, processedRowsPerSecond=float("nan"), sources=[source]
     )
     return SimpleNamespace(progress=batch, id="q1")
-
-
-def test_a_listener_tells_the_lag() -> None:
-    listener = LagListener()
-    listener.onQueryProgress(progress(document(a=3, b=5), document(a=10, b=5)))
-    lag = listener.lags["q1"]
-    assert (lag.name, lag.batch, lag.behind) == ("copy", 7, 7)
-    lines = listener.metrics().splitlines()
-    assert 'penstock_query_lag_rows{query="copy"} 7' in lines
-    assert 'penstock_query_topic_lag_rows{query="copy",topic="a",partition="0"} 7' in lines
-    listener.onQueryProgress(progress("{}", "{}"))  # another source: nothing of ours
-    assert listener.lags["q1"].behind == 7
-    listener.onQueryTerminated(SimpleNamespace(id="q1"))
-    assert listener.metrics() == ""
 
 
 def skewed(*ends: int) -> str:

@@ -202,11 +202,6 @@ def arena(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aren
         arena.stop()
 
 
-def test_there_are_twenty_rounds() -> None:
-    assert len(ROUNDS) == 20
-    assert len(set(ROUNDS)) == 20
-
-
 @each(("who", "step"), ROUNDS)
 def test_every_message_is_copied_once(arena: Arena, who: str, step: str) -> None:
     path, answered = STEPS[step]

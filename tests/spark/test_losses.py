@@ -13,7 +13,6 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost
-from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.source import StreamReader
 
 from .fakebroker import FakeBroker
@@ -59,11 +58,6 @@ def earliest(nsqd: Nsqd) -> int:
     return spans.partitions[0].earliest
 
 
-def make_anew(nsqd: Nsqd, count: int) -> None:
-    nsqd.daemon.post("/topic/delete?topic=orders")
-    nsqd.publish("orders", bodies(count))
-
-
 def damage(nsqd: Nsqd, body: bytes) -> None:
     """Flip a bit of this message on the disk."""
     directory = nsqd.daemon.data_path / "topics" / "orders" / "0"
@@ -91,14 +85,6 @@ def both_ways(
 # --- retention overtakes a reader ---
 
 
-def test_retention_overtakes_a_task(nsqd: Nsqd, caplog: pytest.LogCaptureFixture) -> None:
-    publish_segments(nsqd, 4)
-    tasks = batch_reader(nsqd).partitions()
-    first = forget(nsqd)
-    reason = rf"orders.*offsets 0 to {first - 1} can't be read: OFFSET_GONE"
-    both_ways(nsqd, tasks, list(range(first, 12)), reason, caplog)
-
-
 @pytest.mark.spark
 def test_retention_overtakes_a_stream(spark: SparkSession, nsqd: Nsqd, tmp_path: Path) -> None:
     publish_segments(nsqd, 1)
@@ -116,28 +102,6 @@ def test_retention_overtakes_a_stream(spark: SparkSession, nsqd: Nsqd, tmp_path:
 
 
 # --- a topic that was deleted and made anew ---
-
-
-def test_a_topic_is_made_anew_under_a_task(nsqd: Nsqd, caplog: pytest.LogCaptureFixture) -> None:
-    nsqd.publish("orders", bodies(30))
-    tasks = batch_reader(nsqd).partitions()
-    make_anew(nsqd, 50)
-    both_ways(nsqd, tasks, [], "offsets 0 to 29 can't be read: IDENTITY_CHANGED", caplog)
-
-
-@pytest.mark.spark
-def test_a_topic_is_made_anew_under_a_stream(
-    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
-) -> None:
-    """The new one is read from its beginning, though the old offset is in its range."""
-    nsqd.publish("orders", bodies(3))
-    stream = Stream(spark, nsqd, tmp_path / "stream")
-    stream.run()
-    make_anew(nsqd, 5)
-    with pytest.raises(Exception, match="deleted and made again"):
-        stream.run()
-    stream.options |= CARELESS
-    assert batch_sizes(stream.run()) == [5]
 
 
 # --- a partition that is hurt in the middle ---
@@ -295,30 +259,3 @@ def test_a_topic_that_ends_under_a_batch(broker: FakeBroker) -> None:
         reader.partitions(start, end)
     end["topics"]["payments"]["partitions"]["0"] = 4
     assert read(reader, *reader.partitions(start, end)) == [4]
-
-
-def test_nsqd_says_where_a_topic_ended(nsqd: Nsqd) -> None:
-    there = nsqd.publish("orders", bodies(30))
-    make_anew(nsqd, 2)
-    with BrokerApi(nsqd.url) as api:
-        positions = api.positions(["orders", "nothing"])
-        assert positions.ended == {"orders": {there.identity: 30}}
-        assert positions.topics["orders"].identity != there.identity
-        assert api.positions(["nothing"]).ended == {}
-
-
-@pytest.mark.spark
-def test_a_stream_goes_on_without_a_topic_that_ended(
-    spark: SparkSession, nsqd: Nsqd, tmp_path: Path
-) -> None:
-    nsqd.publish("orders", bodies(3))
-    nsqd.publish("payments", bodies(3))
-    stream = Stream(spark, nsqd, tmp_path / "s", subscribe="", subscribePattern="[op].*")
-    assert batch_sizes(stream.run()) == [6]
-    nsqd.daemon.post("/topic/delete?topic=payments")
-    stream.run()  # nothing to be read, but a topic fewer
-    nsqd.publish("orders", bodies(2))
-    assert batch_sizes(stream.run()) == [2]
-    nsqd.daemon.post("/topic/delete?topic=orders")
-    stream.run()
-    assert stream.last_offsets()["topics"] == {}

@@ -85,16 +85,6 @@ def test_a_skewed_partition_neither_starves_others_nor_is_starved(broker: FakeBr
     assert ends(start) == {"0": 4, "1": 90, "2": 0, "3": 6}
 
 
-def test_bytes_are_shared_by_partition(broker: FakeBroker) -> None:
-    skewed(broker)
-    reader = stream_reader(broker, maxBytesPerTrigger="4000")
-    end = latest(reader, reader.initialOffset())
-    some = ends(end)
-    assert some["0"] >= 1
-    assert some["3"] >= 1
-    assert 10 <= some["1"] < 40
-
-
 def test_a_partition_that_comes_begins_at_0(broker: FakeBroker) -> None:
     """Also behind a checkpoint from when the topic had one."""
     broker.topic("orders").publish([b"x"] * 3)

@@ -164,13 +164,6 @@ def test_a_range_of_another_topic_of_that_name(broker: FakeBroker) -> None:
         read(batch_reader(broker), whole())
 
 
-def test_times_are_ranges_too(broker: FakeBroker) -> None:
-    for second in (1, 2, 3):
-        broker.topic("orders").publish([b"x"] * 10, second * 1_000_000_000)
-    reader = batch_reader(broker, startingTimestamp="1500", endingTimestamp="3000")
-    assert read(reader, *reader.partitions()) == list(range(10, 20))
-
-
 def end_of(document: dict[str, Any]) -> dict[str, int]:
     return {name: topic["partitions"]["0"] for name, topic in document["topics"].items()}
 
@@ -247,20 +240,6 @@ def test_a_small_batch_waits(broker: FakeBroker) -> None:
     assert end_of(reader.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
     hasty = stream_reader(broker, minOffsetsPerTrigger="20", maxTriggerDelay="0s")
     assert end_of(hasty.latestOffset(end, ReadAllAvailable())) == {"orders": 50}
-
-
-def test_a_topic_made_again_is_read_anew_when_loss_is_allowed(broker: FakeBroker) -> None:
-    three_batches(broker)
-    start = stream_reader(broker).latestOffset(
-        stream_reader(broker).initialOffset(), ReadAllAvailable()
-    )
-    del broker.topics["orders"]
-    broker.topic("orders", "second").publish([b"x"] * 4)
-    with pytest.raises(DataLost, match="deleted and made again"):
-        stream_reader(broker).latestOffset(start, ReadAllAvailable())
-    reader = stream_reader(broker, failOnDataLoss="false")
-    end = reader.latestOffset(start, ReadAllAvailable())
-    assert read(reader, *reader.partitions(start, end)) == [0, 1, 2, 3]
 
 
 def test_a_batch_is_bounded_by_bytes_too(broker: FakeBroker) -> None:

@@ -69,18 +69,6 @@ def test_nsqd_refuses_as_the_source_expects(
 
 
 @pytest.mark.spark
-def test_a_table_has_every_message_once(spark: SparkSession, nsqd: Nsqd) -> None:
-    for _ in range(3):
-        nsqd.publish("orders", bodies(1000))
-    frame = batch(spark, nsqd, minPartitions="2", fetchBytes="4096")
-    rows = frame.orderBy("offset").collect()
-    assert [row.offset for row in rows] == list(range(3000))
-    assert [bytes(row.body) for row in rows] == bodies(1000) * 3
-    assert len({row.id for row in rows}) == 3000
-    assert {(row.topic, row.partition, row.attempts) for row in rows} == {("orders", 0, 0)}
-
-
-@pytest.mark.spark
 def test_a_stream_goes_on_after_nsqd_was_killed(
     spark: SparkSession, nsqd: Nsqd, tmp_path: Path
 ) -> None:

@@ -57,22 +57,6 @@ def test_a_topic_grows_under_a_stream(spark: SparkSession, node: Node, tmp_path:
     assert sorted((row.partition, row.offset) for row in rows) == wanted
 
 
-def test_ranges_of_a_batch_are_by_partition(spark: SparkSession, node: Node) -> None:
-    node.daemon.post("/topic/create?topic=orders&partition_num=4")
-    node.publish_to("orders", skewed(1000))
-    counts = batch(spark, node, minPartitions="6").groupBy("partition").count().collect()
-    assert {row.partition: row["count"] for row in counts} == {0: 40, 1: 900, 3: 60}
-    bounds = {
-        "startingOffsets": '{"orders": {"0": 38, "1": 890, "2": -2, "3": -2}}',
-        "endingOffsets": '{"orders": {"0": -1, "1": 895, "2": -1, "3": 2}}',
-    }
-    rows = batch(spark, node, "partition int, offset bigint, body binary", **bounds).collect()
-    assert sorted((row.partition, row.offset, int(row.body)) for row in rows) == [
-        (0, 38, 38), (0, 39, 39), *((1, n, 40 + n) for n in range(890, 895)),
-        (3, 0, 940), (3, 1, 941),
-    ]  # fmt: skip
-
-
 def test_keys_and_headers_of_published_messages(spark: SparkSession, node: Node) -> None:
     """All of a key are in one partition, in the order of their publishing."""
     node.daemon.post("/topic/create?topic=orders&partition_num=4&extend=true")

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import limits
-from penstock.errors import BrokerRefused, RowRefused
+from penstock.errors import BrokerRefused
 from penstock.kernel import encode_batch
 from penstock.nsqdapi.calls import Committed, Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
@@ -72,25 +72,6 @@ def test_the_client_and_nsqd_agree(api: BrokerApi) -> None:
     api.abort(stages)  # they are committed: no harm
     shown = [api.message("orders", offset)["body"] for offset in (0, 1)]
     assert shown == ["a", "b"]
-
-
-def test_a_stage_that_is_dropped_cannot_be_committed(api: BrokerApi) -> None:
-    stage = Stage("orders", 0, "x-0")
-    api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
-    api.abort([stage])
-    with pytest.raises(BrokerRefused) as caught:
-        api.commit("app", 0, [stage])
-    assert (caught.value.status, caught.value.code) == (404, "STAGE_NOT_FOUND")
-    assert api.last_version("app") is None
-
-
-def test_a_message_that_is_too_big_is_named(api: BrokerApi) -> None:
-    stager = Stager(api, {"body": "body"}, "orders", "task 0")
-    bodies = [b"x" * size for size in (10, 1000, 1001, 10)]
-    stager.add(pa.RecordBatch.from_pydict({"body": bodies}))
-    with pytest.raises(RowRefused, match=r"row 2 of task 0 for topic orders: .* 1001 bytes"):
-        stager.finish()
-    stager.abort()
 
 
 def test_what_nsqd_refuses_goes_into_a_table(api: BrokerApi, tmp_path: Path) -> None:

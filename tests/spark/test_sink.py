@@ -16,7 +16,7 @@ from penstock.kernel import Section, decode_bodies, decode_sections
 
 from .fakebroker import FakeBroker
 from .patience import patiently
-from .queries import WAIT_S_MAX, batch
+from .queries import WAIT_S_MAX
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_sink.py"
 
@@ -102,25 +102,6 @@ def test_a_version_is_written_once_for_each_topic(spark: SparkSession, broker: F
     assert broker.topics["orders"].end == 20
 
 
-def test_all_columns_come_through(spark: SparkSession, broker: FakeBroker) -> None:
-    frame = spark.sql(
-        "SELECT 'a' AS topic, 'one' AS value, binary('k') AS key, map('h', binary('1')) AS headers,"
-        " timestamp'2026-01-02 03:04:05.678901' AS timestamp "
-        "UNION ALL SELECT 'b', 'two', null, null, null"
-    )
-    write(frame, broker)
-    sections = decode_sections(broker.topics["a"].batches[0], 0)
-    assert sections == {
-        Section.TIMESTAMP: {0: 1767323045678901000},
-        Section.KEY: {0: b"k"},
-        Section.HEADERS: {0: b'{"h": "1"}'},
-    }
-    row = batch(spark, broker, subscribe="a", includeHeaders="true").collect()[0]
-    assert (row.timestamp.microsecond, row.headers) == (678901, {"h": "1"})
-    assert bodies(broker, "b") == [b"two"]
-    assert decode_sections(broker.topics["b"].batches[0], 0) == {}
-
-
 def test_a_table_without_rows_writes_nothing(spark: SparkSession, broker: FakeBroker) -> None:
     write(numbers(spark, 10).where("body = 'x'"), broker, topic="orders")
     assert broker.topics == {}
@@ -146,15 +127,6 @@ def with_a_big_row(spark: SparkSession) -> DataFrame:
     return numbers(spark, 1000).selectExpr(
         "CASE WHEN body = '700' THEN repeat('x', 101) ELSE body END AS body"
     )
-
-
-def test_a_row_that_is_too_big_fails_the_whole_write(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    broker.message_bytes_max = 100
-    with pytest.raises(Exception, match="row 200 of task 1 for topic orders: the body has 101"):
-        write(with_a_big_row(spark), broker, topic="orders", stageBytes="100")
-    assert broker.topics == {}  # Spark kills the other task, whose stages expire
 
 
 def test_a_task_that_fails_drops_what_it_staged(spark: SparkSession, broker: FakeBroker) -> None:

@@ -60,13 +60,6 @@ def test_a_filter_does_not_stay_for_later_queries(spark: SparkSession, broker: F
     assert frame.count() == 100
 
 
-def test_ranges_are_options(spark: SparkSession, broker: FakeBroker) -> None:
-    broker.topic("orders").publish([b"x"] * 100)
-    limits = {"startingOffsets": '{"orders":{"0":10}}', "endingOffsets": '{"orders":{"0":35}}'}
-    frame = batch(spark, broker, "offset bigint", maxRecordsPerPartition="10", **limits)
-    assert sorted(row.offset for row in frame.collect()) == list(range(10, 35))
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -87,34 +80,6 @@ def test_a_range_of_nothing_is_an_empty_table(
     frame = batch(spark, broker, **given)
     assert frame.count() == 0
     assert frame.select("topic", "body").collect() == []
-
-
-def test_a_start_in_the_future_is_an_error_if_wanted(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    broker.topic("orders").publish([b"x"] * 5, 1_700_000_000_000_000_000)
-    late = {"startingTimestamp": "1800000000000", "startingOffsetsByTimestampStrategy": "error"}
-    with pytest.raises(Exception, match="no message at or after that time"):
-        batch(spark, broker, **late).count()
-
-
-def test_a_bad_option_is_named(spark: SparkSession, broker: FakeBroker) -> None:
-    broker.topic("orders").publish([b"x"])
-    with pytest.raises(Exception, match=r"startingoffset: .* is not valid: .*startingOffsets"):
-        batch(spark, broker, startingOffset="earliest").count()
-
-
-def test_lost_data_fails_a_batch_unless_told_otherwise(
-    spark: SparkSession, broker: FakeBroker
-) -> None:
-    topic = broker.topic("orders")
-    topic.publish([b"x"] * 10)
-    topic.publish([b"x"] * 10)
-    topic.earliest = 10
-    wanted = {"startingOffsets": '{"orders":{"0":0}}'}
-    with pytest.raises(Exception, match="offsets 0 to 9 are gone"):
-        batch(spark, broker, **wanted).count()
-    assert batch(spark, broker, failOnDataLoss="false", **wanted).count() == 10
 
 
 def test_a_stream_goes_on_where_its_checkpoint_is(
@@ -140,17 +105,3 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
             "version": 1,
         }
     )
-
-
-def test_a_topic_that_was_made_again_fails_a_stream(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    broker.topic("orders").publish([b"x"] * 5)
-    stream = Stream(spark, broker, tmp_path)
-    stream.run()
-    del broker.topics["orders"]
-    broker.topic("orders", "second").publish([b"y"] * 9)
-    with pytest.raises(Exception, match="deleted and made again"):
-        stream.run()
-    stream.options["failOnDataLoss"] = "false"
-    assert batch_sizes(stream.run()) == [9]

@@ -356,32 +356,6 @@ def dict_or(value: Any) -> Any:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-def test_what_nsqd_finds_too_big_goes_into_the_table(
-    broker: FakeBroker, api: BrokerApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.limits.SPARK_BATCH_BYTES", 300)
-    broker.message_bytes_max = 100
-    table, one = rejecting(
-        api, tmp_path / "rejected", {"body": "BODY", "topic": "t", "headers": "h"}
-    )
-    bodies = [b"%03d" % n * (40 if n % 7 == 3 else 10) for n in range(40)]
-    bodies[17] = b"017" * 60  # larger than the others that are too large
-    headers = pa.array([[("n", "1")]] * 40, pa.map_(pa.string(), pa.string()))
-    given = {"BODY": bodies, "t": ["a"] * 40, "h": headers}
-    one.add(pa.RecordBatch.from_pydict(given))
-    staged = one.finish()
-    too_big = [body for body in bodies if len(body) > 100]
-    assert staged_bodies(broker, staged) == {("a", 0): [b for b in bodies if len(b) <= 100]}
-    assert (staged.messages, staged.rejected.rows) == (40 - len(too_big), len(too_big))
-    assert len(staged.stages) == len(broker.stages)
-    table.commit("app", 7, [staged.rejected])
-    rows = in_the_table(tmp_path / "rejected")
-    assert sorted(row["body"] for row in rows) == too_big
-    assert all("a message has at most 100" in row["reason"] for row in rows)
-    assert rows[0]["headers"] == [{"key": "n", "value": b"1"}]
-    assert {(row["topic"], row["partition"]) for row in rows} == {("a", 0)}
-
-
 def test_there_is_a_bound(api: BrokerApi, tmp_path: Path) -> None:
     _, one = rejecting(api, tmp_path / "rejected", {"body": "BODY", "topic": "t"}, rows_max=2)
     one.add(rows((None, "a"), (b"", "a"), (b"x", "a")))

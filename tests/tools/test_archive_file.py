@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.errors import ConfigError
 from penstock.tools.archive_file import ArchiveFile, Layout
 
 S = limits.SECOND
-DEFAULT = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 
 
 class Clock:
@@ -43,16 +41,6 @@ def test_a_message_is_a_line(tmp_path: Path) -> None:
     assert file.unsynced == 0
     assert names(tmp_path) == ["orders.box.2026-03-04_05.log"]
     assert (tmp_path / "orders.box.2026-03-04_05.log").read_bytes() == b"one\ntwo\n"
-
-
-def test_what_is_synced_is_in_the_file(tmp_path: Path) -> None:
-    file = archive(Clock(), tmp_path)
-    file.write(b"safe")
-    file.sync()
-    file.write(b"not yet")
-    assert file.path is not None
-    assert file.path.read_bytes() == b"safe\n"
-    file.close()
 
 
 def test_a_plain_file_is_continued(tmp_path: Path) -> None:
@@ -171,16 +159,3 @@ def test_directories_in_names_are_made_and_files_are_private(tmp_path: Path) -> 
     assert file.path.stat().st_mode & 0o007 == 0
     file.close()
     assert names(tmp_path) == ["orders/2026/03.log"]
-
-
-@pytest.mark.parametrize(
-    "settings", [{"gzip_level": 6}, {"rotate_bytes": 1}, {"rotate_ns": 1}, {"work_dir": Path("w")}]
-)
-def test_without_a_revision_files_would_meet(tmp_path: Path, settings: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="<REV>"):
-        archive(Clock(), tmp_path, filename_format="<TOPIC>.log", **settings)
-
-
-def test_gzip_level(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="gzip-level: 10"):
-        archive(Clock(), tmp_path, gzip_level=10)

@@ -48,18 +48,6 @@ def test_what_is_published_is_consumed(
         assert json.loads(capsys.readouterr().out)["messages"] == found
 
 
-def test_consumers_of_several_connections_share_them(
-    daemon: Daemon, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(daemon, "publish", "--count=500") == 0
-    assert run(daemon, "consume", "--count=500", "--connections=4") == 0
-    published, answered, consumed = capsys.readouterr().out.splitlines()
-    assert published.startswith("500 messages published to bench in ")
-    assert published.endswith(" MB/s")
-    assert answered.startswith("answered after ")
-    assert consumed.startswith("500 messages consumed from bench in ")
-
-
 def test_the_latency_is_of_its_own_messages(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,10 +75,3 @@ def test_nothing_to_consume(daemon: Daemon, capsys: pytest.CaptureFixture[str]) 
 def test_wrong_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "latency", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_percentiles_and_shares() -> None:
-    taken = [number * 1_000_000 for number in range(1, 101)]
-    assert (bench.percentile(taken, 0.5), bench.percentile(taken, 0.99)) == (51, 100)
-    assert bench.percentile([5_000_000], 0.99) == 5
-    assert bench.shared(10, 4) == [3, 3, 2, 2]

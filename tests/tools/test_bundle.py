@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import socket
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -116,68 +114,6 @@ def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path) -> None:
     assert b"--auth-http-address=http://127.0.0.1:9/***" in files["nsqd/1/cmdline.txt"]
 
 
-def test_planted_faults(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A third nsqd that differs, that one nsqlookupd does not know, and that dies."""
-    path = tmp_path / "b.zip"
-    told = f"--lookupd-tcp-address={cluster.lookupds[0].address}"
-    third = Daemon(tmp_path / "third", *cluster.flags, told, "--node-id=1", "--msg-timeout=5s",
-                   "--durability=os")  # fmt: skip
-    with third:
-        third.post("/topic/create?topic=odd")
-        third.post("/channel/create?topic=odd&channel=forgotten")
-        third.post("/pub?topic=odd", b"x")
-        eventually(lambda: cluster.lookupds[0].knows("odd", third))
-        address = f"127.0.0.1:{third.http_port}"
-        gather(path, *cluster.asked, "--seconds=0")
-        code, levels = analyze(path, capsys)
-        assert code >= 1
-        other = f"127.0.0.1:{cluster.lookupds[1].http_port}"
-        wanted = {
-            "nsqds differ in msg_timeout": "WARNING",
-            "nsqds differ in durability": "WARNING",
-            "nsqds share the node id 1": "WARNING",
-            f"nsqlookupd {other} misses nodes": "WARNING",
-            f"nsqlookupd {other} misses topics": "WARNING",
-            "nobody reads channel odd/forgotten": "WARNING",
-        }
-        assert {what: level for what, level in levels.items() if what in wanted} == wanted
-        alive = f"127.0.0.1:{cluster.nsqds[0].http_port}"
-    files = gather(path, f"--nsqd-http-address={address}", f"--nsqd-http-address={alive}",
-                   "--seconds=0")  # fmt: skip
-    code, levels = analyze(path, capsys)
-    assert code == 2
-    assert levels[f"node {address} does not answer"] == "CRITICAL"
-    assert "nsqd/2/stats-2.json" in files
-    assert bundle_main(["analyze", str(path)]) == 2
-    out = capsys.readouterr().out
-    assert out.startswith("PENSTOCK CRITICAL")
-    assert f"node {address} does not answer" in out
-
-
-def test_names_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, names = tmp_path / "b.zip", ("zaubertopic", "zauberkanal", "zauberkunde", "zauberzone")
-    flags = [f"--topology-zone={names[3]}", "--broadcast-address=zauberrechner"]
-    with Daemon(tmp_path / "zauberpfad", *flags) as nsqd, nsqd.client() as client:
-        nsqd.post(f"/topic/create?topic={names[0]}")
-        client.identify(client_id=names[2], hostname="zauberhost")
-        client.sub(names[0], names[1])
-        files = gather(path, f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}", "--seconds=0",
-                       "--anonymous", f"--data-path={nsqd.data_path}")  # fmt: skip
-    hidden = [b"zauber", socket.gethostname().encode(), os.fsencode(tmp_path)]
-    assert [(name, one) for name, data in files.items() for one in hidden if one in data] == []
-    shown = json.loads(files["nsqd/1/stats-1.json"])["topics"][0]
-    assert shown["topic_name"] == "topic-1"
-    assert b'topic="topic-1"' in files["nsqd/1/metrics.txt"]
-    settings = json.loads(files["data/1/settings.json"])["settings"]
-    assert [one["topic"] for one in settings if "topic" in one] == ["topic-1"]
-    manifest = json.loads(files["manifest.json"])
-    assert manifest["anonymous"]
-    _, levels = analyze(path, capsys)
-    assert {one for one in levels.values() if one != "NOTE"} == set()
-
-
 def test_a_node_that_wants_tls(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,9 +173,3 @@ def test_wrong_use(
 ) -> None:
     assert bundle_main(arguments) == code
     assert words in capsys.readouterr().err
-
-
-def test_an_unwritable_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted: Any = ["gather", "-o", str(tmp_path / "no" / "b.zip"), "--seconds=0"]
-    assert bundle_main([*wanted, "--nsqd-http-address=127.0.0.1:9"]) == 1
-    assert "No such file" in capsys.readouterr().err

@@ -111,18 +111,6 @@ def test_verbs(in_bash: Offers) -> None:
     assert in_bash("penstock cha") == ["channel"]
 
 
-def test_verbs_below_and_their_options(in_bash: Offers) -> None:
-    assert in_bash("penstock topic un") == ["unpause"]
-    assert "--yes" in in_bash("penstock channel delete --")
-    assert "--yes" not in in_bash("penstock channel pause --")
-    assert in_bash("penstock completion z") == ["zsh"]
-
-
-def test_the_flags_of_a_daemon(in_bash: Offers) -> None:
-    assert in_bash("penstock nsqd --data") == ["--data-path"]
-    assert set(in_bash("penstock nsqd --durability ")) == {"disk", "os"}
-
-
 def test_names_in_bash(in_bash: Offers, here: str) -> None:
     assert in_bash("penstock pub o") == ["orders"]
     assert in_bash("penstock context select pr") == ["prod"]
@@ -200,11 +188,6 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
 )  # fmt: skip
 def test_what_belongs_there(words: str, offered: list[str], complete: Offers, here: str) -> None:
     assert complete(words) == offered
-
-
-def test_nodes(complete: Offers, here: str) -> None:
-    assert complete("node show ") == [here]
-    assert complete("node show --context looked-up ") == [here]
 
 
 def test_nothing_is_printed_when_the_file_is_damaged(complete: Offers, here: str) -> None:

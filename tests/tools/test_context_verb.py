@@ -13,7 +13,7 @@ from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.errors import PenstockError
-from penstock.tools import contextcheck, contextfile, tail, where
+from penstock.tools import contextcheck, tail, where
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
@@ -93,22 +93,6 @@ def test_making_changing_and_forgetting(run: Run) -> None:
     assert run("context", "remove", "test", "--yes")[0] == 1
 
 
-def test_selecting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        run("context", "save", name, "--nsqd-http-address", f"{name}:1")
-    assert run("context", "show")[2] == "penstock context: no context is selected: name one\n"
-    assert run("context", "select", "a")[:2] == (0, "selected: a\n")
-    assert run("context", "select", "b")[0] == 0
-    assert run("context", "previous")[:2] == (0, "selected: a\n")
-    assert run("context", "show")[1].startswith("a (selected)\n")
-    assert run("context", "select", "--none")[0] == 0
-    assert run("context", "select")[0] == 2
-    monkeypatch.setenv("PENSTOCK_CONTEXT", "b")
-    assert "$PENSTOCK_CONTEXT" in run("context", "list")[1]
-    code, _, err = run("context", "select", "c")
-    assert (code, err) == (1, "penstock context: there is no context 'c'; there are a, b\n")
-
-
 def test_a_verb_works_on_the_one_that_is_meant(run: Run, place: Place) -> None:
     run("context", "save", "here", "--lookupd-http-address", place.lookupd, "--select")
     run("context", "save", "away", "--nsqd-http-address", "127.0.0.1:1")
@@ -175,23 +159,3 @@ def test_validate_reads_the_files_first(run: Run, place: Place) -> None:
     (only,) = json.loads(out)["files"]
     assert (code, only["kind"], only["ok"]) == (1, "files", False)
     assert "$NOBODY_HAS_SET_THIS is not set" in only["said"]
-
-
-def test_validate_with_tls_over_tcp(run: Run, place: Place) -> None:
-    save = ("context", "save", "tls", "--nsqd-tcp-address", place.tcp, "--tls")
-    run(*save)
-    code, out, _ = run("context", "validate", "tls", "--json")
-    (only,) = json.loads(out)["tls"]
-    assert (code, only["ok"]) == (1, False)
-    run(*save, "--tls-root-ca-file", place.authority)
-    (only,) = as_json(run("context", "validate", "tls", "--json"))["tls"]
-    assert only["said"] == "OK, with TLS"
-
-
-def test_a_damaged_file(run: Run) -> None:
-    contextfile.path().parent.mkdir(parents=True)
-    contextfile.path().write_text("][")
-    for arguments in (["stats"], ["context", "list"], ["pub", "orders", "x"]):
-        code, out, err = run(*arguments)
-        assert (code, out) == (1, "")
-        assert "contexts.toml is corrupt: " in err

@@ -81,33 +81,6 @@ def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: 
     assert run("import", str(path), "--yes", on=others) == (0, "nothing to change\n", "")
 
 
-def test_what_differs_on_one_node_is_a_change_there(run: Run, daemons: list[str]) -> None:
-    text = b'{"version":1,"topics":[{"name":"some","settings":{"max_depth":"7"}}]}'
-    assert run("import", "-", "--yes", on=daemons[:1], stdin=text)[0] == 0
-    found = as_json(run("import", "-", "--dry-run", "--json", on=daemons, stdin=text))
-    rest = daemons[1:]
-    assert [(one["kind"], one["nodes"]) for one in found["changes"]] == [
-        ("create", rest), ("set", rest),
-    ]  # fmt: skip
-
-
-def test_only_the_nodes_that_are_chosen_are_changed(run: Run, daemons: list[str]) -> None:
-    text = b'{"version":1,"topics":[{"name":"chosen","paused":true,"channels":[{"name":"c"}]}]}'
-    first, *others = daemons
-    planned = as_json(
-        run("import", "-", "--dry-run", "--json", "--on", first, on=daemons, stdin=text)
-    )
-    assert {tuple(one["nodes"]) for one in planned["changes"]} == {(first,)}
-    code, out, _ = run("import", "-", "--yes", "--on", first, on=daemons, stdin=text)
-    assert (code, out.splitlines()[-1]) == (0, f"done on {first}")
-    assert [is_there("chosen", at) for at in daemons] == [True, False, False]
-    words = [word for at in others for word in ("--on", at)]
-    done = as_json(run("import", "-", "--yes", "--json", *words, on=daemons, stdin=text))
-    assert done["done_on"] == others
-    assert [is_there("chosen", at) for at in daemons] == [True] * 3
-    assert run("import", "-", "--yes", on=daemons, stdin=text) == (0, "nothing to change\n", "")
-
-
 def is_there(topic: str, node: str) -> bool:
     with urlopen(f"http://{node}/stats?format=json&topic={topic}") as answer:
         found = json.loads(answer.read())["topics"] or ()
@@ -123,20 +96,6 @@ def test_a_node_that_is_none_of_them_is_refused(run: Run, daemons: list[str]) ->
         assert (code, out) == (1, "")
         assert f"--on {other}: it is none of the nodes ({', '.join(daemons[:2])})" in err
     assert not any(is_there("astray", at) for at in daemons)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"\xff", "no definitions"),
-        (b'{"version":1,"topics":[{"name":"a b"}]}', "is no name"),
-        (b'{"version":1,"topics":[{"name":"t","settings":{"max_depth":"x"}}]}', "MAX_DEPTH"),
-    ],
-)
-def test_what_is_refused(run: Run, daemons: list[str], text: bytes, said: str) -> None:
-    code, _, err = run("import", "-", "--yes", on=daemons[:1], stdin=text)
-    assert (code, said in err) == (1, True)
-    assert err.startswith("penstock definitions: ")
 
 
 def test_half_an_installation_is_none(run: Run, daemons: list[str], tmp_path: Path) -> None:

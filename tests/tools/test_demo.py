@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import re
-import shlex
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,9 +14,7 @@ from deltalake import DeltaTable
 
 from e2e.ports import kept_port
 from penstock.net.listener import parse_address
-from penstock.tools.demo import parser
 from penstock.tools.demo_archive import missing
-from penstock.tools.demo_traffic import Meter
 from penstock.tools.demo_words import Words
 
 WAIT_SECONDS = 100
@@ -86,39 +80,6 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("option", ["--tcp-address", "--http-address", "--admin-address"])
-@pytest.mark.parametrize("value", ["nix", "", "a:b", "127.0.0.1:0", "127.0.0.1:65536", "/run/x"])
-def test_what_is_no_address_is_refused(
-    capsys: pytest.CaptureFixture[str], option: str, value: str
-) -> None:
-    """A path would be a unix socket, which the demo's own hints cannot use."""
-    with pytest.raises(SystemExit) as left:
-        parser().parse_args([f"{option}={value}"])
-    assert left.value.code == 2
-    assert f"argument {option}: {value!r} is not host:port" in capsys.readouterr().err
-
-
-def test_the_command_for_other_ports_works_when_pasted(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        given = ("--called-as=make run", "--seconds=1.5", "--rate=100")
-        demo = start(tmp_path, port, kept_port(), *given)
-        _, err = demo.communicate(timeout=WAIT_SECONDS)
-        make, run, words = shlex.split(err.splitlines()[-1])
-        assert (make, run) == ("make", "run")
-        arguments = shlex.split(words.removeprefix("ARGS="))
-        assert not any(one.endswith(f":{port}") for one in arguments)
-        again = subprocess.run(
-            [sys.executable, "-m", "penstock.tools.main", "demo", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
-    assert (again.returncode, again.stderr) == (0, "")
-
-
 def test_its_hints_work_when_pasted_and_its_end_says_what_stays(tmp_path: Path) -> None:
     """The commands that it prints for the log run as they are, from any directory."""
     path = tmp_path / "a place"
@@ -151,36 +112,6 @@ def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
     assert "the demo stops: " in err
 
 
-@pytest.mark.spark
-def test_the_web_ui_shows_the_traffic(tmp_path: Path) -> None:
-    admin = kept_port()
-    demo = start(tmp_path, kept_port(), kept_port(), f"--admin-address=127.0.0.1:{admin}")
-    deadline_s = time.monotonic() + WAIT_SECONDS
-    try:
-        while (shown := topics_of(admin)) is None or "demo" not in shown:
-            assert time.monotonic() < deadline_s, shown
-            time.sleep(0.1)
-    finally:
-        demo.send_signal(signal.SIGTERM)
-        out, err = demo.communicate(timeout=WAIT_SECONDS)
-    assert (demo.returncode, err) == (0, "")
-    assert f"http://127.0.0.1:{admin}" in out
-    assert is_refused(admin)
-
-
-def topics_of(port: int) -> list[str] | None:
-    """As nsqadmin knows them; None while it is not there."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=40)
-    try:
-        connection.request("GET", "/api/topics")
-        topics: list[str] | None = json.loads(connection.getresponse().read()).get("topics")
-        return topics
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-
-
 def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
     lacks = missing()
     if lacks:
@@ -208,22 +139,3 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     http = parse_address("127.0.0.1:4151", "x")
     words = Words(Path("data"), "", []).archive(http, "messages", Path("lake"), lacks)
     assert words.startswith("No archive")
-
-
-def test_insisting_on_spark_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    demo = start(tmp_path, kept_port(), kept_port(), "--spark")
-    _, err = demo.communicate(timeout=WAIT_SECONDS)
-    assert demo.returncode == 1
-    assert err.startswith("--spark: ")
-    assert "Java 17" in err
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_meter() -> None:
-    meter = Meter("m")
-    assert meter.take() == (0, 0.0, 0.0)
-    for delay in range(1, 101):
-        meter.add(2, float(delay))
-    assert meter.take() == (200, 51.0, 100.0)
-    assert (meter.take(), meter.total) == ((0, 0.0, 0.0), 200)

@@ -13,7 +13,6 @@ from urllib.parse import quote
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools import to_nsq
 from penstock.tools.envelopes import read_headers
 from penstock.tools.main import main
 from penstock.tools.nsq_to_http import extension
@@ -194,33 +193,6 @@ def test_pub_publishes_one_with_headers(daemon: Daemon, topic: str) -> None:
     assert said(stored(daemon, topic)) == [("one", HEADERS)]
 
 
-def test_pub_publishes_lines_with_headers(
-    daemon: Daemon, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "in").write_bytes(b"one\n\ntwo\n")
-    with (tmp_path / "in").open() as lines:
-        monkeypatch.setattr("sys.stdin", lines)
-        assert main(["pub", topic, "--header", "a=b=c", http(daemon)]) == 0
-    assert said(stored(daemon, topic)) == [("one", {"a": "b=c"}), ("two", {"a": "b=c"})]
-
-
-def test_pub_with_headers_into_a_partition(daemon: Daemon) -> None:
-    make(daemon, "placed", partitions=3)
-    assert main(["pub", "placed", "one", "--header", "a=b", "--partition", "2", http(daemon)]) == 0
-    assert said(stored(daemon, "placed", 2)) == [("one", {"a": "b"})]
-
-
-def test_pub_to_a_plain_topic(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    make(daemon, "plain", extended=False)
-    assert main(["pub", "plain", "one", "--header", "a=b", http(daemon)]) == 1
-    assert "E_EXT_NOT_SUPPORT" in capsys.readouterr().err
-
-
-def test_pub_has_no_delay_for_headers(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pub", "t", "one", "--header", "a=b", "--delay", "1s", http(daemon)]) == 2
-    assert "--delay does not go with --header" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
@@ -234,11 +206,6 @@ def test_pub_has_no_delay_for_headers(daemon: Daemon, capsys: pytest.CaptureFixt
 def test_headers_that_are_refused(given: list[str], rule: str) -> None:
     with pytest.raises(WrongUse, match=rule):
         read_headers(given, "k")
-
-
-def test_wrong_use_of_to_nsq(capsys: pytest.CaptureFixture[str]) -> None:
-    assert to_nsq.main(["--topic=t", "--nsqd-tcp-address=a:1", "--header=x"]) == 1
-    assert "must be NAME=VALUE" in capsys.readouterr().err
 
 
 # --- what shows ---

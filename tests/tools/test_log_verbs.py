@@ -72,16 +72,6 @@ def test_trace_events_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFi
     assert "b'no events'" in text
 
 
-def test_dump_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_main(["dump", str(directory), "--json", "--topic", "other"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["offset"] for row in rows] == [0, 1]
-    assert rows[1]["key"] == "a key"
-    assert "body" not in rows[0]
-    assert rows[0]["topic"] == "other"
-    assert rows[0]["timestamp_ns"] == NOW_NS
-
-
 def test_dump_from_an_offset_and_so_many(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,22 +91,6 @@ def test_dump_goes_on_behind_a_hole_and_says_so(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row.get("offset") for row in rows] == [0, 1, 2, 3, None, 6, 7, 8, 9]
     assert rows[4]["hole"] == [4, 6]
-
-
-def test_dump_of_the_other_files(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    partition = directory / "topics" / "orders" / "0"
-    assert log_main(["dump", str(partition / "mark"), "--json"]) == 0
-    copies = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(copy["synced_end"], copy["clean"]) for copy in copies] == [(10, True), (10, True)]
-    assert log_main(["dump", str(partition / f"{0:020d}.index")]) == 0
-    assert capsys.readouterr().out.startswith("offset=0  position=0  ")
-
-
-def test_verify_of_a_sound_directory(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_main(["verify", str(directory)]) == 0
-    out = capsys.readouterr().out
-    assert "orders/0: 10 messages from offset 0 in 5 batches and 1 segments (clean stop)" in out
-    assert out.endswith("all sound\n")
 
 
 def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,19 +122,6 @@ def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[
 def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert log_main(arguments) == 2
     assert capsys.readouterr().err
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_main(["--help"]) == 0
-    assert "dump" in capsys.readouterr().out
-
-
-def test_nothing_is_changed_by_looking(directory: Path) -> None:
-    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    log_main(["verify", str(directory)])
-    log_main(["dump", str(directory)])
-    after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    assert before == after
 
 
 def test_repair_lists_asks_and_gives_up(

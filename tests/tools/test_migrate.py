@@ -64,12 +64,6 @@ def test_in_place_and_back(old: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert found == {"t": [], "t:a": records([*range(5), 9]), "t:b": records([3, 4, 9])}
 
 
-def test_in_place_twice_has_nothing_left(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert migrate(old, "--in-place") == 0
-    assert migrate(old, "--in-place") == 1
-    assert "there is no data of an official nsqd" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

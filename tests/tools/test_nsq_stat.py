@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.daemon import Daemon
-from penstock import __version__
 from penstock.tools.nsq_stat import ChannelSum, main, row_text
 
 
@@ -51,16 +50,6 @@ def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[
     assert rows[0].split() == ["0", "0", "|", "2", "2", "0", "0", "0", "|", "0", "0", "2", "0"]
 
 
-def test_a_node_that_is_away_is_reported_and_the_other_counted(
-    daemons: list[Daemon], capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--topic=t", "--channel=c", "--interval=5ms", "--count=1"]
-    assert main([*flags, *addresses(daemons[:1]), "--nsqd-http-address=127.0.0.1:1"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.splitlines()[2].split()[3] == "1"
-    assert "127.0.0.1:1" in captured.err
-
-
 def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--topic=t", "--channel=nope", *addresses(daemons)]) == 1
     assert capsys.readouterr().err == "nsq_stat: no nsqd has channel nope of topic t\n"
@@ -82,14 +71,3 @@ def test_wrong_use_is_exit_code_1(
 ) -> None:
     assert main(flags) == 1
     assert said in capsys.readouterr().err
-
-
-def test_both_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    sources = ["--nsqd-http-address=a:1", "--lookupd-http-address=b:1"]
-    assert main(["--topic=t", "--channel=c", *sources]) == 1
-    assert "not both" in capsys.readouterr().err
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-version"]) == 0
-    assert capsys.readouterr().out.startswith(f"nsq_stat v{__version__} (built w/python3.")

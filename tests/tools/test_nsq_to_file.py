@@ -42,17 +42,6 @@ def lines(path: Path) -> list[bytes]:
     return found
 
 
-def test_everything_is_archived_then_finished(daemon: Daemon, tmp_path: Path) -> None:
-    publish(daemon, "all", bodies(3_000))
-    out = tmp_path / "out"
-    with Utility("nsq_to_file", "--topic=all", *flags(daemon, out, "--sync-interval=100ms"),
-                 cwd=tmp_path) as archiver:  # fmt: skip
-        until(lambda: is_done(daemon, "all", "c"), "all finished")
-        assert sorted(lines(out)) == sorted(bodies(3_000))
-        assert archiver.end() == 0
-    assert [path.name for path in out.iterdir()] == ["all.box.day.log"]
-
-
 def test_nothing_is_finished_before_its_sync(daemon: Daemon, tmp_path: Path) -> None:
     out = tmp_path / "out"
     more = ["--sync-interval=1h", "--max-in-flight=100"]
@@ -117,15 +106,6 @@ def test_a_disk_that_fails_ends_it(daemon: Daemon, tmp_path: Path) -> None:
         assert archiver.wait() == 1
         assert "fail.box.day.log" in archiver.err.splitlines()[-1]
     assert not is_done(daemon, "fail", "c")
-
-
-def test_a_directory_that_cannot_be_is_told_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out").write_text("a file where a directory is wanted")
-    command = ["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", f"--output-dir={tmp_path}/out"]
-    assert main(command) == 1
-    assert f"--output-dir {tmp_path}/out: cannot be made" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

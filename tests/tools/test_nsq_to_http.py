@@ -11,7 +11,6 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.tools.nsq_to_http import main
-from penstock.tools.status import line
 
 from .utilities import Utility, channel_row, is_done, publish, until
 
@@ -170,23 +169,6 @@ def test_to_all(daemon: Daemon, server: Server, second: Server, tmp_path: Path) 
         until(lambda: is_done(daemon, "both", "c"), "all finished")
         assert utility.end() == 0
     assert Counter(server.seen) == Counter(second.seen) == Counter(BODIES[:50])
-
-
-def test_a_sample(daemon: Daemon, server: Server, tmp_path: Path) -> None:
-    publish(daemon, "some", BODIES)
-    more = [f"--post={server.url}", "--sample=0.5"]
-    with Utility("nsq_to_http", *flags(daemon, "some", *more), cwd=tmp_path) as utility:
-        until(lambda: is_done(daemon, "some", "c"), "all finished")
-        assert utility.end() == 0
-    assert 90 < len(server.seen) < 210  # 7 standard deviations of a fair draw
-
-
-def test_figures() -> None:
-    text = line("http://x", [number * 1_000_000 for number in range(1, 101)])
-    assert text == (
-        "http://x: finished 100, average 50.5ms, 50%: 50ms, 75%: 75ms, 90%: 90ms, 95%: 95ms, "
-        "99%: 99ms"
-    )
 
 
 @pytest.mark.parametrize(

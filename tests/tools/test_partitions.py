@@ -3,7 +3,6 @@ channel that lags there."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any
 import pytest
 
 from nsqd.skewed import COUNTS, HEAVY, put, skewed
-from nsqd.world import Running, eventually
+from nsqd.world import Running
 from penstock.log.head import HEAD_BYTES
-from penstock.tools.completing import Wanted, values
 from penstock.tools.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -55,19 +53,6 @@ def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
     return call
 
 
-def test_stats_of_a_topic_show_its_partitions(run: Run, here: str) -> None:
-    code, out, _ = run("stats", "t")
-    assert code == 0
-    split = [line for line in out.splitlines() if "partition" in line]
-    names = [line[: line.index("partition") + len("partition 0")] for line in split]
-    parts = [f"partition {number}" for number in range(len(COUNTS))]
-    assert names == [f"  {part}" for part in parts] + [f"    {part}" for part in parts * 2]
-    row = next(line for line in reversed(out.splitlines()) if f"partition {HEAVY}" in line)
-    assert row.split()[2] == str(COUNTS[HEAVY])  # `slow` waits in it
-    assert "partition" not in run("stats")[1]
-    assert "partition" not in run("stats", "one")[1]
-
-
 def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
     topics = as_json(run("stats", "--json"))["topics"]
     rows = topics["t"]["partitions"]
@@ -105,14 +90,6 @@ def test_a_topic_and_what_waits_in_each_partition(run: Run, here: str) -> None:
     assert (total[0], total[1], total[-2:]) == ("total", str(ALL), ["0", "36"])
 
 
-def test_the_same_for_programs(run: Run) -> None:
-    found = as_json(run("topic", "show", "t", "--json", *QUICK))
-    assert (found["message_count"], found["channels"]) == (ALL, {"quick": 0, "slow": 36})
-    assert [one["channels"]["slow"] for one in found["partitions"]] == [0, 36, 0]
-    (one,) = as_json(run("topic", "show", "t", "--partition", "1", "--json", *QUICK))["partitions"]
-    assert (one["partition"], one["end_offset"]) == (HEAVY, 36)
-
-
 def test_a_topic_with_one_has_a_total(run: Run) -> None:
     assert [row[0] for row in lines(run("topic", "show", "one", *QUICK))] == ["PARTITION", "total"]
     code, _, err = run("topic", "show", "one", "--partition", "3", *QUICK)
@@ -129,15 +106,6 @@ def test_a_report_names_the_partition_that_lags(run: Run) -> None:
     assert rows[0][0] == "t/slow"
     alone = lines(run("channel", "report", "one", *QUICK))
     assert "BEHIND" not in alone[0]
-
-
-def test_a_report_of_one_channel_has_its_partitions(run: Run, here: str) -> None:
-    found = lines(run("channel", "report", "t", "slow", *QUICK))
-    assert [row[:3] for row in found[4:]] == [["0", here, "0"], ["1", here, "36"], ["2", here, "0"]]
-    row = as_json(run("channel", "report", "t", "slow", "--json", *QUICK))["topics"]["t"]
-    parts = row["channels"]["slow"]["partitions"]
-    assert [part["depth"] for part in parts] == [0, 36, 0]
-    assert parts[HEAVY]["oldest_age_seconds"] > 0
 
 
 def test_a_check_names_the_partition_that_has_most(run: Run) -> None:
@@ -161,17 +129,6 @@ def test_a_check_names_a_partition_that_refuses(tmp_path: Path, capsys: Any) -> 
 # --- messages ---
 
 
-def test_the_newest_of_all_partitions(run: Run) -> None:
-    found = lines(run("topic", "peek", "t", "--count", "4"))
-    assert [row[-1] for row in found] == ["1:34", "1:35", "2:0", "2:1"]  # by time
-    assert [row[0] for row in found] == ["1:34", "1:35", "2:0", "2:1"]
-
-
-def test_from_a_time_on(run: Run) -> None:
-    found = lines(run("topic", "peek", "t", "--time", "0", "--count", "3"))
-    assert [row[-1] for row in found] == ["0:0", "0:1", "1:0"]
-
-
 def test_of_one_partition(run: Run) -> None:
     of_one = ("topic", "peek", "t", "--partition", "1")
     assert [row[-1] for row in lines(run(*of_one, "--count", "2"))] == ["1:34", "1:35"]
@@ -181,19 +138,6 @@ def test_of_one_partition(run: Run) -> None:
     assert (code, "is a place in one partition: --partition" in err) == (2, True)
     code, _, err = run("topic", "peek", "t", "--partition", "9")
     assert (code, "topic t has no partition 9" in err) == (1, True)
-
-
-def test_by_id_wherever_it_is(run: Run, here: str) -> None:
-    (newest,) = as_json(run("topic", "peek", "t", "--partition", "2", "--count", "1", "--json"))[
-        "nodes"
-    ][here]
-    found = lines(run("topic", "peek", "t", "--id", newest["id"]))
-    assert [row[-1] for row in found] == ["2:1"]
-
-
-def test_with_one_partition_the_offset_stands_alone(run: Run) -> None:
-    ((place, *_),) = lines(run("topic", "peek", "one"))
-    assert place == "0"
 
 
 def test_a_channel_is_moved_in_the_partition_that_is_named(run: Run, nsqd: Running) -> None:
@@ -230,25 +174,7 @@ def test_a_channel_is_skipped_in_the_partition_that_is_named(
     assert (code, "E_BAD_PARTITION" in out) == (1, True)
 
 
-def test_partitions_are_offered(run: Run, here: str) -> None:
-    given = argparse.Namespace(topic="t", nsqd_http_address=[here])
-    assert list(values(Wanted("penstock topic peek", "partition", given))) == ["0", "1", "2"]
-    assert list(values(Wanted("penstock topic peek", "partition", argparse.Namespace()))) == []
-
-
 # --- data directories ---
-
-
-def test_logs_of_all_partitions_are_verified_and_shown(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "data"
-    with Running(path) as nsqd:
-        skewed(nsqd, "t")
-    code, out, _ = run("log", "verify", str(path), "--topic", "t")
-    assert code == 0
-    for partition, count in enumerate(COUNTS):
-        assert f"t/{partition}: {count} messages" in out
-    code, out, _ = run("log", "dump", str(path), "--topic", "t", "--partition", "1", "--json")
-    assert [json.loads(line)["partition"] for line in out.splitlines()] == [1] * 36
 
 
 def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Run) -> None:
@@ -274,20 +200,3 @@ def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Ru
         ends = json.loads(nsqd.request("GET", "/log/positions?topic=t").body)
         parts = ends["topics"]["t"]["partitions"]
         assert [one["end"] for one in parts.values()] == [2, 37, 2]
-
-
-def test_a_trace_names_the_partition(tmp_path: Path, capsys: Any) -> None:
-    with Running(tmp_path / "data") as nsqd:
-        skewed(nsqd, "t", (1, 1))
-        nsqd.request("POST", "/topic/config?topic=t&trace_rate=1")
-        put(nsqd, "t", 1, [b"traced"])
-        place = "/message/get?topic=t&partition=1&offset=1"
-        id = json.loads(nsqd.request("GET", place).body)["id"]
-        at = f"127.0.0.1:{nsqd.daemon.http_address.port}"
-
-        def found() -> str:
-            main(("trace", id, "--nsqd-http-address", at))
-            out: str = capsys.readouterr().out
-            return out
-
-        assert eventually(lambda: "partition 1 offset 1" in found())

@@ -46,13 +46,6 @@ def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFi
     assert second.endswith("x" * 500 + "... (600 bytes)")
 
 
-def test_programs_get_json(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_while_publishing(daemon, ["gr\u00fc\u00df".encode(), b"\xff"], "json", "--json") == 0
-    text, binary = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (text["body"], text["attempts"]) == ("gr\u00fc\u00df", 1)
-    assert binary["body_base64"] == "/w=="
-
-
 def test_one_partition_is_watched(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     ask(daemon, "/topic/create?topic=split&partition_num=3", b"")
 
@@ -73,16 +66,6 @@ def test_one_partition_is_watched(daemon: Daemon, capsys: pytest.CaptureFixture[
 
 def test_a_body_cannot_write_on_the_terminal() -> None:
     assert text_of(b"a\x1b[2Jb\n\xff\xc3\xa9") == "a\\x1b[2Jb\\n\\xff\u00e9"
-
-
-def test_wrong_use(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tail", "t", "--count=-1"]) == 2
-    assert main(["tail", "bad name", f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"]) == 1
-    assert main(["tail", "t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
-    said = capsys.readouterr().err
-    assert "--count -1" in said
-    assert "'bad name'" in said
-    assert "127.0.0.1:1" in said
 
 
 def test_a_drain(

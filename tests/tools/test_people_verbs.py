@@ -93,22 +93,6 @@ def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None
     assert shown["channels"]["all"]["depth"] == 2_501
 
 
-def test_one_message_and_a_delay(run: Run) -> None:
-    run("topic", "create", "later")
-    run("channel", "create", "later", "all")
-    answer = as_json(run("pub", "later", "hello", "--delay", "1h", "--json"))
-    assert answer["published"] == 1
-    row = as_json(run("stats", "later", "--json"))["topics"]["later"]["channels"]["all"]
-    assert (row["depth"], row["deferred_count"]) == (0, 1)
-
-
-@pytest.mark.parametrize("delay", ["soon", "-5s", "5"])
-def test_a_delay_that_is_none(run: Run, delay: str) -> None:
-    code, _, err = run("pub", "later", "x", f"--delay={delay}")
-    assert code == 2
-    assert err.startswith("penstock pub: --delay")
-
-
 def test_destroying_asks_first(run: Run) -> None:
     run("topic", "create", "dear")
     code, _, err = run("topic", "delete", "dear")
@@ -186,47 +170,6 @@ def test_what_is_not_there_is_a_failure_with_the_reason(run: Run) -> None:
     assert (code, "400 INVALID_TOPIC" in err) == (1, True)
 
 
-def test_stats_for_people(run: Run) -> None:
-    run("topic", "create", "seen")
-    run("channel", "create", "seen", "here")
-    run("pub", "seen", "x")
-    code, out, _ = run("stats", "seen", "here")
-    assert code == 0
-    lines = out.splitlines()
-    assert lines[0].endswith("OK")
-    heads = "TOPIC / CHANNEL DEPTH IN FLIGHT DELAYED MESSAGES RATE/s REQUEUED TIMED OUT CONN"
-    assert " ".join(lines[2].split()) == heads
-    assert lines[4].split() == ["here", "1", "0", "0", "1", "-", "0", "0", "0"]
-
-
-def test_watching_shows_rates(run: Run) -> None:
-    run("topic", "create", "watched")
-    code, out, _ = run("stats", "watched", "--watch", "--count", "2", "--interval", "0.1", "--json")
-    assert code == 0
-    looks = [json.loads(line) for line in out.splitlines()]
-    assert [look["topics"]["watched"]["rate"] for look in looks] == [0.0, 0.0]
-
-
-def test_a_node_that_is_away_is_named_and_the_others_are_shown(run: Run, daemon: Daemon) -> None:
-    here = f"127.0.0.1:{daemon.http_port}"
-    flags = ["--nsqd-http-address", here, "--nsqd-http-address", "127.0.0.1:1"]
-    code, out, _ = run("stats", "--json", *flags)
-    assert code == 1
-    nodes = json.loads(out)["nodes"]
-    assert nodes[here] == "OK"
-    assert nodes["127.0.0.1:1"].startswith("no answer")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["topic"], ["topic", "fly"], ["channel", "create", "one"], ["stats", "--interval", "0"]],
-)
-def test_a_wrong_command_line(run: Run, arguments: list[str]) -> None:
-    code, _, err = run(*arguments)
-    assert code == 2
-    assert "usage: penstock" in err
-
-
 def _at(node: str, result: tuple[int, str, str]) -> Any:
     return as_json(result)["nodes"][node]
 
@@ -257,21 +200,6 @@ def test_a_channel_goes_back(run: Run, daemon: Daemon) -> None:
     assert row["depth"] == 3
 
 
-def test_places_that_a_channel_cannot_go_to(run: Run, daemon: Daemon) -> None:
-    published(run, "stays")
-    seek = ("channel", "seek", "stays", "all")
-    code, _, err = run(*seek, "offset:9")
-    assert (code, "416 OFFSET_BEYOND_END" in err) == (1, True)
-    code, _, err = run(*seek, "yesterday")
-    assert (code, "400 INVALID_ARG_POSITION 'yesterday'" in err) == (1, True)
-    code, _, err = run(*seek, "2001-99-01")
-    assert (code, "is neither a time" in err) == (2, True)
-    here = f"127.0.0.1:{daemon.http_port}"
-    twice = ("--nsqd-http-address", here, "--nsqd-http-address", here)
-    code, _, err = run(*seek, "offset:1", *twice)
-    assert (code, "the log of one node" in err) == (1, True)
-
-
 def test_peeking(run: Run) -> None:
     published(run, "peeked")
     code, out, err = run("topic", "peek", "peeked")
@@ -294,17 +222,3 @@ def test_a_message_does_not_command_the_terminal(run: Run) -> None:
     assert run("topic", "peek", "hostile")[1].endswith(" a\\x1b[2Jb\n")
     (messages,) = as_json(run("topic", "peek", "hostile", "--json"))["nodes"].values()
     assert messages[0]["body"] == "a\x1b[2Jb"
-
-
-def test_peeking_at_what_is_not_there(run: Run) -> None:
-    published(run, "short")
-    for flags, wanted, text in [
-        (("--offset", "9"), 1, "416 OFFSET_BEYOND_END"),
-        (("--id", "0000000000000001"), 1, "404 MESSAGE_NOT_FOUND"),
-        (("--time", "noon"), 2, "is neither a time"),
-        (("--count", "0"), 2, "must be between 1 and 1000"),
-    ]:
-        code, _, err = run("topic", "peek", "short", *flags)
-        assert (code, text in err) == (wanted, True), err
-    code, _, err = run("topic", "peek", "never-made")
-    assert (code, "no such topic: never-made" in err) == (1, True)

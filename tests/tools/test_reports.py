@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,11 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import __version__
-from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
 from penstock.tools import looking
-from penstock.tools.channel_report import chosen, consumers, empty_s
+from penstock.tools.channel_report import chosen, consumers
 from penstock.tools.main import main
-from penstock.tools.stats import Look, ordered
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--interval", "0.1")
@@ -90,15 +88,6 @@ def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: s
     assert (code, err.startswith(f"penstock node: {GONE}: no answer")) == (1, True)
 
 
-def test_one_node(run: Run, here: str, daemon: Daemon) -> None:
-    found = as_json(run("node", "show", "--json", *QUICK))
-    assert (found["node"], found["tcp_port"]) == (here, daemon.tcp_port)
-    assert found["topics"]["many"]["message_count"] == 3
-    lines = run("node", "show", here, *QUICK)[1].splitlines()
-    assert lines[0] == here
-    assert lines[-1].split()[:3] == ["many", "3", "2"]
-
-
 def test_channels_with_the_deepest_first(run: Run) -> None:
     code, out, err = run("channel", "report", *QUICK)
     assert (code, err) == (0, "")
@@ -115,20 +104,6 @@ def test_channels_with_the_deepest_first(run: Run) -> None:
     assert run("channel", "report", "gone", *QUICK)[2] == (
         "penstock channel: no such channel: gone\n"
     )
-
-
-def test_the_consumers_of_a_channel(run: Run, daemon: Daemon) -> None:
-    with daemon.client() as client:
-        client.identify(client_id="reader\x1b[2J", hostname="there")
-        client.sub("few", "all")
-        client.rdy(1)
-        client.message()
-        found = as_json(run("channel", "report", "few", "all", "--json", *QUICK))
-        (consumer,) = found["consumers"]
-        assert (consumer["client_id"], consumer["in_flight_count"]) == ("reader\x1b[2J", 1)
-        out = run("channel", "report", "few", "all", *QUICK)[1]
-        assert out.splitlines()[3].split()[:1] == ["CONSUMER"]
-        assert out.splitlines()[4].split()[0] == "reader\\x1b[2J"
 
 
 NAMES = {"topics", "channels", "nodes"}  # whose keys are names
@@ -178,16 +153,6 @@ def test_reports_go_on_while_they_are_watched(run: Run) -> None:
         assert (code, len([json.loads(line) for line in out.splitlines()])) == (0, 2)
 
 
-def test_ctrl_c_ends_a_watch_in_order(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupted)
-    assert run("node", "list", "--watch")[0] == 0
-    assert run("node", "list")[0] == 130
-    assert run("stats", "--watch")[0] == 0
-
-
 def test_nobody_answers(run: Run) -> None:
     for report in (("channel", "report"), ("node", "show")):
         code, out, err = run(*report, *QUICK, "--nsqd-http-address", GONE)
@@ -196,17 +161,6 @@ def test_nobody_answers(run: Run) -> None:
 
 
 # --- without a daemon ---
-
-
-@pytest.mark.parametrize(
-    ("depth", "in_rate", "out_rate", "expected"),
-    [(0, 5.0, 0.0, 0.0), (10, 1.0, 3.0, 5.0), (10, 3.0, 3.0, None), (10, 3.0, 1.0, None)],
-)
-def test_when_it_will_be_empty(
-    depth: int, in_rate: float, out_rate: float, expected: float | None
-) -> None:
-    channel = ChannelState("t", "c", depth=depth, in_rate=in_rate, finish_rate=out_rate)
-    assert empty_s(channel) == expected
 
 
 def document(finished: int, messages: int) -> dict[str, Any]:
@@ -231,11 +185,3 @@ def test_rates_are_between_two_looks() -> None:
     assert (client["out_rate"], client["finish_count"]) == (10.0, 25)
     arguments = argparse.Namespace(sort="in", limit=0)
     assert chosen(rated, arguments) == [channel]
-
-
-def test_stats_by_what_has_most() -> None:
-    documents = {"a": document(0, 7)}
-    found = Look(documents, {})
-    assert ordered(found, {}, "name") == [("t", ""), ("t", "c")]
-    assert ordered(found, {}, "depth") == [("t", "c"), ("t", "")]
-    assert ordered(found, {("t", "c"): 1.0}, "rate") == [("t", "c"), ("t", "")]

@@ -59,13 +59,6 @@ def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) 
     assert config_of(nsqd, "wide")["hash_partitions"] == 5
 
 
-def test_fewer_partitions_are_refused(run: Run) -> None:
-    run("topic", "create", "narrow", "--partitions", "3")
-    code, out, _ = run("topic", "expand", "narrow", "--partitions", "2")
-    assert code == 1
-    assert "GROWTH_REFUSED" in out
-
-
 def test_headers_are_allowed_at_creation_or_later(run: Run) -> None:
     assert run("topic", "create", "headed", "--extended")[0] == 0
     run("topic", "create", "plain")
@@ -74,13 +67,6 @@ def test_headers_are_allowed_at_creation_or_later(run: Run) -> None:
     assert "NOT_EXTENDED" in out
     assert run("topic", "extend", "plain")[0] == 0
     assert run("topic", "create", "plain", "--extended")[0] == 0
-
-
-@pytest.mark.parametrize("count", ["0", "256", "-1", "x"])
-def test_a_number_that_is_none(run: Run, count: str) -> None:
-    code, _, err = run("topic", "create", "t", f"--partitions={count}")
-    assert code == 2
-    assert f"{count!r}: a whole number, 1 to 255" in err
 
 
 def test_publishing_by_key_and_into_a_partition(nsqd: Running, run: Run) -> None:

@@ -13,7 +13,6 @@ from nsqd.test_traced import mpub_trace, pub_trace, traced
 from nsqd.world import V2, Running, eventually, ok, pub
 from penstock.tools.trace import trace_main
 from penstock.trace.events import TOPIC
-from penstock.wire import frames
 
 
 @pytest.fixture
@@ -89,21 +88,6 @@ def test_all_messages_with_a_trace_id(
     assert heads == [f"message {id}  trace id 42" for id in (ids[0], ids[2])]
 
 
-def test_what_happened_in_one_partition(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    nsqd.request("POST", "/topic/create?topic=split&partition_num=3")
-    for partition in (0, 2, 2):
-        where = f"/pubtrace?topic=split&partition={partition}&trace_id=9"
-        assert nsqd.request("POST", where, b"a").status == 200
-
-    def rows(*more: str) -> list[tuple[int, int]]:
-        found = told(capsys, "--trace-id=9", address(nsqd), *more)[1]
-        return [(row["partition"], row["offset"]) for row in found]
-
-    assert eventually(lambda: rows() == [(0, 0), (2, 0), (2, 1)])
-    assert rows("--partition=2") == [(2, 0), (2, 1)]
-    assert rows("--topic=split", "--partition=1") == []
-
-
 def test_all_messages_of_a_w3c_trace(
     nsqd: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,22 +116,6 @@ def test_all_messages_of_a_w3c_trace(
     assert "traceparent" not in rows(w3c)[0]
 
 
-def test_what_happened_to_a_whole_range_is_told_too(
-    nsqd: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
-    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=1")
-    answer = nsqd.request("POST", "/pubtrace?topic=orders&trace_id=7", b"a")
-    id = f"{json.loads(answer.body)['id']:016x}"
-    nsqd.request("POST", "/channel/empty?topic=orders&channel=mail")
-
-    def rows() -> Any:
-        return told(capsys, id, address(nsqd))[1]
-
-    assert eventually(lambda: [row["kind"] for row in rows()] == ["published", "emptied"])
-    assert trace_main([id, address(nsqd)]) == 0
-    assert "offsets 0 to 0" in capsys.readouterr().out.splitlines()[-1]
-
-
 def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert TOPIC not in nsqd.daemon.broker.topics
     assert trace_main(["0d1c000000000000", address(nsqd)]) == 1
@@ -171,16 +139,3 @@ def test_what_cannot_be_asked(
 ) -> None:
     assert trace_main(arguments) == (1 if "holds no topic" in words else 2)
     assert words in capsys.readouterr().err
-
-
-def test_messages_are_found_by_the_client_that_got_them(
-    nsqd: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A delivery frame has the id that is asked for."""
-    with nsqd.client() as client:
-        client.ask(pub_trace(b"orders", b"a", 9))
-        client.ask(b"SUB orders mail\n")
-        client.send(b"RDY 1\n")
-        frame = client.read()
-        id = frames.decode_message(frame.data).id.decode()
-        assert eventually(lambda: len(told(capsys, id, address(nsqd))[1]) == 2)

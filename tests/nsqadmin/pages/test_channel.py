@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from playwright.sync_api import Locator, Page, expect
 from e2e.v2client import V2Client
 
 from ..conftest import HOUR_MS, Installation
-from ..running import Admin
 
 _NUMBERS = itertools.count()
 
@@ -119,20 +117,6 @@ def test_a_deferred_message_is_sent_now(work: Work) -> None:
     assert (again.id, again.attempts) == (id, 2)
 
 
-def test_a_message_in_flight_is_put_off(work: Work) -> None:
-    work.publish(b"a")
-    (id,) = work.take(1)
-    work.open()
-    work.tick(id)
-    work.press("Requeue")
-    work.page.get_by_label("Delay, in seconds").fill("300")
-    work.press("Go on")
-    work.is_done()
-    work.press("Deferred")
-    expect(work.row(id)).to_contain_text("min")
-    assert work.stats["deferred_count"] == 1
-
-
 def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     work.installation.nsqd.post(f"/channel/config?topic={work.topic}&channel=work&max_attempts=1")
     work.publish(b"a", b'{"order": 12}')
@@ -162,27 +146,6 @@ def test_dead_letters_are_looked_at_and_sent_back(work: Work) -> None:
     assert [message.id for message in work.client.messages(1)] == [first]
 
 
-def test_messages_that_wait_behind_others_and_one_that_is_held(work: Work) -> None:
-    config = f"/channel/config?topic={work.topic}&channel=work"
-    work.installation.nsqd.post(f"{config}&order=key&max_attempts=1&poison=hold")
-    for body in (b"first", b"second"):
-        work.installation.nsqd.post(f"/pub?topic={work.topic}&key=k", body)
-    (id,) = work.take(1)
-    work.client.rdy(10)  # with no room left the channel does not come to the second
-    work.open()
-    work.press("Behind others")
-    expect(work.page.get_by_text("for those before it in the order")).to_have_count(1)
-    work.client.req(id)
-    work.press("Held")
-    expect(work.row(id)).to_contain_text("sent 1 time and never finished")
-    expect(work.page.get_by_role("button", name="Requeue")).to_be_hidden()
-    work.tick(id)
-    work.press("Finish")
-    work.confirm()
-    work.is_done()
-    assert [message.body for message in work.client.messages(1)] == [b"second"]
-
-
 def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.publish(b"a", b"b", b"c")
     work.client.fin(*work.take(3))
@@ -206,29 +169,3 @@ def test_replay_shows_first_and_moves_then(work: Work) -> None:
     work.confirm()
     work.is_done()
     assert [message.body for message in work.client.messages(2)] == [b"b", b"c"]
-
-
-def test_replay_tells_what_is_given_up(work: Work) -> None:
-    work.publish(b"a", b"b")
-    work.take(2)
-    work.open()
-    replay = work.panel("Replay")
-    replay.get_by_label("To", exact=True).click()
-    work.page.get_by_role("option", name="The end").click()
-    work.press("Preview")
-    expect(
-        replay.get_by_text("2 messages in flight or deferred below it would be given up")
-    ).to_be_visible()
-
-
-def test_who_may_only_look_can_change_nothing(work: Work, tmp_path: Path) -> None:
-    work.publish(b"a")
-    (id,) = work.take(1)
-    asked = f"-nsqd-http-address=127.0.0.1:{work.installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-http-address=0.0.0.0:0") as admin:
-        work.page.goto(f"http://127.0.0.1:{admin.http_port}/topics/{work.topic}/work")
-        expect(work.row(id)).to_contain_text("held by till-7")
-        for name in ("Finish", "Requeue", "Redrive", "Preview"):
-            expect(work.page.get_by_role("button", name=name)).to_have_count(0)
-        expect(work.panel("Messages inside").get_by_role("checkbox")).to_have_count(0)
-        work.page.goto("about:blank")  # before its server goes

@@ -38,22 +38,3 @@ def test_gather_see_and_download(page: Page, installation: Installation) -> None
     page.goto(f"{base}/audit")
     expect(page.get_by_text("gather_diagnostics").first).to_be_visible()
     nsqd.post(f"/topic/delete?topic={TOPIC}")
-
-
-def test_names_are_replaced_and_lead_nowhere(page: Page, installation: Installation) -> None:
-    nsqd, base = installation.nsqd, f"http://127.0.0.1:{installation.admin.http_port}"
-    nsqd.post(f"/topic/create?topic={TOPIC}")
-    nsqd.post(f"/channel/create?topic={TOPIC}&channel=forgotten")
-    nsqd.post(f"/pub?topic={TOPIC}", b"x")
-    installation.wait_for_topic(TOPIC)
-    page.goto(f"{base}/diagnostics")
-    page.wait_for_function("window.did_handshake")
-    page.get_by_label("Seconds between samples").fill("1")
-    page.get_by_role("checkbox", name="Replace names and addresses").click()
-    page.get_by_role("button", name="Gather").click()
-    expect(page.get_by_text("names replaced").first).to_be_visible()
-    finding = page.locator(".finding", has_text="nobody reads channel topic-")
-    expect(finding.first).to_be_visible()
-    expect(finding.get_by_role("link")).to_have_count(0)
-    expect(page.locator(".finding", has_text=TOPIC)).to_have_count(0)
-    nsqd.post(f"/topic/delete?topic={TOPIC}")

@@ -32,23 +32,6 @@ def url(installation: Installation, path: str) -> str:
     return f"http://127.0.0.1:{installation.admin.http_port}{path}"
 
 
-def test_the_overview_counts(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/"))
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    expect(page.locator(".tile", has_text="Nodes")).to_contain_text("1 of 1")
-    expect(page.get_by_role("heading", name="Needs attention")).to_be_visible()
-
-
-def test_the_bar_leads_everywhere(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/"))
-    bar = page.get_by_role("navigation", name="Main")
-    for name in ("Topics", "Nodes", "Counter", "Lookup", "Overview"):
-        if name in ("Counter", "Lookup"):
-            bar.get_by_role("button", name="More").click()
-        bar.get_by_role("link", name=name, exact=True).click()
-        expect(page.locator("[aria-current=page]")).to_have_text(name)
-
-
 def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installation) -> None:
     page.goto(url(installation, "/"))
     more, lookup = page.get_by_role("button", name="More"), page.get_by_role("link", name="Lookup")
@@ -90,46 +73,6 @@ def test_quick_open(page: Page, installation: Installation) -> None:
     expect(box).to_be_hidden()
 
 
-def test_topics_are_found_and_followed(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/topics"))
-    page.get_by_label("Search topics").fill(TOPIC)
-    page.get_by_role("link", name=TOPIC, exact=True).click()
-    expect(page.get_by_role("heading", name=TOPIC)).to_be_visible()
-    page.get_by_role("link", name="billing", exact=True).click()
-    expect(page.get_by_text("till-7")).to_be_visible()
-    expect(page.get_by_text("a test/1.0")).to_be_visible()
-
-
-def test_a_new_topic_comes_without_reloading(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/topics"))
-    expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
-    installation.nsqd.post("/topic/create?topic=brand_new")
-    expect(page.get_by_role("link", name="brand_new")).to_be_visible()
-    installation.nsqd.post("/topic/delete?topic=brand_new")
-    installation.admin.request("DELETE", "/api/topics/brand_new")
-    expect(page.get_by_role("link", name="brand_new")).to_have_count(0)
-
-
-def test_a_channel_is_paused_and_unpaused(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, f"/topics/{TOPIC}/billing"))
-    page.get_by_role("button", name="Pause", exact=True).click()
-    expect(page.locator(".badge", has_text="paused")).to_be_visible()
-    assert installation.nsqd.channel_stats(TOPIC, "billing")["paused"] is True
-    page.get_by_role("button", name="Unpause").click()
-    expect(page.locator(".badge", has_text="paused")).to_be_hidden()
-
-
-def test_emptying_asks_for_the_name(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, f"/topics/{TOPIC}/billing"))
-    page.get_by_role("button", name="Empty").click()
-    sure = page.get_by_role("button", name="Go on")
-    expect(sure).to_be_disabled()
-    page.get_by_label("Type billing to confirm").fill("billing")
-    sure.click()
-    expect(page.get_by_text("Done.")).to_be_visible()
-    assert installation.nsqd.channel_stats(TOPIC, "billing")["depth"] == 0
-
-
 def test_making_and_deleting_a_topic(page: Page, installation: Installation) -> None:
     page.goto(url(installation, "/lookup"))
     page.get_by_label("Topic", exact=True).fill("bad name")
@@ -148,19 +91,6 @@ def test_making_and_deleting_a_topic(page: Page, installation: Installation) -> 
     page.get_by_label("Type idle_one to confirm").fill("idle_one")
     page.get_by_role("button", name="Go on").click()
     expect(row).to_have_count(0)
-
-
-def test_a_node(page: Page, installation: Installation) -> None:
-    address = f"127.0.0.1:{installation.nsqd.http_port}"
-    page.goto(url(installation, "/nodes"))
-    page.get_by_role("link", name=address).click()
-    expect(page.locator(".badge", has_text="up")).to_be_visible()
-    expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
-
-
-def test_the_counter_counts(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/counter"))
-    expect(page.locator(".counter")).not_to_have_text("0")
 
 
 def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
@@ -190,24 +120,3 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
     expect(own).to_be_visible()
     page.wait_for_url("**/topics")
     nsqd.post("/topic/delete?topic=halted")
-
-
-def test_the_overview_leads_to_what_is_deep_and_tells_of_nodes(
-    page: Page, installation: Installation
-) -> None:
-    nsqd = installation.nsqd
-    nsqd.post("/mpub?topic=deepest_of_all", b"x\n" * 900)
-    page.goto(url(installation, "/"))
-    deepest = page.locator("section.panel").filter(
-        has=page.get_by_role("heading", name="Deepest topics")
-    )
-    expect(deepest.get_by_role("link", name="deepest_of_all")).to_be_visible()
-    card = page.locator(".node", has_text=f"127.0.0.1:{nsqd.http_port}")
-    expect(card).to_contain_text("up")
-    expect(card.get_by_label("Disk of")).to_be_visible()
-    finding = page.get_by_role("link", name="Topic deepest_of_all has no channel")
-    finding.click()
-    expect(page.locator("h1")).to_have_text("deepest_of_all")
-    expect(page.locator(".saying")).to_contain_text("900 messages are held for the first one")
-    expect(page.locator(".badge", has_text="no channel")).to_be_visible()
-    nsqd.post("/topic/delete?topic=deepest_of_all")

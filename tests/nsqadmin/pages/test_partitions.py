@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -59,18 +58,6 @@ def cell(where: Locator, row: int, name: str) -> Locator:
     return where.locator(f"[row-index='{row}'] [col-id={name}]")
 
 
-def test_the_topic_has_a_table_of_its_partitions(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, f"topics/{TOPIC}"))
-    parts = table(page)
-    for partition, count in enumerate(COUNTS):
-        expect(cell(parts, partition, "partition")).to_have_text(str(partition))
-        expect(cell(parts, partition, "messages")).to_have_text(str(count))
-    expect(cell(parts, HEAVY, "waits")).to_have_text("36")
-    expect(cell(parts, HEAVY, "behind")).to_have_text("slow: 36")
-    expect(cell(parts, HEAVY, "end")).to_have_text("36")
-    expect(cell(parts, 0, "waits")).to_have_text("0")
-
-
 def test_the_channel_says_where_it_lags_and_the_figures_live(
     page: Page, installation: Installation
 ) -> None:
@@ -84,35 +71,3 @@ def test_the_channel_says_where_it_lags_and_the_figures_live(
     expect(cell(parts, HEAVY, "depth")).to_have_text("5")
     installation.nsqd.post(move, b"earliest")
     expect(cell(parts, HEAVY, "depth")).to_have_text("36")
-
-
-def test_messages_of_all_partitions_and_of_one(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, f"messages/{TOPIC}"))
-    expect(page.get_by_text("40 messages")).to_be_visible()
-    page.get_by_label("Partition", exact=True).click()
-    page.get_by_role("option", name="2", exact=True).click()
-    expect(page.get_by_text("2 messages, offset 0 to 1")).to_be_visible()
-    expect(page).to_have_url(re.compile("partition=2"))
-    page.get_by_role("gridcell", name="2:1", exact=True).click()
-    expect(page.locator("pre.body")).to_have_text("2:1")
-    expect(page.get_by_text("partition 2")).to_be_visible()
-
-
-def test_messages_of_a_topic_that_was_just_made(page: Page, installation: Installation) -> None:
-    """nsqadmin has not looked at the nodes since: the page asks them itself."""
-    nsqd = installation.nsqd
-    nsqd.post(f"/topic/create?topic=fresh&partition_num={len(COUNTS)}")
-    fill(nsqd, "fresh")
-    page.goto(url(installation, "messages/fresh"))
-    expect(page.get_by_text("40 messages")).to_be_visible()
-    nsqd.post("/topic/delete?topic=fresh")
-
-
-def test_a_message_is_found_by_id_wherever_it_is(page: Page, installation: Installation) -> None:
-    place = f"/message/get?topic={TOPIC}&partition={HEAVY}&offset=30"
-    id = json.loads(installation.nsqd.http("GET", place)[1])["id"]
-    page.goto(url(installation, f"messages/{TOPIC}?at={id}"))
-    expect(page.get_by_text("6 messages, offset 30 to 35")).to_be_visible()
-    expect(page.get_by_role("gridcell", name="1:30", exact=True)).to_be_visible()
-    page.goto(url(installation, f"messages/{TOPIC}?at=7"))
-    expect(page.get_by_text("choose a partition first")).to_be_visible()

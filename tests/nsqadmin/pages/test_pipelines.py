@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from penstock.pipelines import archive, session
-from penstock.pipelines.frame import run_by_name
+from penstock.pipelines import archive
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import Ending, reported
 from penstock.pipelines.settings import defaults
@@ -24,7 +22,7 @@ from ..conftest import Installation
 from ..running import Admin
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
@@ -47,20 +45,6 @@ def url(installation: Installation, path: str) -> str:
 
 def row(page: Page, name: str) -> Any:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
-
-
-def test_without_a_run_the_page_says_how_to_start_one(
-    page: Page, installation: Installation, tmp_path: Path
-) -> None:
-    nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    installation.nsqd.post("/topic/create?topic=_pipelines")
-    installation.nsqd.post("/topic/delete?topic=_pipelines")
-    with Admin(tmp_path / "admin", nsqd) as admin:
-        page.goto(f"http://127.0.0.1:{admin.http_port}/pipelines")
-        expect(page.get_by_role("heading", name="No run of a pipeline yet")).to_be_visible()
-        expect(page.locator(".command")).to_contain_text("penstock pipeline run archive --url=")
-        with running(installation, "first"):
-            expect(row(page, "first")).to_contain_text("running")  # without reloading
 
 
 def test_a_run_is_followed_from_its_start_to_its_failure(
@@ -110,17 +94,6 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
     expect(page.get_by_role("status").filter(has_text="failed")).to_be_visible()
 
 
-def test_runs_are_searched_and_filtered(page: Page, installation: Installation) -> None:
-    for name in ("one", "two"):
-        with running(installation, name) as (_, ending):
-            ending.finished(0, stopped=False)
-    page.goto(url(installation, "/pipelines"))
-    expect(row(page, "one")).to_contain_text("finished")
-    page.get_by_label("Search runs").fill("/lake/two")
-    expect(row(page, "one")).to_have_count(0)
-    expect(row(page, "two")).to_be_visible()
-
-
 def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
     browser: Browser, installation: Installation
 ) -> None:
@@ -149,14 +122,6 @@ def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
     context.close()
 
 
-@pytest.mark.parametrize("path", ["none", "none/report", "none/report.json", "..%2f..%2fx/report"])
-def test_a_run_that_is_not_there(page: Page, installation: Installation, path: str) -> None:
-    status, body, _ = installation.admin.request("GET", f"/pipelines/{path}")
-    assert (status, b"No such run" in body) in ((200, True), (404, False))
-    page.goto(url(installation, "/pipelines/none"))
-    expect(page.get_by_role("heading", name="No such run")).to_be_visible()
-
-
 def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_path: Path) -> None:
     nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
     with Admin(tmp_path / "admin", nsqd, "-login=required") as admin:
@@ -167,52 +132,3 @@ def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_pa
             "/pipelines/x/report.json",
         ):
             assert admin.request("GET", path)[0] in (303, 401, 403)
-
-
-@pytest.fixture
-def on_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def shared(*arguments: object) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(session, "open_for", shared)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(300)  # the first to want Spark waits for its start, too
-@pytest.mark.usefixtures("on_spark")
-def test_a_real_archive(page: Page, installation: Installation, tmp_path: Path) -> None:
-    body = b"\n".join(b"%d" % number for number in range(500))
-    installation.nsqd.post("/mpub?topic=archived", body)
-    nsqd, table = f"--url=http://127.0.0.1:{installation.nsqd.http_port}", tmp_path / "lake"
-    told = [nsqd, "--topics=archived", f"--table={table}", "--once", "--vacuum-every=0"]
-    assert run_by_name("archive", told, {}) == 0
-    page.goto(url(installation, "/pipelines"))
-    page.get_by_label("Search runs").fill(str(table))
-    found = row(page, "archive")
-    expect(found).to_contain_text("finished")
-    expect(found).to_contain_text("500")
-    page.get_by_role("link", name="archive", exact=True).click()
-    expect(page.get_by_text(f"{table} (version ")).to_be_visible()
-    expect(page.get_by_role("gridcell", name="archived")).to_be_visible()
-    installation.nsqd.post("/topic/delete?topic=archived")
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(300)  # the first to want Spark waits for its start, too
-@pytest.mark.usefixtures("on_spark")
-def test_a_real_audit_has_its_report_inside(
-    page: Page, installation: Installation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    installation.nsqd.post("/mpub?topic=audited", b"a\nb\nc")
-    nsqd = f"--url=http://127.0.0.1:{installation.nsqd.http_port}"
-    assert run_by_name("audit", [nsqd, "--topic=audited", "--log", "--json"], {}) == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])["audit"]
-    page.goto(url(installation, "/pipelines?pipeline=audit"))
-    page.get_by_role("link", name="audit", exact=True).click()
-    expect(page.get_by_text("topic audited: clean")).to_be_visible()
-    frame = page.frame_locator("iframe")
-    expect(frame.get_by_role("heading", name="Audit of topic audited")).to_be_visible()
-    with urllib.request.urlopen(f"{page.url}/report.json") as answer:
-        assert json.load(answer) == report
-    installation.nsqd.post("/topic/delete?topic=audited")

@@ -41,15 +41,6 @@ def save(page: Page) -> None:
     page.get_by_role("button", name="Save settings").click()
 
 
-def test_one_click_reverts_what_was_chosen(page: Page, installation: Installation) -> None:
-    installation.nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=9")
-    page.goto(url(installation.admin))
-    page.get_by_role("button", name="Revert max_depth").click()
-    expect(page.get_by_text("Done.")).to_be_visible()
-    expect(page.get_by_text("chosen here")).to_have_count(0)
-    assert config(installation)["own"] == []
-
-
 def test_a_topic(page: Page, installation: Installation) -> None:
     page.goto(url(installation.admin))
     depth = page.get_by_label("Maximum depth")
@@ -86,21 +77,6 @@ def test_what_lets_messages_go_asks_for_the_name(page: Page, installation: Insta
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("Done.")).to_be_visible()
     assert config(installation)["max_age"] == "24h0m0s"
-
-
-def test_a_channel(page: Page, installation: Installation) -> None:
-    page.goto(url(installation.admin, f"/topics/{TOPIC}/ch"))
-    name = page.get_by_label("Dead-letter topic")
-    expect(name).to_have_attribute("placeholder", f"{TOPIC}.ch.dead by default")
-    page.get_by_label("Maximum attempts").fill("5")
-    name.fill(TOPIC)
-    save(page)
-    expect(page.get_by_text(f"dead_letter_topic '{TOPIC}' must not be")).to_be_visible()
-    name.fill("the.dead")
-    save(page)
-    expect(page.get_by_text("chosen here")).to_have_count(2)
-    found = config(installation, f"/channel/config?topic={TOPIC}&channel=ch")
-    assert (found["max_attempts"], found["dead_letter_topic"]) == (5, "the.dead")
 
 
 def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:

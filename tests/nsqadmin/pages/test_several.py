@@ -3,7 +3,6 @@ glance; below a base path."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from e2e.daemon import Daemon
 
 from ..conftest import Installation
 from ..running import Admin
-from .test_accessible import PHONE, faults, tab_to
+from .test_accessible import tab_to
 
 BASE = "/mq"
 SHARED, OWN = "both_have_it", "staging_has_it"
@@ -87,49 +86,3 @@ def test_the_same_kind_of_page_in_the_other_by_the_keyboard(page: Page, two: Two
     expect(page.get_by_role("link", name="Connections").first).to_have_attribute(
         "href", f"{BASE}/i/staging/connections"
     )
-
-
-def test_what_is_done_lands_there_and_is_written_down_there(page: Page, two: Two) -> None:
-    two.go(page, f"/i/staging/topics/{SHARED}")
-    page.get_by_role("button", name="Pause").click()
-    expect(page.locator(".badge", has_text="paused")).to_be_visible()
-
-    def is_paused(place: str) -> bool:
-        path = f"{BASE}{place}/api/topics/{SHARED}"
-        return bool(json.loads(two.admin.request("GET", path)[1])["paused"])
-
-    assert is_paused("/i/staging")
-    assert not is_paused("")
-    two.go(page, "/audit")
-    row = page.get_by_role("row").filter(has_text="pause_topic")
-    expect(row.get_by_role("gridcell", name="staging")).to_be_visible()
-    page.get_by_role("combobox", name="Installation").click()
-    page.get_by_role("option", name="prod").click()
-    expect(row).to_have_count(0)
-
-
-@pytest.mark.timeout(240)
-def test_all_at_a_glance_for_everybody(page: Page, two: Two) -> None:
-    two.go(page, "/i/staging/installations")
-    cards = page.locator(".sites .panel")
-    expect(cards).to_have_count(2)
-    staging = cards.filter(has=page.get_by_role("link", name="staging"))
-    expect(staging.locator(".tile", has_text="Nodes")).to_contain_text("1 of 1")
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        page.get_by_role("button", name="Installation staging").click()
-        expect(page.get_by_role("link", name="All at a glance")).to_be_visible()
-        assert faults(page, ".bar") + faults(page, "#content") == []
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("link", name="All at a glance")).to_be_hidden()
-    page.set_viewport_size(PHONE)
-    for path in ("/installations", "/i/staging/topics"):
-        two.go(page, path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    page.get_by_role("button", name="Installation staging").click()
-    page.get_by_role("link", name="All at a glance").click()
-    two.drawn(page)
-    two.staging.kill()
-    expect(cards.first).to_contain_text("unreachable")
-    expect(cards.first).to_contain_text("staging")
-    expect(cards.nth(1)).to_contain_text("prod")

@@ -8,10 +8,6 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from cases import each
-from penstock.nsqadmin.console import Question, answer
-from penstock.nsqadmin.pages import statements
-
 from ..conftest import Installation
 
 
@@ -57,23 +53,3 @@ def test_writing_with_help_and_keeping_what_came(page: Page, installation: Insta
     page.get_by_text("SELECT count(*)").last.click()
     expect(field).to_have_value(re.compile("count"))
     installation.nsqd.post(f"/topic/delete?topic={topic}")
-
-
-@each("number", range(len(statements.examples("t"))))
-def test_examples_run_as_they_stand(installation: Installation, number: int) -> None:
-    """Also where bodies are neither JSON nor text."""
-    nsqd = installation.nsqd
-    for body in (b'{"status":"paid"}', b"\xff\x00", b"text"):
-        nsqd.post("/pub?topic=order-lines", body)
-    sql = statements.examples("order-lines")[number].sql
-    reply = answer(Question(sql, [f"127.0.0.1:{nsqd.http_port}"], []))
-    assert reply.rows or "HAVING" in sql
-    nsqd.post("/topic/delete?topic=order-lines")
-
-
-def test_a_statement_that_takes_too_much_is_stopped(page: Page, installation: Installation) -> None:
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}/sql")
-    run(page, "SELECT list(a) FROM range(1000000000) t(a)")
-    expect(page.get_by_text("Out of Memory").or_(page.get_by_text("stopped"))).to_be_visible(
-        timeout=60_000
-    )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from ..conftest import Installation
 
@@ -41,24 +38,6 @@ def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -
     expect(body).to_have_css("background-color", DARK)
     choose(page, "auto")
     expect(body).to_have_css("background-color", LIGHT)
-
-
-@pytest.mark.parametrize("path", ["/nodes", "/login"])
-@pytest.mark.parametrize(("theme", "colour"), [("dark", DARK), ("light", LIGHT)])
-def test_the_first_paint_has_the_colour_already(
-    browser: Browser, installation: Installation, path: str, theme: str, colour: str
-) -> None:
-    """Without a single script: what is painted before any has run."""
-    other: Literal["dark", "light"] = "light" if theme == "dark" else "dark"
-    context = browser.new_context(java_script_enabled=False, color_scheme=other)
-    try:
-        address = url(installation, path)
-        context.add_cookies([{"name": "penstock_theme", "value": theme, "url": address}])
-        page = context.new_page()
-        page.goto(address)
-        expect(page.locator("html")).to_have_css("background-color", colour)
-    finally:
-        context.close()
 
 
 def test_a_cookie_that_somebody_has_made_up_is_nothing(installation: Installation) -> None:

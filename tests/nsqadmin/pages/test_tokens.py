@@ -88,19 +88,6 @@ def test_a_token_is_made_shown_once_and_removed(page: Page, guarded: Admin, stor
     assert token not in json.dumps(store.audit())
 
 
-def test_a_name_that_is_there_or_is_none_is_refused(
-    page: Page, guarded: Admin, store: Store
-) -> None:
-    token = store.put_token("nightly", Role.VIEW)
-    opened(page, guarded)
-    for name, rule in (("nightly", "there is one of this name"), ("two words", "without spaces")):
-        make(page, name)
-        expect(page.get_by_text(rule)).to_be_visible()
-        expect(page.locator(".shown-body")).to_have_count(0)
-    assert get(guarded, token) == 200
-    store.remove_token("nightly")
-
-
 def test_a_role_that_was_taken_away_makes_none(page: Page, guarded: Admin, store: Store) -> None:
     """The page is open still: its button asks again."""
     opened(page, guarded)

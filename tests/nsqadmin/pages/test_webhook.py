@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.store import Store, hash_password
-
 from ..elsewhere import Elsewhere
 from ..official import Calls, Lookupd, Nsqd, channel
 from ..running import Admin
@@ -100,29 +97,3 @@ def test_making_tombstoning_and_publishing(page: Page, site: Site) -> None:
         "url": site.url(path),
     }  # fmt: skip
     assert "orders" not in site.nsqd.topics
-
-
-def test_of_a_user_it_is_told_whose_account_and_who_did_it(page: Page, site: Site) -> None:
-    store = Store(site.admin.data_path)
-    store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
-    store.put_user("bob", hash_password("correct horse"), Role.VIEW)
-    store.close()
-    page.goto(site.url("/login?next=/users"))
-    page.get_by_label("Name").fill("dora")
-    page.get_by_label("Password").fill("correct horse")
-    press(page, "Log in")
-    own = page.locator(".heading", has_text="dora")
-    own.get_by_role("button", name="Remove").click()
-    page.get_by_label("Type dora to confirm").fill("dora")
-    press(page, "Go on")
-    expect(page.get_by_text("the others could make no user then")).to_be_visible()
-    row = page.locator(".heading", has_text="bob")
-    row.get_by_role("button", name="Remove").click()
-    page.get_by_label("Type bob to confirm").fill("bob")
-    press(page, "Go on")
-    assert site.told() == {
-        "action": "remove_user", "account": "bob", "user": "dora", "url": site.url("/users"),
-    }  # fmt: skip
-    store = Store(site.admin.data_path)
-    store.remove_user("dora")
-    store.close()

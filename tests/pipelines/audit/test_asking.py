@@ -70,33 +70,3 @@ def test_a_channel_is_asked_about_one_partition(daemon: Daemon) -> None:
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with Daemon(tmp_path / "nsqd") as running:
         yield running
-
-
-def test_a_real_channel_says_where_each_message_is(daemon: Daemon) -> None:
-    node = Node(daemon)
-    daemon.post("/topic/create?topic=orders")
-    daemon.post("/channel/create?topic=orders&channel=mail")
-    node.publish("orders", numbered(3))
-    with BrokerApi(node.url) as api, daemon.client() as consumer:
-        asker = Asker(api, "orders")
-        consumer.identify()
-        consumer.sub("orders", "mail")
-        consumer.rdy(3)
-        taken = consumer.messages(3)
-        consumer.rdy(0)
-        consumer.fin(taken[0].id)
-        consumer.req(taken[1].id, 60_000)
-        consumer.settle()
-        node.publish("orders", numbered(1))
-        ids = [str(api.message("orders", offset)["id"]) for offset in range(4)]
-        offsets = {id: offset for offset, id in enumerate(ids)}
-        where = [offsets[message.id.decode()] for message in taken]
-        found = {offset: asker("mail", 0, offset, ids[offset]) for offset in range(4)}
-        assert found[where[0]] is Answer.DONE
-        assert found[where[1]] is found[where[2]] is Answer.HELD
-        assert found[3] is Answer.AHEAD
-        assert asker("mail", 0, 2, "00000000000000ab") is Answer.GONE  # another message is there
-        assert not asker.trouble
-        assert asker("none", 0, 0, ids[0]) is Answer.UNKNOWN
-        assert "CHANNEL_NOT_FOUND" in asker.trouble
-        assert asker("mail", 0, 0, ids[0]) is Answer.UNKNOWN  # nobody is asked any more

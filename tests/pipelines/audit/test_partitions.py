@@ -20,8 +20,6 @@ __all__ = ["audited"]
 
 pytestmark = pytest.mark.spark
 
-FIRST = {1: 0, 0: 900, 3: 940}  # of 1,000 messages in the order of their times
-
 
 def partitioned(table: pa.Table) -> pa.Table:
     """Messages 0 to 899 are partition 1, 900 to 939 partition 0, the others partition 3."""
@@ -87,26 +85,3 @@ def test_findings_name_their_partition(audited: Any, spark: SparkSession, tmp_pa
         {"partition": 1, "traced": 900, "archived": 901, "logged": None},
         {"partition": 3, "traced": 60, "archived": 55, "logged": None},
     ]
-
-
-def test_a_healthy_topic_of_several_partitions_is_clean(audited: Any) -> None:
-    """Deliveries of one partition come between those of another; offsets are there four times."""
-    table = healthy(1000).table()
-    number = table.column("offset").to_numpy()
-    partition = np.where(number % 10 == 0, number // 10 % 4, 1)
-    before: dict[int, int] = {}
-    place = {}
-    for one in range(1000):
-        at = int(one // 10 % 4 if one % 10 == 0 else 1)
-        place[one] = before.get(at, 0)
-        before[at] = place[one] + 1
-    columns = {
-        "partition": pa.array(partition.astype(np.int32)),
-        "offset": pa.array([place[int(one)] for one in number]),
-    }
-    for name, column in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    found = audited(table)
-    assert (found.code, found.counts()) == (0, {})
-    assert {one["partition"]: one["traced"] for one in found.report["partitions"]} == before
-    assert found.channel()["fates"]["finished"] == 1000
