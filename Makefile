@@ -26,7 +26,7 @@ ifeq ($(strip $(ARGS)),)
 	@.ci/test
 else
 	@.ci/install_test_tools
-	@$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print((os.cpu_count() or 1) + 1)") --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print(2 * (os.cpu_count() or 1))") --no-loadscope-reorder $(ARGS)
 endif
 
 test-long: build  ## everything: all histories and seeds, Spark, the browser, coverage; an hour and more

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import each, examples
+from cases import each, examples, seeds
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
@@ -346,7 +346,7 @@ def check_after(disk: Tripwire) -> None:
     assert left == {"penstock.lock", "node.json", "topics", "nsqd-old", "takeover-report.json"}
 
 
-@each("seed", [None, 1, 2, 3, 4])
+@each("seed", [None, *seeds(1, 4)])
 def test_ended_at_every_step_and_started_again(seed: int | None) -> None:
     """No seed: the process is killed. Else the power goes, and the seed says what is left."""
     step, ended = 0, True
