@@ -337,7 +337,7 @@ TESTED = (
         ("readmitted_at_once", "            if doublings >= 0:\n", "            if False:\n"),
     ),
     *_of_test(
-        "tests/cluster/test_joined.py",
+        "tests/cluster/test_soundness.py",
         "penstock.cluster.soundness",
         (
             "corrupt_elected_first",
