@@ -48,6 +48,7 @@ class Trouble(IntEnum):
     HELD = 26  # a channel holds messages that have used their attempts, as it is set to
     LEFTOVERS = 27  # the start found files that should be gone and could not remove them
     INDEX = 28  # an index of a log could not be written
+    SYNC = 31  # a sync that lost nothing failed and is tried again: publishes wait
     LEDGER = 29  # what this node promises could not be made durable
     CONCEDED = 30  # no replica has some stored messages: readers step over them
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
