@@ -41,6 +41,7 @@ ID_RESERVE_TICKS = (
 )
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 CLOCK_LEAP_NS = 365 * 24 * 3600 * SECOND  # a clock so far ahead of all that is stored may be wrong
+CLOCK_STEP_NS = 24 * 3600 * SECOND  # a clock that went so far ahead while nsqd runs was set
 CLOCK_LEAP_GRACE_NS = 24 * 3600 * SECOND  # then no age counts for a day: time to see the warning
 AGE_MARKS = 16  # in a topic's maximum age, while its timestamps are ahead: what it may be late by
 TOPICS_RETRIED_MAX = 16  # that could not be made or removed, each second: each takes some fsyncs
@@ -268,6 +269,7 @@ LOOKUP_ANSWER_BYTES_MAX = 64 * KIB  # nsqlookupd's longest answer has some 200 b
 
 # --- nsqlookupd ---
 LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
+LOOKUP_DRAIN_BYTES_MAX = 64 * KIB  # of a refused client, read and dropped before the close
 LOOKUP_MAGIC_NS = 60 * SECOND  # who connects and says nothing is hung up on
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
 LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings

@@ -111,7 +111,7 @@ class Broker:
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self._context)
         self.hourly = Hourly(self.topics)
-        self._leap = ClockLeap(self._context.health)
+        self.clock_leap = ClockLeap(self._context.health)
         self.commits = Commits(self._context, self.topics, self._path)
         self._growth = Growth(self._context, self._directories)
         self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
@@ -189,7 +189,7 @@ class Broker:
             self._check_disk()
             look_at_clock(self._context, self._clock.wall_ns())
             newest = (leader.log.last_timestamp_ns for leader in self._leaders())
-            self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
+            self.clock_leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
             self.trace.tell_start()
             self.hourly.begin(self._clock.wall_ns())
         except OSError as error:
@@ -508,7 +508,8 @@ class Broker:
             self._disk_checked_ns = mono_ns
             self._check_disk()
         look_at_clock(self._context, wall_ns)
-        if not self._leap.stands(mono_ns):
+        self.clock_leap.follow(wall_ns, mono_ns)
+        if not self.clock_leap.stands(mono_ns):
             self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
