@@ -287,7 +287,7 @@ def test_a_failed_batch_is_told_once(side: Side) -> None:
     two.fail()
     assert side.settle() == []
     one.commit()
-    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, two)]
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, two, False)]
     assert frames(conn.take_output()) == [OK]  # the last one is not answered any more
     assert conn.pending == 0
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
@@ -299,7 +299,7 @@ def test_a_deleted_topic_fails_what_was_gathering(side: Side) -> None:
     conn.feed(pub(b"t", b"x"))
     side.poll()
     side.engine.forget_tail(b"t")
-    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail)]
+    assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail, False)]
 
 
 def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:

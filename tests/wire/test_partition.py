@@ -30,7 +30,9 @@ def test_what_no_topic_can_have_is_refused(
     with pytest.raises(WireFault) as refused:
         read(b"SUB", text)
     assert refused.value.fault is Fault.BAD_PARTITION
-    assert refused.value.data == b'E_BAD_PARTITION SUB partition "%b" is not valid' % text.replace(b"\n", b"\\n")
+    assert refused.value.data == b'E_BAD_PARTITION SUB partition "%b" is not valid' % text.replace(
+        b"\n", b"\\n"
+    )
 
 
 @each("text", [b"x", b"x1", b"-"])

@@ -88,16 +88,18 @@ cdef class Route:
         self.only = tail if len(self.tails) == 1 else None
         return 0
 
-    cdef int remove(self, Tail tail) except -1:
+    cdef bint remove(self, Tail tail) except -1:
+        """True: none is left."""
         cdef Py_ssize_t place = self.tails.index(tail)
         del self.tails[place]
+        tail.forgotten = True
         self.forgotten = not self.tails
         self.only = <Tail>self.tails[0] if len(self.tails) == 1 else None
         if self.forgotten:
             self.current = None
         elif tail is self.current:
             self.take(<Tail>self.tails[place % len(self.tails)])
-        return 0
+        return self.forgotten
 
     cdef Tail find(self, i64 partition):
         cdef Tail tail
