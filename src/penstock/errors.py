@@ -13,6 +13,7 @@ PenstockError
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
 │   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
+│   │   └── LeadershipEnded  another node leads the partition now
 │   ├── PublishUnknown   other replicas have the row, and the office ended: it may be stored or not
 │   ├── ChangeUnknown    the office ended before the set had a change: it may be kept or not
 │   ├── StageDamaged     a staged block is not what was staged
@@ -140,6 +141,10 @@ class LogDamaged(StorageError):
 
 class WriteRefused(StorageError):
     pass
+
+
+class LeadershipEnded(WriteRefused):
+    """Nothing of it was sent to other replicas: the next leader may be asked."""
 
 
 class PartitionStopped(StorageError):

@@ -547,6 +547,7 @@ COORDINATOR_MESSAGE_BYTES_MAX = (
 )  # that is received: a page of documents of the greatest size
 COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
 FORWARD_WAIT_NS = 5 * SECOND  # a publish waits no longer for a leader of its partition
+VIEW_LOOK_NS = 10 * MS  # between two looks at metadata that has come, besides the ticks
 COORDINATOR_START_NS = 3 * SECOND  # a start waits no longer for it, where the cluster is known
 COORDINATOR_RETRY_NS = 1 * SECOND  # between two attempts to reach it
 MEMBERS_MAX = 16  # of one partition: each commit waits for all of them

@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.broker.forwarding import Answer, Forwarding
 from penstock.broker.letters import Letter
 from penstock.broker.ports import Lane, Led
-from penstock.errors import PenstockError, PublishUnknown, Refused
+from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import Section, decode_header, encode_batch
 from penstock.replica.forwardframes import (
     BatchAnswered,
@@ -50,7 +50,7 @@ class Node:
     def _leader(self, target: Target) -> Any:
         group = SimpleNamespace(check_waiting=lambda _: None, publish_whole=self._publish)
         bound = SimpleNamespace(renew=lambda: None)
-        topic = SimpleNamespace(check_forwarded=self._check, depth_bound=bound)
+        topic = SimpleNamespace(check_forwarded=self._check, depth_bound=bound, exiting=False)
         return SimpleNamespace(group=group, topic=topic) if self.leads else None
 
     def _check(self, leader: Any, count: int, moved: bool) -> None:
@@ -102,6 +102,7 @@ def test_it_gets_its_place_there_and_the_answer_says_where(here: Node, there: No
     [
         (Refused("it is full"), Ending.REFUSED, "node 1: it is full"),
         (PublishUnknown("orders/2", "it ended"), Ending.UNKNOWN, "it ended"),
+        (LeadershipEnded("orders/2", "it was handed over"), Ending.NOT_LED, "handed over"),
     ],
 )
 def test_the_answer_says_whether_it_may_be_stored(

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from penstock import limits
-from penstock.errors import PartitionElsewhere, PublishUnknown, Refused, StorageError, WriteRefused
+from penstock.broker.outbox import Outbox
+from penstock.errors import PublishUnknown, StorageError
 from penstock.replica.record import Seat, elected
 
 from .hostedworld import Cluster, replica_on, target
@@ -26,14 +27,19 @@ def finish(cluster: Cluster, consumer: Consumer, *wanted: bytes) -> None:
     cluster.run()
 
 
-def test_a_follower_has_no_window_and_takes_no_publish(cluster: Cluster) -> None:
+def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) -> None:
     follower = cluster.nodes[1]
     channel = follower.topic.find_channel("billing")
     assert (channel.windows, follower.topic.leaders, channel.depth) == ({}, [], 0)
-    with pytest.raises(PartitionElsewhere):
-        follower.topic.route()
-    with pytest.raises(Refused, match="no partition of topic orders is led by this node"):
-        follower.topic.publish([b"x"], 0, Outcome())
+    assert isinstance(follower.topic.route(), Outbox)
+    outcome = Outcome()
+    follower.topic.publish([b"x"], 0, outcome)
+    follower.turn()
+    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    cluster.clock.pass_ns(limits.FORWARD_WAIT_NS)
+    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    (refused,) = outcome.told
+    assert "no leader of partition 0 was reached for 5 s" in str(refused)
 
 
 def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
@@ -67,9 +73,9 @@ def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluste
     gathers = leader.put(b"gathers")
     cluster.sent.clear()
     cluster.elect(1)
-    (unknown,), (refused,) = flying.told, gathers.told
+    (unknown,) = flying.told
     assert isinstance(unknown, PublishUnknown)
-    assert isinstance(refused, WriteRefused)
+    assert gathers.told == []  # it is for the next leader
     assert leader.role() == "Follower"
     assert leader.topic.find_channel("billing").windows == {}
     assert consumer.conn.find(int(given[0].id, 16)) is None  # so its FIN fails

@@ -14,6 +14,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.registration import Registering
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 from sim.disk import Fault
@@ -50,7 +51,8 @@ def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     cluster.publish("orders", b"one")
     snapshot = cluster.snapshot(1)
     cluster.kill(1)
-    cluster.start(1)
+    node = cluster.start(1)
+    cluster.until(lambda: node.joined.participant.registration.phase is Registering.HELD)
     cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
     cluster.publish("orders", b"two")
     cluster.kill(1)

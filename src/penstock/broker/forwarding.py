@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.commits.blocks import put_in_place, sound_header
 from penstock.broker.letters import Letter
 from penstock.broker.ports import Lane, Led, MetadataDone, Peers
-from penstock.errors import PenstockError, PublishUnknown, Refused
+from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
 from penstock.kernel import encode_batch
 from penstock.replica.forwardframes import BatchAnswered, Ending, ForwardFrame, SendBatch
 from penstock.replica.frames import Target, encode
@@ -156,7 +156,7 @@ class Forwarding:
 
     def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
         leader = self._leader(target)
-        if leader is None:
+        if leader is None or leader.topic.exiting:
             done(Answer(Ending.NOT_LED, reason="it does not lead the partition"))
             return
         try:
@@ -164,6 +164,12 @@ class Forwarding:
         except PenstockError as error:
             done(Answer(Ending.REFUSED, reason=str(error)))
         self._wake()
+
+
+def _ending_of(error: PenstockError) -> Ending:
+    if isinstance(error, PublishUnknown):
+        return Ending.UNKNOWN
+    return Ending.NOT_LED if isinstance(error, LeadershipEnded) else Ending.REFUSED
 
 
 def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
@@ -186,8 +192,7 @@ def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
         if error is None:
             done(Answer(Ending.STORED, *place))
         else:
-            unknown = isinstance(error, PublishUnknown)
-            done(Answer(Ending.UNKNOWN if unknown else Ending.REFUSED, reason=str(error)))
+            done(Answer(_ending_of(error), reason=str(error)))
 
     leader.group.publish_whole(encode_here, header.count, len(batch), ended, NO_PRODUCER)
     leader.topic.depth_bound.renew()

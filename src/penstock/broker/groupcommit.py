@@ -29,8 +29,10 @@ from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.office import Office
 from penstock.broker.options import Durability
+from penstock.broker.outbox import Outbox
 from penstock.broker.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
 from penstock.errors import (
+    LeadershipEnded,
     NotFound,
     PartitionStopped,
     PenstockError,
@@ -448,8 +450,8 @@ class GroupCommit:
         row.tell(error)
 
     def leave(self, reason: str) -> None:
-        """The office is over. What gathered was never sent and is refused; the row in flight may be
-        committed by the next leader."""
+        """The office is over. What gathered was never sent: it goes to the next leader. The row in
+        flight may be committed by that."""
         if self.stopped:
             return
         row, tail = self._row, self.tail
@@ -460,8 +462,22 @@ class GroupCommit:
         if tail.sealed_count:
             tail.fail_from(tail.committed_end, True)
         self._on_trouble()
-        self._fail_open(WriteRefused(self._label, reason))
+        self._hand_on()
+        self._fail_open(LeadershipEnded(self._label, reason))
         row.tell(PublishUnknown(self._label, reason))
+
+    def _hand_on(self) -> None:
+        hosting, tail = self._context.hosting, self.tail
+        if hosting is None or not (tail.open_count or self._gathered):
+            return
+        while self._gathered:
+            one = self._gathered.popleft()
+            self._let_go(one)
+            one.append()
+            self._open_done.append(one.done)
+        outbox = Outbox(self._context, self._topic, tail.partition, hosting.forwarding, tail)
+        done, self._open_done = self._open_done, []
+        outbox.adopt(done)
 
     # --- the part of a commit of stages ---
 
@@ -537,7 +553,8 @@ class GroupCommit:
             self._pass_gate()
 
     def _fail_open(self, error: PenstockError) -> None:
-        self.tail.drop_open()
+        if self.tail.owner.group is self:  # else an outbox has it
+            self.tail.drop_open()
         told, self._open_done = self._open_done, []
         gathered, self._gathered = self._gathered, deque()
         whole, self._whole = self._whole, deque()

@@ -26,7 +26,7 @@ from penstock.broker.forwarding import Answer
 from penstock.broker.ports import Led
 from penstock.broker.rows import PublishDone, Sections
 from penstock.errors import PenstockError, Refused, TooMuchWaiting
-from penstock.kernel import Pack
+from penstock.kernel import Pack, Tail
 from penstock.replica.forwardframes import Ending
 
 if TYPE_CHECKING:
@@ -42,7 +42,15 @@ class Outbox:
     held_count = 0
     refusal = ""
 
-    def __init__(self, context: Context, topic: Topic, number: int, forwarding: Forwarding) -> None:
+    def __init__(
+        self,
+        context: Context,
+        topic: Topic,
+        number: int,
+        forwarding: Forwarding,
+        tail: Tail | None = None,
+    ) -> None:
+        """`tail`: of a leadership that has ended."""
         self.topic = topic
         self.number = number
         self.group = self
@@ -51,7 +59,7 @@ class Outbox:
         self._context = context
         self._forwarding = forwarding
         self._name = topic.name.encode()
-        self.tail = context.engine.tail(self._name, 0, 0, number)
+        self.tail = tail or context.engine.tail(self._name, 0, 0, number)
         self.tail.owner = self
         self.tail.sealed_max = 1
         self.tail.waiting_bytes_max = context.options.waiting_bytes_max
@@ -178,6 +186,12 @@ class Outbox:
         self._context.engine.detach_tail(self._name, self.number)
         if not self.is_empty:
             self._wait()
+
+    def adopt(self, done: list[PublishDone]) -> None:
+        """What had gathered for a leadership that has ended goes to the next leader."""
+        self.tail.handing = False
+        self._open_done = done
+        self.retire()
 
     def close(self, reason: str) -> None:
         self._fail(reason)

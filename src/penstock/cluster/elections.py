@@ -101,6 +101,7 @@ class Elections:
         self.absence = absence
         self.batches = batches
         self.local = local
+        self.is_leaving = False  # this process is about to stop
         self.now_ns = 0
         self.vacancies: dict[PartitionName, Vacancy] = {}
         self.out: list[Any] = []
@@ -244,7 +245,7 @@ class Elections:
         record, local = self._member_record(name), self.local(name)
         if self.vacancies.get(name) is not vacancy or record is None or local is None:
             return
-        if self.view.refusal(name) or local.leads:
+        if self.view.refusal(name) or local.leads or self.is_leaving:
             return
         seat = Seat(self.own, self.life, local.replica)
         candidate = self._candidate(seat, local)

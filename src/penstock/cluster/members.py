@@ -82,6 +82,15 @@ class Members:
         self.readmission.unlinked(node)
         self.slowness.forget(node)
 
+    @property
+    def unlinked_nodes(self) -> list[int]:
+        """Members that cannot be heard, and were not left out yet."""
+        return list(self._unlinked_ns)
+
+    def gone(self, node: int, mono_ns: int) -> None:
+        """Its process has ended, or is about to."""
+        self._drop_from_all(node, mono_ns)
+
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
         """The replica there says that it has failed: it is not to blame for being slow."""
         self._drop(name, (node,), mono_ns)

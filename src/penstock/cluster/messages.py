@@ -13,6 +13,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 6 | Renewed | topic, partition |
 | 7 | StartAsked | topic, partition, identity of the topic, number of a channel |
 | 8 | StartHeld | the same |
+| 9 | Leaving | |
 
 A member is node, replica, generation; an extent is start, end, and pairs of epoch and first offset.
 """
@@ -29,6 +30,7 @@ from penstock.cluster.participant import (
     Answer,
     Corrupt,
     Heartbeat,
+    Leaving,
     Message,
     Refused,
     Renewed,
@@ -111,8 +113,20 @@ class _StartHeld(_Start, tag=8):
     pass
 
 
+class _Leaving(_Form, tag=9):
+    pass
+
+
 _DECODER = msgspec.msgpack.Decoder(
-    _Heartbeat | _Answer | _Refused | _Report | _Corrupt | _Renewed | _StartAsked | _StartHeld
+    _Heartbeat
+    | _Answer
+    | _Refused
+    | _Report
+    | _Corrupt
+    | _Renewed
+    | _StartAsked
+    | _StartHeld
+    | _Leaving
 )
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -127,6 +141,8 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Refused(node, life))
         case Corrupt(names):
             return _encode(_Corrupt(tuple((name.topic, name.number) for name in names)))
+        case Leaving():
+            return _encode(_Leaving())
         case Renewed(name):
             return _encode(_Renewed(*name))
         case StartAsked(name, identity, channel):
@@ -153,6 +169,8 @@ def decode_message(node: int, data: bytes) -> Message:
         return Refused(form.node, form.life)
     if isinstance(form, _Corrupt):
         return Corrupt(tuple(PartitionName(*name) for name in form.names))
+    if isinstance(form, _Leaving):
+        return Leaving()
     if isinstance(form, _Renewed):
         return Renewed(PartitionName(form.topic, form.partition))
     if isinstance(form, _Start):

@@ -94,9 +94,10 @@ class Offices:
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
+        self._leavers: set[int] = set()  # nodes that are about to stop
         self._leaving: dict[PartitionName, int] = {}  # offices that ended here, unwritten yet
         self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
-        self._handing: dict[PartitionName, int] = {}  # offices that are handed over, until when
+        self.handing: dict[PartitionName, int] = {}  # offices that are handed over, until when
         self._refused: list[_Refused] = []
         self._restorations = view.restorations
         for name, held in view.partitions.items():  # remembered: their records may never change
@@ -139,6 +140,7 @@ class Offices:
         self._may_act = False
 
     def linked(self, node: int, life: int) -> None:
+        self._leavers.discard(node)
         self.absence.linked(node, life)
         self.members.linked(node, self.now_ns)
         self.wishes.linked(node, self.now_ns)
@@ -152,6 +154,12 @@ class Offices:
         self.heard.lost(node)
         self.elections.node_changed(node)
 
+    def leaving(self, node: int) -> None:
+        """It is about to stop: no commit waits for it, and no leadership goes there."""
+        self._leavers.add(node)
+        self.wishes.unlinked(node)
+        self.members.gone(node, self.now_ns)
+
     def refused(self, witness: int, node: int, life: int) -> None:
         self.absence.refused(witness, node, life, self.now_ns)
         if self.absence.is_refused(node, life):
@@ -159,6 +167,8 @@ class Offices:
 
     def took_office(self, name: PartitionName, line: LeaderLine) -> None:
         self.members.took_office(name, line, self.now_ns)
+        for node in self._leavers:
+            self.members.gone(node, self.now_ns)
         self.wishes.record_changed(name, line.record)
 
     def left_office(self, name: PartitionName) -> None:
@@ -240,7 +250,7 @@ class Offices:
             return False
         if not self.soundness.may_be_given(name, node):
             return False
-        self._handing[name] = self.now_ns + OFFICE_TAKEN_NS
+        self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
         self.moved.add(name)
         return line.hand_over(node, held.document.life)
 
@@ -253,6 +263,9 @@ class Offices:
             self.elections.now_ns = mono_ns
             self.elections.absence_counts()
         self._leave_restored()
+        for node in self.members.unlinked_nodes:
+            if self._is_gone(node):
+                self.members.gone(node, mono_ns)
         self.members.tick(mono_ns)
         self.wishes.tick(mono_ns)
         self._give_way()
@@ -264,9 +277,9 @@ class Offices:
             if due_ns <= mono_ns:
                 del self._reads[name]
                 self._read(name)
-        for name, due_ns in tuple(self._handing.items()):
+        for name, due_ns in tuple(self.handing.items()):
             if due_ns <= mono_ns:
-                del self._handing[name]
+                del self.handing[name]
                 if name in self.lines:
                     self.lines[name].keep_office()
                     self.moved.add(name)  # rows that waited for the heir may go
@@ -276,9 +289,16 @@ class Offices:
                 self._correct(name)
         self.moved.update(name for name, line in self.lines.items() if line.out)
 
+    def _is_gone(self, node: int) -> bool:
+        """Its process has ended, for certain: no commit need wait for it."""
+        held = self.view.nodes.get(node)
+        if held is None:
+            return self.absence.may_act(self.now_ns)
+        return bool(self.absence.why_gone(node, held.document.life, self.now_ns))
+
     def _give_way(self) -> None:
         """Offices whose log is corrupt here go to sound members."""
-        for name in self.soundness.corrupt & self.lines.keys() - self._handing.keys():
+        for name in self.soundness.corrupt & self.lines.keys() - self.handing.keys():
             heir = self.soundness.heir(name, self.lines[name].record, self.absence.links)
             if heir is not None:
                 self.hand_over(name, heir)

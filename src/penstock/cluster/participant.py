@@ -57,6 +57,10 @@ class Corrupt(NamedTuple):
     names: tuple[PartitionName, ...]
 
 
+class Leaving(NamedTuple):
+    """The sender is about to stop, in order: it hands over, and wants to be waited for no more."""
+
+
 class Renewed(NamedTuple):
     """To a leader: this node has another replica of its partition now, to be greeted."""
 
@@ -79,7 +83,9 @@ class StartHeld(NamedTuple):
     channel: int
 
 
-Message = Heartbeat | Answer | Refused | SendReport | Corrupt | Renewed | StartAsked | StartHeld
+Message = (
+    Heartbeat | Answer | Refused | SendReport | Corrupt | Leaving | Renewed | StartAsked | StartHeld
+)
 
 
 class Participant:
@@ -150,6 +156,13 @@ class Participant:
                 self.offices.elections.reported(node, name, epoch, report)
             case Corrupt(names):
                 self.offices.soundness.heard(node, names)
+            case Leaving():
+                self.offices.leaving(node)
+
+    def leave(self) -> None:
+        """This process is about to stop."""
+        self.offices.elections.is_leaving = True
+        self.out.extend((node, Leaving()) for node in self.links)
 
     # --- corrupt logs ---
 

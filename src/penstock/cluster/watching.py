@@ -16,6 +16,7 @@ was restored: a read, which is never behind, says which.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
 from penstock.cluster import keys
@@ -30,6 +31,10 @@ from penstock.cluster.coordinator import (
 )
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, WATCH_PROGRESS_NS
+
+
+def _nothing() -> None:
+    """Whoever has no loop looks by itself."""
 
 
 class Phase(IntEnum):
@@ -55,6 +60,7 @@ class Watching:
         self._attempt = 0  # answers of earlier ones are dropped
         self._watch: Watch | None = None
         self._reading = False  # the revision, as the watch is behind
+        self.on_changes: Callable[[], None] = _nothing  # something waits in the view
 
     def tick(self, mono_ns: int) -> None:
         if self.view.frozen and self.phase in (Phase.LISTING, Phase.WATCHING):
@@ -141,6 +147,7 @@ class Watching:
         else:
             self._since = answer.revision + 1
             self.view.changes(answer)
+            self.on_changes()
 
     def _confirm_revision(self) -> None:
         if not self._reading:

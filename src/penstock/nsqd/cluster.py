@@ -87,6 +87,7 @@ class ClusterMember:
         self._tls = _peer_tls(options)
         self._task: asyncio.Task[None] | None = None
         self._uuid = 0
+        self._looked_ns = 0
         self.coordinator = EtcdCoordinator(self.address, _etcd_secrets(options), on_fault)
         self.ledger: Ledger
         self.links: PeerLinks
@@ -181,6 +182,7 @@ class ClusterMember:
             self.address.cluster, ",".join(self.address.endpoints), self._options.node_id,
             self.ledger.node.generation, self._listen_host, self._replication_port,
         )  # fmt: skip
+        self.cluster.participant.watching.on_changes = self._soon
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -227,7 +229,13 @@ class ClusterMember:
             self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
 
     def after_turn(self) -> None:
-        self.cluster.turn()
+        """What has come of the metadata meanwhile is not left to the next tick."""
+        mono_ns = time.monotonic_ns()
+        if self.view.is_pending and mono_ns - self._looked_ns >= limits.VIEW_LOOK_NS:
+            self._looked_ns = mono_ns
+            self.cluster.tick(mono_ns)
+        else:
+            self.cluster.turn()
 
     def _say(self, node: int, message: Message) -> None:
         self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
@@ -277,26 +285,39 @@ class ClusterMember:
     # --- stop ---
 
     async def hand_over(self) -> None:
-        """Each partition that is led here goes to another member, as far as one is in sync; in
-        SHUTDOWN_HAND_OVER_NS at most."""
-        offices = self.cluster.participant.offices
+        """Each partition that is led here goes to another member, as far as one is in sync, and
+        commits elsewhere wait for this node no more; in SHUTDOWN_HAND_OVER_NS at most."""
+        participant = self.cluster.participant
+        offices, poll_s = participant.offices, limits.SHUTDOWN_POLL_NS / limits.SECOND
         deadline_s = time.monotonic() + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND
+        participant.leave()
         while offices.lines and time.monotonic() < deadline_s:
-            if not self._hand_over_each():
-                break
-            await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
+            self._hand_over_each()
+            if not offices.handing:
+                break  # nobody can take any of them
+            await asyncio.sleep(poll_s)
+        while self._is_waited_for() and time.monotonic() < deadline_s:
+            await asyncio.sleep(poll_s)
 
-    def _hand_over_each(self) -> bool:
-        """False: nobody can take any of them."""
-        offices, found = self.cluster.participant.offices, False
-        for name, line in tuple(offices.lines.items()):
-            others = [one.node for one in line.record.members if one.node != self.cluster.own]
-            found |= any(
-                offices.hand_over(name, node) for node in _first(line.record.wanted, others)
-            )
-        self.cluster.turn()
+    def _is_waited_for(self) -> bool:
+        """By a leader on another node, which could do without it."""
+        own, links = self.cluster.own, self.cluster.participant.links
+        return any(
+            one.leader is not None
+            and one.leader.node in links
+            and one.member_on(own) is not None
+            and len(one.members) > one.members_min
+            for one in (held.document for held in self.view.partitions.values())
+        )
+
+    def _hand_over_each(self) -> None:
+        offices = self.cluster.participant.offices
+        for name in offices.lines.keys() - offices.handing.keys():
+            record = offices.lines[name].record
+            others = [one.node for one in record.members if one.node != self.cluster.own]
+            any(offices.hand_over(name, node) for node in _first(record.wanted, others))
+        self.cluster.tick(time.monotonic_ns())
         self._soon()
-        return found
 
     async def stop(self) -> None:
         """After the broker's files are closed."""
