@@ -19,7 +19,7 @@ from penstock.broker.context import Change
 from penstock.broker.settings import TopicSettings
 from penstock.errors import ConfigError
 from penstock.nsqd.lookups import Lookups, Timing
-from penstock.nsqd.registering import all_commands
+from penstock.nsqd.registering import all_commands, commands_of
 
 MS = limits.MS
 IDENTITY = {"broadcast_address": "b", "tcp_port": 1}
@@ -100,6 +100,10 @@ class Named:
         self.extended = extended
         self.channels = dict.fromkeys(channels)
         self.settings = TopicSettings()
+        self.hosted = False
+
+    def leads(self, number: int) -> bool:
+        return number in {one.number for one in self.leaders}
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -328,3 +332,19 @@ def test_to_an_official_one_a_topic_with_partitions_is_a_topic() -> None:
     topics = [Named("s", ["c"], 3, extended=True), Named("u", (), 3)]
     told = list(all_commands(topics, False))  # type: ignore[arg-type]
     assert told == ["REGISTER s c", "REGISTER u"]
+
+
+def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
+    topic = Named("t", ["c"], partitions=2)
+    topic.hosted = True
+
+    def told() -> list[str]:
+        return commands_of(Change.TOPIC_RESHAPED, topic, None, partitions=False)  # type: ignore[arg-type]
+
+    assert told() == ["REGISTER t c"]
+    topic.leaders = topic.leaders[1:]
+    named = commands_of(Change.TOPIC_RESHAPED, topic, None, partitions=True)  # type: ignore[arg-type]
+    assert named[:3] == ["UNREGISTER t 0", "REGISTER t 1", "REGISTER t 1 c"]
+    topic.leaders = []
+    assert told() == ["UNREGISTER t"]
+    assert list(all_commands([topic], partitions=False)) == []  # type: ignore[list-item]

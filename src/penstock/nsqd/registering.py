@@ -5,6 +5,8 @@ IDENTIFY that it knows partitions, nsqd names them as Youzan's does: `REGISTER t
 [channel]`. There a channel goes with the topic's first partition: who has the topic has the
 channel. `META topic partition_num=8 extend_support=true` says what a topic is like that is no plain
 one, or is one again.
+
+Of a cluster's topic a node registers what it leads, and takes back what it does not lead any more.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ def commands_of(
     """After a change of one topic."""
     if is_internal(topic.name):
         return []
+    if topic.hosted and change not in _DELETIONS:
+        return list(_moved(topic, partitions))
     if change is Change.TOPIC_RESHAPED and not partitions:
         return []
     verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
@@ -46,7 +50,20 @@ def commands_of(
     return [f"{verb} {topic.name}"]
 
 
+def _moved(topic: Topic, partitions: bool) -> Iterator[str]:
+    """All that is true of a cluster's topic now."""
+    if not topic.leaders:
+        yield f"UNREGISTER {topic.name}"
+        return
+    if partitions:
+        others = (one for one in range(topic.partition_count) if not topic.leads(one))
+        yield from (f"UNREGISTER {topic.name} {number}" for number in others)
+    yield from _split(topic) if partitions else _plain(topic)
+
+
 def _plain(topic: Topic) -> Iterator[str]:
+    if topic.hosted and not topic.leaders:
+        return
     if topic.channels:
         yield from (f"REGISTER {topic.name} {channel}" for channel in topic.channels)
     else:
