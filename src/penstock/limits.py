@@ -199,7 +199,8 @@ BULK_SLICE_BYTES = 256 * KIB  # read for a link that files can't be sent to dire
 BULK_STALL_NS = 60 * SECOND  # a reader that takes nothing for so long is hung up on
 BULK_NICE = 10  # of the readers' thread: a tenth of a core where publishers want the same one
 LOG_TOPICS_MAX = 1_000  # named in one /log/positions; a pattern has no bound
-ENDED_TOPICS_MAX = 10_000  # deleted topics whose end is remembered: some 2 MB at most
+ENDED_TOPICS_MAX = 10_000  # deleted topics whose end is remembered: some 2 MB of memory
+ENDED_FILE_BYTES_MAX = 4 * 1024 * 1024  # of their file; it is written anew when it is full
 PROFILE_SECONDS_MAX = 300  # /debug/pprof/profile
 PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 

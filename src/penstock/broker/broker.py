@@ -83,7 +83,7 @@ class Broker:
         syncer: Syncer,
     ) -> None:
         self.topics: dict[str, Topic] = {}
-        self.ended = EndedTopics()
+        self.ended = EndedTopics(disk, str(data_path))
         self._path = str(data_path)
         self._topics_path = os.path.join(self._path, directories.TOPICS)
         self._disk = disk
@@ -179,6 +179,7 @@ class Broker:
         self._lock = lock_directory(self._disk, self._path)
         try:
             self._state.begin()
+            self.ended.open()
             before_topics()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
@@ -411,11 +412,11 @@ class Broker:
         self._delete(topic)
 
     def _delete(self, topic: Topic) -> None:
+        self.ended.add(topic.name, topic.identity, [tail.committed_end for tail in topic.tails])
         topic.mark_deleted()
-        ends = [tail.committed_end for tail in topic.tails]
-        self.ended.add(topic.name, topic.identity, ends)
         self._drop(topic)
         self._directories.remove(topic.name)
+        self.ended.settle()
         self._context.changed(Change.TOPIC_DELETED, topic)
 
     def _delete_ephemeral(self, topic: Topic) -> None:
@@ -515,6 +516,7 @@ class Broker:
         self._delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
         self._directories.settle()
+        self.ended.settle()
         self.hourly.housekeeping(wall_ns)
         if self._context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)

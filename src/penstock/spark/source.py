@@ -135,7 +135,9 @@ class _Log:
         elif end is not None and offset >= end and not is_back:
             logger.info("topic %s is deleted, and was read to its end, %d", log.topic, end)
         else:
-            self._on_loss(lost)
+            known = "" if end is None or is_back else f", and its log ended at {end}"
+            advice = f"{lost.reason}{known}: with onTopicDeleted=ignore that is no error"
+            self._on_loss(DataLost(lost.topic, lost.partition, advice))
 
     def _tasks(self, ranges: list[Range]) -> list[InputPartition]:
         options = self._options
