@@ -34,7 +34,9 @@ class _Line(msgspec.Struct):
 
 
 class EndedTopics:
-    def __init__(self, disk: Disk, data_path: str, count_max: int = limits.ENDED_TOPICS_MAX) -> None:
+    def __init__(
+        self, disk: Disk, data_path: str, count_max: int = limits.ENDED_TOPICS_MAX
+    ) -> None:
         self._disk = disk
         self._path = os.path.join(data_path, ENDED_FILE)
         self._count_max = count_max

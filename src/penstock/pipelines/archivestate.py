@@ -24,6 +24,8 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.errors import ConfigError, TableAway
+from penstock.pipelines.settings import Settings
+from penstock.pipelines.storage import storage_options
 from penstock.spark.lake import Place
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _OFFSETS = ("partition", "offset")
 _RECORD = "penstock.json"
 _VERSION = 1
+_APPLICATION = "penstock-archive-"
+_UUID_CHARS = 37  # with the dash before it
 
 
 class Identity(NamedTuple):
@@ -49,6 +53,18 @@ Starting = dict[str, Any]
 class State(NamedTuple):
     application: str  # the batches of this checkpoint are counted under this name
     starting: Starting
+
+
+def place_of(settings: Settings) -> Place:
+    return Place(settings.text("table"), storage_options(settings))
+
+
+def checkpoint_of(settings: Settings) -> str:
+    given = settings.text("checkpoint")
+    path = place_of(settings).local_path
+    if given or path is None:
+        return given
+    return str(path.absolute() / "_penstock" / "archive" / settings.text("name"))
 
 
 # --- the checkpoint ---
@@ -125,7 +141,12 @@ def has_batches(session: SparkSession, checkpoint: str) -> bool:
 
 
 def new_application(name: str) -> str:
-    return f"penstock-archive-{name}-{uuid.uuid4()}"
+    return f"{_APPLICATION}{name}-{uuid.uuid4()}"
+
+
+def name_of(application: str) -> str:
+    """Of the archive that `new_application` was called for."""
+    return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
 def make(session: SparkSession, checkpoint: str, identity: Identity, state: State) -> None:
