@@ -240,7 +240,7 @@ def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
         ({"topics": ()}, "needed without a table"),
         ({"topics": ("a", "b"), "from_offset": 1}, "of one topic"),
         ({"ids": ("12",)}, "16 hexadecimal"),
-        ({"since": "yesterday"}, "a time such as"),
+        ({"since": "yesterday"}, "no time, as 2026"),
         ({"table": "/nothing/there"}, "no Delta table"),
     ],
 )

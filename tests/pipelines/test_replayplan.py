@@ -89,7 +89,7 @@ def test_a_plan_of_one_partition_is_read_by_older_releases(tmp_path: Path) -> No
     kept.write(Plan(WISH, {}, "", (), 1))
     document = json.loads(kept.path.read_text())
     assert document["version"] == 1
-    assert document.keys() == {"version", "wish", "logs", "target", "chunks"}
+    assert document.keys() == {"version", "wish", "logs", "target", "chunks", "made_ns"}
     assert "partition" not in document["wish"]
     several = Plan(dataclasses.replace(WISH, partition=3), {}, "", (), 4)
     kept.write(several)

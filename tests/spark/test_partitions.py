@@ -14,6 +14,7 @@ from penstock.spark.source import BatchReader, StreamReader, Task
 from .fakebroker import FakeBroker
 
 PLACES = pa.schema([pa.field("partition", pa.int32()), pa.field("offset", pa.int64())])
+AT = 1_795_240_800  # 2026-11-21T06:00:00Z
 SIZES = {0: 4, 1: 90, 2: 0, 3: 6}  # of 100
 
 
@@ -169,13 +170,13 @@ def test_a_time_holds_for_all_partitions(broker: FakeBroker) -> None:
     for number, seconds in ((0, (1, 2)), (1, (2, 3, 4)), (2, ())):
         log = topic.partition(number)
         for second in seconds:
-            log.publish([b"x"] * 10, second * 1_000_000_000)
-    reader = batch_reader(broker, startingTimestamp="2000", endingTimestamp="4000")
+            log.publish([b"x"] * 10, (AT + second) * 1_000_000_000)
+    reader = batch_reader(broker, startingTimestamp=f"{AT + 2}000", endingTimestamp=f"{AT + 4}")
     assert spans(reader.partitions()) == {0: (10, 20), 1: (0, 20)}
-    stream = stream_reader(broker, startingTimestamp="2500")
+    stream = stream_reader(broker, startingTimestamp=f"{AT + 2}500")
     assert ends(stream.initialOffset()) == {"0": 20, "1": 10, "2": 0}
-    with pytest.raises(ConfigError, match="no message at or after that time"):
-        stream_reader(broker, startingTimestamp="9000").initialOffset()
+    with pytest.raises(ConfigError, match=r"2026-11-21T06:00:09Z.*no message at or after"):
+        stream_reader(broker, startingTimestamp=f"{AT + 9}").initialOffset()
 
 
 # --- topics that end ---

@@ -62,6 +62,7 @@ class Plan:
     target: str  # the identity of the target topic; "" when it was not there
     chunks: tuple[tuple[Bucket, ...], ...]
     partitions: int = 1  # of the target
+    made_ns: int = 0  # when; a time of the wish such as 24h counts from then
 
     @property
     def messages(self) -> int:
@@ -206,7 +207,8 @@ def _plan(document: dict[str, Any]) -> Plan:
     lists = {"topics": tuple(wish["topics"]), "ids": tuple(wish["ids"])}
     chunks = tuple(tuple(Bucket(*bucket) for bucket in chunk) for chunk in document["chunks"])
     logs, target = document["logs"], document["target"]
-    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, document.get("partitions", 1))
+    more = document.get("partitions", 1), document.get("made_ns", 0)
+    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, *more)
 
 
 def _differences(was: Wish, now: Wish) -> Sequence[str]:

@@ -32,7 +32,7 @@ from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.latencies import latencies, slowest
-from penstock.pipelines.moments import duration, read_moment
+from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
@@ -95,7 +95,7 @@ def check(settings: Settings) -> None:
     if not settings.text("checkpoint") and _place(settings).local_path is None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
-    read_moment("from", settings.text("from"), datetime.now(UTC))
+    check_moments(settings, "from")
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
@@ -221,7 +221,9 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
 
 def _report(session: SparkSession, settings: Settings, progress: Progress) -> None:
     path = local_path(settings.text("table"))
-    since = read_moment("from", settings.text("from"), datetime.now(UTC))
+    now = datetime.now(UTC)
+    since = read_moment("from", settings.text("from"), now)
+    say_moments(progress, settings, now, "from")
     span: list[Condition] = []
     if since is not None:
         span = [Span("published", since)]

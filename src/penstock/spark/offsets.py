@@ -25,9 +25,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
 from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, listed
+from penstock.times import format_time
 
 WANTED = "with onTopicDeleted=ignore that is no error"
 VERSION = 1
@@ -204,7 +206,7 @@ def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
     for log, time_ms in times.items():
         if time_ms > reached.get((log.broker, log.topic), -1):
             rule = f"topic {log.topic} has no message at or after that time"
-            raise ConfigError("starting timestamp", time_ms, rule)
+            raise ConfigError("starting timestamp", format_time(time_ms * limits.MS), rule)
 
 
 def check_named(option: str, bound: Bound, have: Logs, may_be_few: bool) -> None:

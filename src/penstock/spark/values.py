@@ -5,13 +5,28 @@ A bad option, also one that nobody knows, is an error that names it and says wha
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Mapping
 
+from penstock import limits
 from penstock.errors import ConfigError
+from penstock.times import format_time, read_time
+
+logger = logging.getLogger(__name__)
 
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def time_ms(name: str, text: str) -> int:
+    try:
+        found = read_time(text, time.time_ns())
+    except ValueError as error:
+        raise ConfigError(name, text, str(error)) from error
+    logger.info("%s %s is %s", name, text, format_time(found))
+    return found // limits.MS
 
 
 class Values:
@@ -60,6 +75,11 @@ class Values:
         if re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) is None or int(value) < least:
             raise ConfigError(f"option {name}", value, f"it is a whole number, at least {least}")
         return int(value)
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since 1970; None where it is not given."""
+        value = self.get(name)
+        return None if value is None else time_ms(f"option {name}", value)
 
     def optional_number(self, name: str) -> int | None:
         return None if self.get(name) is None else self.number(name, 1, 1)

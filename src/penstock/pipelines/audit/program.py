@@ -30,7 +30,7 @@ from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
 from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
-from penstock.pipelines.moments import read_moment
+from penstock.pipelines.moments import check_moments, read_moment, say_moments
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
@@ -92,8 +92,7 @@ SETTINGS = (
 def check(settings: Settings) -> None:
     if not (settings.text("trace") or settings.text("archive") or settings.flag("log")):
         raise ConfigError("trace, archive, log", None, "at least one of them is needed")
-    for name in ("from", "to", "as-of"):
-        read_moment(name, settings.text(name), datetime.now(UTC))
+    check_moments(settings, "from", "to", "as-of")
     html = settings.text("html")
     if html and not Path(html).absolute().parent.is_dir():
         raise ConfigError("html", html, "its directory does not exist")
@@ -101,6 +100,8 @@ def check(settings: Settings) -> None:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     rules = rules_of(session, settings)
+    say_moments(progress, settings, datetime.now(UTC), "as-of")
+    say_moments(progress, settings, rules.as_of, "from", "to")
     tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
     progress.note(table=settings.text("trace") or settings.text("archive"))
