@@ -26,7 +26,7 @@ def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
         (trace.SETTINGS, "from", {"table": "t"}),
     )
     for table, name, needed in tables:
-        settings = defaults(pipeline.SETTINGS, **{name: text}, **needed)
+        settings = defaults(table, **{name: text}, **needed)
         say_moments(Progress("any", 0, said), settings, NOW, name)
     assert said.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
 

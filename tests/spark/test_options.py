@@ -50,12 +50,10 @@ def test_a_time_goes_before_times_and_those_before_offsets() -> None:
         "startingOffsets": "earliest",
         "startingOffsetsByTimestamp": '{"a":{"0":1795240800000},"b":{"0":"2026-11-21"}}',
     }
-    assert options(**given).starting == Bound(
-        timestamps_ms={"a": {0: AT_MS}, "b": {0: AT_MS - 21_600_000}}
-    )
-    assert options(**given, startingTimestamp="1795240800").starting == Bound(
-        timestamps_ms=1_795_240_800_000
-    )
+    times = {"a": {0: AT_MS}, "b": {0: AT_MS - 21_600_000}}
+    assert options(**given).starting == Bound(timestamps_ms=times)
+    once = options(**given, startingTimestamp="1795240800")
+    assert once.starting == Bound(timestamps_ms=AT_MS)
     assert options(endingTimestamp="0").ending == Bound(timestamps_ms=0)
 
 
