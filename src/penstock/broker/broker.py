@@ -43,11 +43,7 @@ from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
-from penstock.broker.topicfile import (
-    TOPIC_FILE,
-    TopicFile,
-    read_topic_file,
-)
+from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.broker.topiclogs import open_logs, stored_messages
 from penstock.broker.trace import TraceLog
 from penstock.clock import Clock
