@@ -48,7 +48,8 @@ PARTITION_BY = ("topic", "date")
 EARLIEST = -2  # as Kafka writes it
 BROKER = "broker"
 KEY = "key"
-DECODED = ("value", "bad")
+VALUE = "value"
+DECODED = (VALUE, "bad")
 LOG = "_log"  # for the sink: the identity of the log that a row is from
 STATISTICS = ("partition", "offset", "timestamp")
 _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
@@ -204,8 +205,14 @@ def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTabl
     addable = {BROKER, KEY}
     if settings.flag("add-columns"):
         addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
-    there = {field.name for field in table.schema().fields}
-    kept = [field for field in shape.schema if field.name in there or field.name not in addable]
+    there = pa.schema(table.schema().to_arrow())
+    kept = [
+        field.with_type(jsonbody.narrowed(field.type, there.field(VALUE).type))
+        if field.name == VALUE and VALUE in addable and VALUE in there.names
+        else field
+        for field in shape.schema
+        if field.name in there.names or field.name not in addable
+    ]
     return replace(shape, schema=pa.schema(kept))
 
 
@@ -242,8 +249,12 @@ def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     place = place_of(settings)
     ddl = jsonbody.read_schema(settings.text("schema"))
-    value = jsonbody.value_type(session, ddl) if ddl else None
     table = place.open()
+    columns = pa.schema(table.schema().to_arrow()) if table is not None else pa.schema([])
+    if ddl and VALUE in columns.names:
+        wanted = jsonbody.parsed_schema(session, ddl)
+        ddl = jsonbody.ordered(wanted, columns.field(VALUE).type).toDDL()
+    value = jsonbody.value_type(session, ddl) if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
         check_fits(place, table, _shape_there(settings, value, table))

@@ -51,6 +51,38 @@ def parsed_schema(session: SparkSession, ddl: str) -> StructType:
     return found
 
 
+def ordered(ddl: StructType, there: pa.DataType) -> StructType:
+    """The fields that the type of a table's column has first, in its order."""
+    from pyspark.sql.types import StructField, StructType
+
+    if not pa.types.is_struct(there):
+        return ddl
+    names = [field.name for field in there if field.name in ddl.names]
+    fields = [ddl[name] for name in (*names, *(n for n in ddl.names if n not in names))]
+    return StructType(
+        [
+            StructField(one.name, ordered(one.dataType, there.field(one.name).type), one.nullable)
+            if one.name in names and isinstance(one.dataType, StructType)
+            else one
+            for one in fields
+        ]
+    )
+
+
+def narrowed(wanted: pa.DataType, there: pa.DataType) -> pa.DataType:
+    """Without what the type of a table's column lacks."""
+    if not (pa.types.is_struct(wanted) and pa.types.is_struct(there)):
+        return wanted
+    has = {field.name: field.type for field in there}
+    return pa.struct(
+        [
+            field.with_type(narrowed(field.type, has[field.name]))
+            for field in wanted
+            if field.name in has
+        ]
+    )
+
+
 def check_rescue_column(name: str, others: Collection[str]) -> None:
     """ConfigError for a name that no table can have, or has for something else."""
     if _FORBIDDEN.search(name):
