@@ -107,6 +107,8 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (True, {"minPartitions": "two"}, "minPartitions.*whole number"),
         (True, {"failOnDataLoss": "yes"}, "failOnDataLoss.*one of true, false"),
         (True, {"maxTriggerDelay": "soon"}, "maxTriggerDelay.*duration"),
+        (True, {"startingOffset": "latest"}, "is it startingOffsets[?] the options are subscribe"),
+        (True, {"kafka.bootstrap.servers": "h:9092"}, "kafka.bootstrap.servers.*is it url[?]"),
         (True, {"startingTimestamp": "-1"}, "startingTimestamp.*no time, as 2026"),
         (True, {"startingOffsetsByTimestampStrategy": "x"}, "one of error, latest"),
         (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "no time, as 2026"),

@@ -15,6 +15,7 @@ from typing import Any
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.brokerapi import name_of
+from penstock.spark.schema import BODY_NAMES
 from penstock.spark.values import Values, time_ms
 
 EARLIEST = "earliest"
@@ -47,6 +48,7 @@ _OTHERS = (
     "includeKey",
     "includeHeaders",
     "includeBroker",
+    "bodyColumn",
     "fetchBytes",
     "requestTimeoutMs",
     "fetchOffset.numRetries",
@@ -175,6 +177,11 @@ def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
         "headers": values.flag("includeHeaders", False),
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def body_column(given: Mapping[str, str]) -> str:
+    """What the bodies' column is called: Kafka's jobs know it as `value`."""
+    return Values(given, NAMES).word("bodyColumn", BODY_NAMES, "body")
 
 
 def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -40,7 +40,15 @@ from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets, tasks
 from penstock.spark.brokers import Brokers, Found
 from penstock.spark.offsets import Log, Logs, Offsets, Range
-from penstock.spark.options import EARLIEST, LATEST, Bound, Options, included_columns, read_options
+from penstock.spark.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Options,
+    body_column,
+    included_columns,
+    read_options,
+)
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.spark.sinkoptions import read_sink_options
 from penstock.wire.names import is_ephemeral
@@ -60,7 +68,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        return source_schema(included_columns(self.options))
+        return source_schema(included_columns(self.options), body_column(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from penstock import limits
+from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 from penstock.times import format_time, read_time
 
@@ -40,11 +41,14 @@ class Values:
         return self._given.get(name.lower())
 
     def refuse_unknown(self) -> None:
-        known = {name.lower() for name in self._names}
-        rule = f"the options are {', '.join(self._names)}"
+        known = {name.lower(): name for name in self._names}
         for name, value in self._given.items():
-            if name not in known:
-                raise ConfigError(f"option {name}", value, rule)
+            if name in known:
+                continue
+            near = "url" if name.startswith("kafka.") else known.get(nearest(name, known, 0.6), "")
+            meant = f"is it {near}? " if near else ""
+            rule = f"{meant}the options are {', '.join(self._names)}"
+            raise ConfigError(f"option {name}", value, rule)
 
     def refuse(self, name: str, rule: str) -> None:
         value = self.get(name)
