@@ -21,7 +21,7 @@ from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
 from penstock.pipelines.signals import stopped_by_signals
-from penstock.pipelines.trouble import cause_line
+from penstock.pipelines.trouble import cause_line, is_late
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,11 +155,25 @@ def _work(
                 progress.note(is_up=True)
                 progress.said = ""  # it has started
                 if not progress.stopping:
-                    work = partial(pipeline.run, session, found, progress)
+                    work = partial(_attempt, pipeline, session, found, progress)
                     code = outages.ride_out(work, DONE)
     except BaseException as error:
         if isinstance(error, _NEVER_CAUGHT):
             raise
-        ending.failed(pipeline.failed, cause_line(error))
+        more = "; --outage-wait=10m waits longer" if is_late(error) else ""
+        ending.failed(pipeline.failed, cause_line(error) + more)
     else:
         ending.finished(code, progress.stopping)
+
+
+def _attempt(pipeline: Pipeline, session: SparkSession, found: Settings, progress: Progress) -> int:
+    from penstock.pipelines.session import end_late_workers, java_pid
+
+    try:
+        return pipeline.run(session, found, progress)
+    except Exception as error:
+        if is_late(error):
+            end_late_workers(
+                java_pid(session)
+            )  # nobody waits for them, and they keep the cores busy
+        raise

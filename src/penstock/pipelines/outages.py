@@ -7,7 +7,8 @@ something was done again.
 
 A run that goes on for ever waits as long as the outage lasts. One that ends by itself (`--once`, a
 replay, an audit) is waited for by somebody: it fails when an outage lasts longer than
-`outage-wait`. Processes of Spark's that die again and again have a reason, so they are counted.
+`outage-wait`. Processes of Spark's that die again and again have a reason, so they are counted. One
+that comes too late is both: a busy machine is waited for, and tried a few times in any case.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.pipelines.trouble import cause_line, is_crash, outage_of
+from penstock.pipelines.trouble import cause_line, is_crash, is_late, outage_of
 
 if TYPE_CHECKING:
     from penstock.pipelines.progress import Progress
@@ -82,5 +83,8 @@ class Outages:
             return pause_s if self._pauses.failures <= limits.PIPELINE_CRASHES_MAX else None
         if self._wait_s_max is not None:
             left_s = self._began_s + self._wait_s_max - now_s
-            return min(pause_s, left_s) if left_s > 0 else None
+            if left_s <= 0:
+                is_early = is_late(error) and self._pauses.failures <= limits.PIPELINE_CRASHES_MAX
+                return pause_s if is_early else None
+            return min(pause_s, left_s)
         return pause_s

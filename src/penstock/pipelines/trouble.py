@@ -6,6 +6,7 @@ Python exception, a hundred lines long. What a person needs is the one line that
 
 from __future__ import annotations
 
+import os
 import re
 
 from penstock.errors import BrokerRefused, FetchFailed, LakeFailed, PenstockError, TableAway
@@ -15,8 +16,9 @@ _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+
 _JAVA_NOISE = re.compile(r"^(?:(?:org|java|py4j|scala)(?:\.\w+)+\.(?:\w|\$)+(?:: )?)+")
 _STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
+_LATE = "Python worker failed to connect back"
 _CRASH = re.compile(
-    r"Python worker exited unexpectedly|Python worker failed to connect back|EOFException"
+    rf"Python worker exited unexpectedly|{_LATE}|EOFException"
     r"|Stream closed|Socket closed|Broken pipe|Connection reset|no cause message"
 )
 # The disk under a table, a checkpoint or Spark's own files, in the words of the kernel.
@@ -53,11 +55,28 @@ def outage_of(error: BaseException) -> str:
         return "the table"
     if kind not in ("", LakeFailed.__name__):
         return ""
+    if is_late(error):
+        return "this machine"
     if _DISK.search(text):
         return "a disk"
     if _STORE.search(text) and not _STORE_REFUSAL.search(text):
         return "the table's store"
     return ""
+
+
+def is_late(error: BaseException) -> bool:
+    """Spark gives a Python process of the driver 10 s to connect, and no setting changes that."""
+    return our_error(error) is None and _LATE in str(error)
+
+
+def _late_line() -> str:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    why = (
+        f"this machine is overloaded (load {load:.0f} on {cores} cores)"
+        if load > cores
+        else "it was started by the Python that PYSPARK_PYTHON names: look whether that one works"
+    )
+    return f"a Python process of Spark's was not up within 10 s: {why}"
 
 
 def is_crash(error: BaseException) -> bool:
@@ -73,6 +92,8 @@ def cause_line(error: BaseException) -> str:
     ours = our_error(error)
     if ours is not None:
         return ours[1]
+    if is_late(error):
+        return _late_line()
     text = str(error).strip()
     python = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     if python:
