@@ -307,6 +307,7 @@ PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; the
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader
+LAKE_LOG_VERSIONS_MAX = 20_000  # of a table, that are kept: a commit lists them, in half a second
 LAKE_CHECKPOINT_COMMITS = 10  # a commit replays no more than this: its time stays flat
 AUDIT_READ_ROWS = 250_000  # of a trace table at a time in one task: some 50 MB
 AUDIT_PIECE_EVENTS = 500_000  # for one task to read; more than one row group, else it cannot be cut
