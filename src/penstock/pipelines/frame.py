@@ -7,11 +7,14 @@ line is wrong. A pipeline may have others of its own.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.command.flags import HelpWanted, UsageError, usage
@@ -20,7 +23,6 @@ from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
-from penstock.pipelines.signals import stopped_by_signals
 from penstock.pipelines.trouble import cause_line, is_late
 
 if TYPE_CHECKING:
@@ -177,3 +179,37 @@ def _attempt(pipeline: Pipeline, session: SparkSession, found: Settings, progres
                 java_pid(session)
             )  # nobody waits for them, and they keep the cores busy
         raise
+
+
+# --- signals ---
+#
+# SIGINT and SIGTERM end a pipeline after the batch at hand; a second one ends it at once.
+#
+# That is safe too: what a batch has not committed is not there, and is done again.
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
+    """Gives a function that sets the handlers again, after somebody else has set his."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if progress.stopping:
+            os._exit(128 + number)
+        progress.ask_to_stop()
+
+    def take_over() -> None:
+        for number in _NUMBERS:
+            signal.signal(number, on_signal)
+
+    before = [signal.getsignal(number) for number in _NUMBERS]
+    take_over()
+    try:
+        yield take_over
+    finally:
+        for number, handler in zip(_NUMBERS, before, strict=True):
+            signal.signal(number, handler)

@@ -31,13 +31,12 @@ from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.latencies import latencies, slowest
+from penstock.pipelines.lifecycles.latencies import Views, latencies, slowest
 from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
-from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.stores import with_store
