@@ -16,6 +16,7 @@ from cases import each
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import archivestate, lakecare
+from penstock.pipelines.lakeread import Among, LakeTable
 from penstock.pipelines.settings import defaults
 from penstock.spark import lake
 from penstock.spark.lake import Place, Shape, Staged
@@ -303,3 +304,26 @@ def test_the_highest_offsets_survive_compaction(place: Place) -> None:
     assert archivestate.highest_offsets(place, {"a"}) == wanted
     assert lakecare.compact(place, 2) == 2  # one file now has both partitions
     assert archivestate.highest_offsets(place, {"a"}) == wanted
+
+
+def test_topics_may_share_files(tmp_path: Path) -> None:
+    shape = Shape(SHAPE.schema, ("date",), ("topic", *SHAPE.statistics))
+    place = Place(str(tmp_path / "shared"), {})
+    place.create(shape, {})
+    for version, topics in enumerate((("a", "b", "c"), ("c",), ("d",))):
+        stager = Stager(place, shape)
+        for topic in topics:
+            stager.add(rows(range(version, version + 9), topic))
+        (staged,) = stager.finish()
+        lake.commit(place, shape, "app", version, [staged])
+    table = LakeTable(place.uri)
+    assert [len(table.files([Among("topic", [one])])) for one in ("a", "b", "c", "d")] == [
+        1,
+        1,
+        2,
+        1,
+    ]
+    for _ in range(2):
+        found = archivestate.highest_offsets(place, {"b", "c"})
+        assert found == {("b", "", 0): 8, ("c", "", 0): 9}
+        lakecare.compact(place, 2)

@@ -7,7 +7,8 @@ refuses to start where they do not belong together.
 
 Columns, in this order: the source's, with `date` behind `topic`; `value` and `bad` where bodies are
 decoded, and a column with what their schema would drop where that is wanted. The table is
-partitioned by `topic` and `date`, the day of the message's time in UTC.
+partitioned by `topic` and `date`, the day of the message's time in UTC; or by `date` alone, so that
+topics with few messages share files.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "date")
+SHARED = ("date",)  # topics share files, and readers skip by the least and the greatest topic
 EARLIEST = -2  # as Kafka writes it
 BROKER = "broker"
 KEY = "key"
@@ -123,6 +125,12 @@ SETTINGS = (
         Kind.STRING,
         jsonbody.RESCUE_COLUMN,
         "the name of that column; a name that is given asks for it",
+    ),
+    Setting(
+        "share-files",
+        Kind.BOOL,
+        False,
+        "of a new table: topics share files, where there are hundreds with few messages each",
     ),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
@@ -234,6 +242,10 @@ def shape_of(
         fields += zip(DECODED, (value, pa.string()), strict=True)
         if _rescue_column(settings):
             fields.append((_rescue_column(settings), pa.string()))
+    made = table.metadata().partition_columns if table is not None else None
+    shares = settings.flag("share-files") if made is None else tuple(made) == SHARED
+    if shares:
+        return Shape(pa.schema(fields), SHARED, ("topic", *STATISTICS))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
 
 
@@ -290,7 +302,7 @@ def _begin(
         progress.say(f"there is no topic {topic} yet")
     has_batches = archivestate.has_batches(session, checkpoint)
     begin = beginning.of_checkpoint(state.starting, has_batches)
-    return _start(session, settings, state._replace(starting=begin), ddl, shape.schema)
+    return _start(session, settings, state._replace(starting=begin), ddl, shape)
 
 
 def _new_state(
@@ -318,19 +330,19 @@ def _identity(settings: Settings) -> Identity:
 
 
 def _start(
-    session: SparkSession, settings: Settings, state: State, ddl: str, schema: pa.Schema
+    session: SparkSession, settings: Settings, state: State, ddl: str, shape: Shape
 ) -> StreamingQuery:
-    source = _source(session, settings, state.starting, schema)
+    source = _source(session, settings, state.starting, shape.schema)
     frame = _shaped(source, ddl, _rescue_column(settings))
     writer = (
         frame.writeStream.format(FORMAT)
         .queryName(settings.text("name"))
         .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(PARTITION_BY))
-        .option("statistics", ",".join(STATISTICS))
+        .option("partitionBy", ",".join(shape.partition_by))
+        .option("statistics", ",".join(shape.statistics))
         .option("txnAppId", state.application)
         .option("logColumn", LOG)
-        .option("brokerColumn", BROKER if BROKER in schema.names else "")
+        .option("brokerColumn", BROKER if BROKER in shape.schema.names else "")
         .option("logsOfTopic", "many" if _lets_in(settings) else "one")
         .option("checkpointLocation", checkpoint_of(settings))
     )
