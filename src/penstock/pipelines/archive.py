@@ -59,104 +59,43 @@ _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
 SETTINGS = (
     Setting("topics", Kind.STRINGS, (), "topics to archive"),
     Setting("pattern", Kind.STRING, "", "or a regular expression; topics made later are found"),
-    Setting(
-        "lookupd",
-        Kind.STRINGS,
-        (),
-        "nsqlookupds' HTTP addresses: all nsqds that they know are archived, instead of url",
-    ),
-    Setting(
-        "gone-brokers",
-        Kind.STRINGS,
-        (),
-        "nsqds (host:port) that are gone for good, so that nothing waits for them",
-    ),
-    Setting(
-        "table",
-        Kind.STRING,
-        "",
-        "the Delta table, made when it is not there: a path, or a URL as delta-rs takes it",
-        required=True,
-    ),
+    Setting("lookupd", Kind.STRINGS, (), "nsqlookupds' HTTP addresses: all nsqds that they know"
+         " are archived, instead of url"),
+    Setting("gone-brokers", Kind.STRINGS, (), "nsqds (host:port) that are gone for good, so that"
+         " nothing waits for them"),
+    Setting("table", Kind.STRING, "", "the Delta table, made when it is not there: a path, or a"
+         " URL as delta-rs takes it", required=True),
     STORAGE_OPTION,
-    Setting(
-        "name", Kind.STRING, "archive", "of this archive; two of one table need different names"
-    ),
-    Setting(
-        "checkpoint",
-        Kind.STRING,
-        "",
-        "where Spark notes how far it is (default: in the table, _penstock/archive/NAME)",
-    ),
-    Setting(
-        "from",
-        Kind.STRING,
-        "earliest",
-        "where a new archive begins",
-        choices=("earliest", "latest"),
-    ),
-    Setting(
-        "recover",
-        Kind.BOOL,
-        False,
-        "when the checkpoint is lost, go on behind the highest offsets of the table",
-    ),
+    Setting("name", Kind.STRING, "archive", "of this archive; two of one table need different"
+         " names"),
+    Setting("checkpoint", Kind.STRING, "", "where Spark notes how far it is (default: in the"
+         " table, _penstock/archive/NAME)"),
+    Setting("from", Kind.STRING, "earliest", "where a new archive begins",
+         choices=("earliest", "latest")),
+    Setting("recover", Kind.BOOL, False, "when the checkpoint is lost, go on behind the highest"
+         " offsets of the table"),
     Setting("columns", Kind.STRINGS, (), f"more columns: {', '.join(_OPTIONAL)}"),
-    Setting(
-        "add-columns",
-        Kind.BOOL,
-        False,
-        "add to the table what it lacks of these; rows that are there have null in them",
-    ),
-    Setting(
-        "schema",
-        Kind.STRING,
-        "",
-        "decode JSON bodies into the column value: Spark's DDL, or @FILE that holds it",
-    ),
-    Setting(
-        "rescue",
-        Kind.BOOL,
-        False,
-        "with a schema: keep what it lacks, and what does not fit it, as JSON in a column",
-    ),
-    Setting(
-        "rescue-column",
-        Kind.STRING,
-        jsonbody.RESCUE_COLUMN,
-        "the name of that column; a name that is given asks for it",
-    ),
-    Setting(
-        "share-files",
-        Kind.BOOL,
-        False,
-        "of a new table: topics share files, where there are hundreds with few messages each",
-    ),
+    Setting("add-columns", Kind.BOOL, False, "add to the table what it lacks of these; rows that"
+         " are there have null in them"),
+    Setting("schema", Kind.STRING, "", "decode JSON bodies into the column value: Spark's DDL, or"
+         " @FILE that holds it"),
+    Setting("rescue", Kind.BOOL, False, "with a schema: keep what it lacks, and what does not fit"
+         " it, as JSON in a column"),
+    Setting("rescue-column", Kind.STRING, jsonbody.RESCUE_COLUMN, "the name of that column; a name"
+         " that is given asks for it"),
+    Setting("share-files", Kind.BOOL, False, "of a new table: topics share files, where there are"
+         " hundreds with few messages each"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
-    Setting(
-        "max-bytes-per-trigger",
-        Kind.INT,
-        limits.PIPELINE_BATCH_BYTES,
-        "bytes of log of a batch at most, roughly",
-        least=1,
-    ),
-    Setting(
-        "fail-on-data-loss",
-        Kind.BOOL,
-        True,
-        "stop when messages are gone before they were archived",
-    ),
-    Setting(
-        "on-topic-deleted",
-        Kind.STRING,
-        "fail",
-        "a topic that is deleted before its end was archived, or made again: stop, or go on",
-        choices=("fail", "ignore"),
-    ),
+    Setting("max-bytes-per-trigger", Kind.INT, limits.PIPELINE_BATCH_BYTES, "bytes of log of a"
+         " batch at most, roughly", least=1),
+    Setting("fail-on-data-loss", Kind.BOOL, True, "stop when messages are gone before they were"
+         " archived"),
+    Setting("on-topic-deleted", Kind.STRING, "fail", "a topic that is deleted before its end was"
+         " archived, or made again: stop, or go on", choices=("fail", "ignore")),
     *care_settings(),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:

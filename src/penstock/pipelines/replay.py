@@ -67,29 +67,16 @@ SETTINGS = (
     Setting("to-offset", Kind.INT, _NONE, "before this offset", least=_NONE),
     Setting("ids", Kind.STRINGS, (), "only messages with these ids"),
     Setting("where", Kind.STRING, "", "only messages that meet this, in SQL, over the columns"),
-    Setting(
-        "timestamps",
-        Kind.STRING,
-        "keep",
-        "the messages' own times, or new ones of the replay",
-        choices=("keep", "new"),
-    ),
+    Setting("timestamps", Kind.STRING, "keep", "the messages' own times, or new ones of the replay",
+         choices=("keep", "new")),
     Setting("rate", Kind.INT, 0, "messages a second at most, on average; 0: no bound", least=0),
     Setting("chunk", Kind.INT, 500_000, "messages that are committed in one step", least=1),
-    Setting(
-        "plans",
-        Kind.STRING,
-        "",
-        "directory of plans (default: in the table, _penstock/replay, or ~/.local/state/penstock)",
-    ),
-    Setting(
-        "rejected-table",
-        Kind.STRING,
-        "",
-        "a Delta table for messages that nsqd refuses; without it they end the replay",
-    ),
+    Setting("plans", Kind.STRING, "", "directory of plans (default: in the table,"
+         " _penstock/replay, or ~/.local/state/penstock)"),
+    Setting("rejected-table", Kind.STRING, "", "a Delta table for messages that nsqd refuses;"
+         " without it they end the replay"),
     Setting("dry-run", Kind.BOOL, False, "say what would be replayed, and write nothing"),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:

@@ -53,40 +53,20 @@ SETTINGS = (
     Setting("broker", Kind.STRING, "", "the nsqd (host:port) to audit, in an archive of several"),
     Setting("log", Kind.BOOL, False, "read the topic itself from nsqd, and check its offsets"),
     Setting("channels", Kind.STRINGS, (), "only these channels (default: all that were traced)"),
-    Setting(
-        "from", Kind.STRING, "", "published since: a time, or this long before as-of (default: all)"
-    ),
+    Setting("from", Kind.STRING, "", "published since: a time, or this long before as-of (default:"
+         " all)"),
     Setting("to", Kind.STRING, "", "published before (default: as-of)"),
-    Setting(
-        "as-of",
-        Kind.STRING,
-        "",
-        "what is known up to this time, or now (default: the last event in the trace table)",
-    ),
-    Setting(
-        "msg-timeout",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "nsqd's message timeout",
-        least=limits.MS,
-    ),
-    Setting(
-        "stuck-after",
-        Kind.INT,
-        5,
-        "a message is stuck when this many message timeouts have passed since its first delivery",
-        least=1,
-    ),
-    Setting(
-        "settle",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "a message younger than this is never called lost",
-        least=0,
-    ),
+    Setting("as-of", Kind.STRING, "", "what is known up to this time, or now (default: the last"
+         " event in the trace table)"),
+    Setting("msg-timeout", Kind.DURATION, 60 * limits.SECOND, "nsqd's message timeout",
+         least=limits.MS),
+    Setting("stuck-after", Kind.INT, 5, "a message is stuck when this many message timeouts have"
+         " passed since its first delivery", least=1),
+    Setting("settle", Kind.DURATION, 60 * limits.SECOND, "a message younger than this is never"
+         " called lost", least=0),
     Setting("examples", Kind.INT, 10, "of each finding that are shown", least=1, most=1000),
     Setting("html", Kind.STRING, "", "write the report to this file too, as one page"),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:
