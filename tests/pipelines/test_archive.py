@@ -16,9 +16,9 @@ from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.lakeread import LakeTable
+from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.pipelines.trouble import cause_line, outage_of
 from penstock.spark.lake import Place
 from spark.patience import patiently
 

@@ -19,10 +19,9 @@ from penstock.errors import (
     LakeFailed,
     SchemaMismatch,
 )
-from penstock.pipelines.outages import Outages, Pauses
+from penstock.pipelines.outages import Outages, Pauses, cause_line, is_crash, outage_of
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.session import end_late_workers
-from penstock.pipelines.trouble import cause_line, is_crash, outage_of
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
 CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")

@@ -17,9 +17,9 @@ from e2e.daemon import Daemon
 from penstock.errors import ConfigError
 from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
+from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.pipelines.trouble import cause_line
 
 from .node import Node, in_the_log, numbered
 

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 from penstock.command.flags import HelpWanted, UsageError, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
-from penstock.pipelines.outages import Outages
+from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
-from penstock.pipelines.trouble import cause_line, is_late
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,8 +32,16 @@ from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local
 from penstock.pipelines.moments import at, check_moments, read_moment, say_moments, time_ns
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
-from penstock.pipelines.replaytarget import target_partition
+from penstock.pipelines.replayplan import (
+    Bucket,
+    Cut,
+    Kept,
+    Plan,
+    Wish,
+    chunks_of,
+    cuts_of,
+    target_partition,
+)
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
