@@ -5,7 +5,7 @@ makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is
 the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
 under its name goes on behind the last chunk that nsqd has.
 
-Inside a partition the order of the offsets is kept (`replaytarget`). Messages of several topics or
+Inside a partition the order of the offsets is kept (`replayplan`). Messages of several topics or
 partitions come one partition after the other within a chunk, and topic after topic. Several tasks
 write a chunk, each a part of that order, and the commit names what they have staged in the order of
 the parts: so it costs nothing of the promise, and a partition is no slower than many.
