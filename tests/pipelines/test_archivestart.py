@@ -177,3 +177,16 @@ def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
         else:
             assert beginning.of_checkpoint(starting, has_batches=False) == {}
         assert beginning.of_checkpoint(json.loads(json.dumps(starting)), has_batches=True) == {}
+
+
+def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
+    """Nsqd knows where that one ended; the archive has never seen it."""
+    made = Lost(tmp_path / "lake", OWN)
+    made.place.set_properties(lambda known: lakelogs.claimed(known, OWN, ["late"]))
+    with FakeBroker() as broker:
+        broker.topic("a", "one").publish([b"x"] * 10)
+        broker.ended = {"late": {"old": 50}}
+        for recovers in (True, False):
+            beginning = made.begin(broker, not recovers, topics=("a", "late"), recover=recovers)
+            starting = beginning.starting() if recovers else {"a": {"0": 10}}
+            assert beginning.of_checkpoint(starting, has_batches=False) == {"a": {"0": 10}}

@@ -94,7 +94,7 @@ class Beginning:
     # --- without a checkpoint ---
 
     def starting(self) -> Starting:
-        """A topic that is not there yet begins at 0 when it is."""
+        """A topic that is not there yet is not in it: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
         highest = archivestate.highest_offsets(self._place, self.owned, self._several and recovers)
         if highest and not recovers:
@@ -118,7 +118,7 @@ class Beginning:
         lakelogs.check_identities(self._known, present, reached)
         for topic in sorted(self.owned - self.topics):
             self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
-        found: Starting = {topic: {"0": 0} for topic in self._named}
+        found: Starting = {}
         for log, at in begins.items():
             found.setdefault(log.topic, {})[str(log.partition)] = at
         for (topic, _, partition), offset in sorted(highest.items()):
@@ -146,10 +146,8 @@ class Beginning:
         self, topic: str, reached: Mapping[int, int], lives: Mapping[str, Mapping[int, int]]
     ) -> None:
         """One that is not there any more, or not yet: then nobody knows of it."""
-        noted = self._known.get(topic, TopicLog())
-        identities = noted.identities
-        is_unknown = not identities and not (noted.owner and lives)
-        if topic in self._named and is_unknown and not reached:
+        identities = self._known.get(topic, TopicLog()).identities
+        if topic in self._named and not reached and not identities:
             return
         try:
             if len(identities) > 1 or (reached and not identities):
@@ -267,8 +265,7 @@ def following(
         else:
             is_back = (topic, broker) in places
             away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
-            lost = DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
-            on_deleted(lost)
+            raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
     for (topic, identity), parts in deleted.items():
         try:
             check_read(topic, parts, ended[topic][identity])
