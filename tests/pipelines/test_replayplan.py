@@ -69,7 +69,8 @@ def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) 
 def test_a_plan_is_kept(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path / "deep"), "again")
     assert kept.read(WISH) is None
-    plan = Plan(WISH, {"orders": "x"}, "", chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3))
+    chunks = chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3)
+    plan = Plan(WISH, {"orders": "x"}, "", chunks, made_ns=1_795_240_800_000_000_001)
     kept.write(plan)
     assert kept.read(WISH) == plan
     assert (plan.messages, plan.done_by(None), plan.done_by(0), plan.done_by(1)) == (6, 0, 3, 6)
