@@ -262,6 +262,9 @@ class SimFile:
         self._life = disk.life
         self._closed = False
 
+    def pin(self) -> None:
+        self.pinned = True
+
     def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         data = b"".join(bytes(buffer) for buffer in buffers)
         if len(data) != length:

@@ -405,25 +405,6 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/cluster/test_forwarding.py",
-        "penstock.cluster.forwarding",
-        (
-            "stamp_goes_anywhere",
-            "        if producer_id is not None and not is_named:\n",
-            "        if False:\n",
-        ),
-        (
-            "unknown_spread_again",
-            "not (self._is_bound or self._is_unknown)",
-            "not self._is_bound",
-        ),
-        (
-            "unknown_called_refused",
-            "Verdict.UNKNOWN if self._is_unknown else Verdict.REFUSED",
-            "Verdict.REFUSED",
-        ),
-    ),
-    *_of_test(
         "tests/cluster/test_controller_walk.py",
         "penstock.cluster.controller",
         (

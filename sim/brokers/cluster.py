@@ -30,7 +30,6 @@ from penstock.cluster.placement import Place
 from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import Standing, restoration
 from penstock.cluster.starts import CHANNEL_NUMBERS
-from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger
@@ -42,6 +41,7 @@ from sim.brokers.node import PATH, JoinedNode
 from sim.brokers.port import AT_ONCE, Passage, Port
 from sim.clock import FakeClock
 from sim.disk import SimDisk
+from sim.store import Backup, Store
 
 STEP_NS = 50 * MS
 ROUNDS = 4  # of frames and their answers in a step

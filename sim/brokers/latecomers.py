@@ -19,12 +19,12 @@ from collections.abc import Iterator
 
 from penstock.cluster import keys
 from penstock.cluster.documents import CHANNEL
-from penstock.cluster.store import Store
 from penstock.errors import PenstockError
 from sim.brokers.cluster import STEP_NS
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer
 from sim.histories import Breach
+from sim.store import Store
 
 TOPIC = "orders"
 NAMES = ("late", "later")

@@ -16,7 +16,6 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.restoration import Memory
 from penstock.cluster.view import Remembered, View
 from penstock.log.ledger import Ledger
-from penstock.log.ledgerfile import Node as LedgerNode
 from sim.brokers.clients import MESSAGE_TIMEOUT_NS, Consumer, Outcome
 from sim.brokers.port import Port
 from sim.brokers.process import Process
@@ -39,14 +38,14 @@ class JoinedNode(Process):
         super().__init__(PATH, cluster.kernel, disk, cluster.clocks[number], node_id=number)
         ledger = Ledger.open(disk, str(PATH))
         self.generation = ledger.node.generation + 1
-        ledger.set_node(LedgerNode(generation=self.generation, life=life))
+        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
         ledger.sync()
         self.coordinator = Port(cluster.store, cluster.passage)
         self.coordinator.now_ns = cluster.clock.mono_ns()
         remembered, records = cluster.remembered.get(number, (Remembered(), {}))
         self.joined = Joined(
             self.broker, number, Membership(number + 1, self.generation, "", 0, life, 0, ACTIVE),
-            lambda: Node(life, "127.0.0.1", 1, 2, 3, "0.1.0", f"zone {number}", 1 << 40, 0),
+            lambda: Node(life, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0),
             self.coordinator, self, ledger, self._say, cluster.new_replica,
             cluster.clock.mono_ns(), remembered, records,
         )  # fmt: skip

@@ -22,9 +22,9 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.cluster.memory import MemoryWatch
-from penstock.cluster.store import Store
 from penstock.limits import SECOND
+from sim.memory import MemoryWatch
+from sim.store import Store
 
 ANSWER_NS = 2 * SECOND  # then the caller hears that it failed
 NEVER_NS = 1 << 62

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from penstock import kernel
 from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.store import Backup
 from penstock.errors import Refused, StorageError
 from penstock.limits import MS, SECOND
 from penstock.replica.record import Record
@@ -27,6 +26,7 @@ from sim.brokers.passed import Cursors
 from sim.brokers.port import NEVER_NS, Passage
 from sim.brokers.producers import Producer
 from sim.brokers.topics import PLANS, Topics
+from sim.store import Backup
 
 TIMEOUT_NS = 4 * SECOND  # of a message that a consumer has
 RDY_MAX = 100

@@ -8,6 +8,7 @@ PenstockError
 ├── ConfigError          a flag, a key or an environment variable: names the value and the rule
 ├── StorageError         the disk or what is on it
 │   ├── DirectoryLocked  another process owns the data directory
+│   ├── LedgerMismatch   the data directory belongs to another cluster
 │   ├── PartitionMissing a known partition's directory is not there
 │   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
 │   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
@@ -107,6 +108,17 @@ class StorageError(PenstockError):
 
 class DirectoryLocked(StorageError):
     pass
+
+
+class LedgerMismatch(StorageError):
+    def __init__(self, where: object, name: str, known: int, found: int) -> None:
+        super().__init__(
+            where,
+            f"this directory belongs to cluster {known:032x}, and {name} in that etcd is "
+            f"{found:032x}: name the right etcd, or start with an empty directory",
+        )
+        self.known = known
+        self.found = found
 
 
 class PartitionMissing(StorageError):

@@ -41,6 +41,7 @@ ID_RESERVE_TICKS = (
 )
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 CLOCK_LEAP_NS = 365 * 24 * 3600 * SECOND  # a clock so far ahead of all that is stored may be wrong
+CLOCK_STEP_NS = 24 * 3600 * SECOND  # a clock that went so far ahead while nsqd runs was set
 CLOCK_LEAP_GRACE_NS = 24 * 3600 * SECOND  # then no age counts for a day: time to see the warning
 AGE_MARKS = 16  # in a topic's maximum age, while its timestamps are ahead: what it may be late by
 TOPICS_RETRIED_MAX = 16  # that could not be made or removed, each second: each takes some fsyncs
@@ -269,6 +270,7 @@ LOOKUP_ANSWER_BYTES_MAX = 64 * KIB  # nsqlookupd's longest answer has some 200 b
 
 # --- nsqlookupd ---
 LOOKUP_BODY_BYTES_MAX = 1 * MIB  # the JSON of an IDENTIFY; nsqd's has some 200 bytes
+LOOKUP_DRAIN_BYTES_MAX = 64 * KIB  # of a refused client, read and dropped before the close
 LOOKUP_MAGIC_NS = 60 * SECOND  # who connects and says nothing is hung up on
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
 LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings
@@ -333,6 +335,7 @@ ACCEPTS_PER_TURN = 64  # a storm of connections must not starve those that are t
 ACCEPT_PAUSE_NS = 100 * MS  # out of descriptors: wait this long before the next accept
 ACCEPT_REPORT_S = 10.0  # that connections are refused is logged no more often
 SHUTDOWN_NS = 10 * SECOND  # how long a stop waits for pending publishes and unsent bytes
+SHUTDOWN_HAND_OVER_NS = 5 * SECOND  # how long a stop waits for other nodes to lead
 SHUTDOWN_LINGER_NS = 500 * MS  # how long a stop waits for clients to read what was sent and hang up
 DRAIN_POLL_NS = 50 * MS  # how often a drain looks whether anything is left
 DRAIN_REPORT_NS = 10 * SECOND  # how often it says so in the log
@@ -493,7 +496,7 @@ REPLICA_EPOCHS_MAX = 10_000  # of a log that are named: an election a minute for
 
 PEER_CONNECT_NS = 2 * SECOND  # until a lane is open: a network or a process that hangs
 PEER_KNOCK_NS = 500 * MS  # between two attempts to reach a node
-PEER_SILENCE_NS = 2 * SECOND  # of a link, then it ends: four heartbeats did not come
+PEER_SILENCE_NS = 5 * SECOND  # --cluster-silence: of a link, then it ends
 PEER_STALL_NS = 1 * SECOND  # between two looks at the links: ten should have been in it
 PEER_LIVE_BYTES_MAX = 64 * MIB  # that wait for a node: it is no use to wait longer
 PEER_BULK_BYTES_MAX = 4 * MIB  # that wait on the bulk lane before the next piece
@@ -524,7 +527,7 @@ WISHES_NS = 1 * SECOND  # between two looks at offices that should move
 HEIR_STEADY_NS = 10 * SECOND  # of its link, before an office moves to a node that prefers it
 HAND_OVER_NS = 30 * SECOND  # between two attempts: each is a pause of its partition
 HAND_OVERS_MAX = 20  # begun at a time by a node: three hundred offices move within half a minute
-REPLICA_TIMEOUT_NS = 2 * SECOND  # --replica-timeout: commits wait no longer for a silent member
+REPLICA_TIMEOUT_NS = 5 * SECOND  # --replica-timeout: commits wait no longer for a silent member
 RESIGN_DOUBLINGS_MAX = 4  # of the time before an office that commits nothing is given up: a minute
 SLOW_WINDOW_NS = 10 * SECOND  # over which a member's p99 is taken
 SLOW_NS = 100 * MS  # a member below it is never slow
@@ -545,5 +548,7 @@ COORDINATOR_MESSAGE_BYTES_MAX = (
     128 * MIB
 )  # that is received: a page of documents of the greatest size
 COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
+FORWARD_WAIT_NS = 5 * SECOND  # a publish waits no longer for a leader of its partition
+COORDINATOR_START_NS = 3 * SECOND  # a start waits no longer for it, where the cluster is known
 COORDINATOR_RETRY_NS = 1 * SECOND  # between two attempts to reach it
 MEMBERS_MAX = 16  # of one partition: each commit waits for all of them

@@ -54,6 +54,9 @@ class _File:
         self.path = file.path
         self.pinned = False
 
+    def pin(self) -> None:
+        self._file.pin()
+
     def pwritev(self, buffers: Sequence[Any], position: int, length: int) -> None:
         self._disk.check("write", self.path)
         self._file.pwritev(buffers, position, length)

@@ -67,7 +67,7 @@ class Node(World):
         )  # fmt: skip
         ledger = Ledger.open(disk, str(PATH))
         self.life, self.generation = life, ledger.node.generation + 1
-        ledger.set_node(LedgerNode(generation=self.generation, life=life))
+        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
         ledger.sync()
         self.heard = Heard()
         membership = Membership(number, life, self.generation, ledger, self, self, self.heard)

@@ -112,7 +112,7 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
     for _ in range(5):
         world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.threads.submitted == submitted
-    assert world.broker._context.touched == {}
+    assert world.broker.context.touched == {}
 
 
 def test_the_mark_repeats_the_synced_end(start: Start) -> None:

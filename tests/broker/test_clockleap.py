@@ -42,6 +42,19 @@ def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
     assert left(world) == (2, 0)
 
 
+def test_a_clock_that_is_set_ahead_meanwhile_is_reported_while_it_lasts(start: Start) -> None:
+    world = start()
+    world.pass_ns(SECOND)
+    world.clock.wall_step_ns = YEAR_NS
+    world.pass_ns(SECOND)
+    assert "the clock has gone 365 days ahead since nsqd started" in world.broker.health
+    assert world.broker.clock_leap.ahead_ns == YEAR_NS
+    world.clock.wall_step_ns = 0
+    world.pass_ns(SECOND)
+    assert world.broker.clock_leap.ahead_ns == 0
+    assert "since nsqd started" not in world.broker.health
+
+
 def test_after_a_day_ages_count_again(start: Start) -> None:
     world = aging(start)
     world.clock.wall_step_ns = 2 * YEAR_NS

@@ -25,7 +25,7 @@ class Unknowable(FaultyDisk):
 def test_room_is_what_lies_above_the_watermark_and_is_not_reserved(start: Start) -> None:
     disk = FaultyDisk()
     disk.free = 1_500
-    context = start(disk=disk, disk_free_bytes_min=1_000).broker._context
+    context = start(disk=disk, disk_free_bytes_min=1_000).broker.context
     assert context.room_refusal(500) == ""
     context.reserved_bytes = 100
     assert context.room_refusal(400) == ""
@@ -38,11 +38,11 @@ def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None
     world = start(disk=disk)
     disk.broken = True
     words = "cannot determine free disk space: [Errno 5]"
-    assert world.broker._context.room_refusal(1).startswith(words)
+    assert world.broker.context.room_refusal(1).startswith(words)
     world.pass_ns(1_000_000_000)
     assert words in world.broker.health
-    assert world.broker._context.room_refusal(1).startswith(words)
+    assert world.broker.context.room_refusal(1).startswith(words)
     disk.broken = False
     world.pass_ns(1_000_000_000)
     assert world.broker.health == "OK"
-    assert world.broker._context.room_refusal(1) == ""
+    assert world.broker.context.room_refusal(1) == ""

@@ -131,7 +131,7 @@ class History:
         self.note_certain()
 
     def note_certain(self) -> None:
-        if not self.world.broker._context.touched and self.world.broker.health == "OK":
+        if not self.world.broker.context.touched and self.world.broker.health == "OK":
             self.certain = {name: set(done) for name, done in self.over.items()}
 
     def end(self, kind: str, seed: int) -> None:

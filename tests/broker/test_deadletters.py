@@ -154,7 +154,7 @@ def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
     requeue_all(consumer)
     world.turns()
     assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
-    assert "t:ch: messages wait" in "".join(world.broker._context.health._reasons.values())
+    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
 
 
 def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:

@@ -67,7 +67,7 @@ class Shared:
         line = LeaderLine(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
         self.office = Office(log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up))
         self.group = GroupCommit(
-            world.broker._context, "t", self.topic, self.leader.tail, log, self.office,
+            world.broker.context, "t", self.topic, self.leader.tail, log, self.office,
             "disk" if waits else "os", True, self.topic.refresh_refusal,
         )  # fmt: skip
         self.leader.group, self.leader.office = self.group, self.office

@@ -11,7 +11,7 @@ SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
 
 def alive(view: View, number: int, life: int) -> None:
-    view.nodes[number] = Held(Node(life, "h", 1, 2, 3, "", "", 0, 0), 5, 5)
+    view.nodes[number] = Held(Node(life, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
 
 def known(view: View, number: int, state: str = ACTIVE) -> None:

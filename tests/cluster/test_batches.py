@@ -17,10 +17,10 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.cluster.store import Store
 from penstock.errors import TransactionTooLarge
 from penstock.limits import TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
 from penstock.replica.leading import Outcome
+from sim.store import Store
 
 
 class Desk:

@@ -25,7 +25,6 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import Move
 from penstock.cluster.placement import Reason, Standing
-from penstock.cluster.store import Store
 from penstock.limits import (
     CONTROLLER_SETTLE_NS,
     ELECT_AFTER_NS,
@@ -40,6 +39,7 @@ from penstock.replica.record import (
     Seat,
     elected,
 )
+from sim.store import Store
 
 T0 = PartitionName("t", 0)
 

@@ -26,7 +26,6 @@ from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.moves import MOVE
 from penstock.cluster.placement import Standing
-from penstock.cluster.store import Store
 from penstock.limits import NODE_LEASE_NS, NODE_REPLACE_NS, NODE_STEADY_NS, SECOND
 from penstock.replica.leading import Outcome
 from penstock.replica.record import (
@@ -39,6 +38,7 @@ from penstock.replica.record import (
     successor,
     superfluous,
 )
+from sim.store import Store
 
 STEPS = 150
 CALM_STEP_NS = 4 * SECOND  # less than a lease lasts

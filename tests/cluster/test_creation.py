@@ -32,15 +32,15 @@ from penstock.cluster.documents import (
     Membership,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.placement import Place
-from penstock.cluster.store import Store
 from penstock.cluster.view import View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import SECOND
 from penstock.replica.leading import Outcome
 from penstock.replica.record import Seat, elected
+from sim.memory import MemoryCoordinator
+from sim.store import Store
 
 PLACES = tuple(Place(node, f"zone {node}") for node in range(3))
 ORDERS = Wanted("orders", 0xA1, 2, 3)

@@ -39,7 +39,11 @@ ORDERS = keys.partition("orders", 3)
 SAMPLES: list[tuple[str, Any, Any]] = [
     ("cluster", CLUSTER, Cluster((1 << 128) - 1, 1, 2, 0)),
     ("controller", CONTROLLER, Controller("lookupd-1:4160", 7)),
-    ("nodes/3", NODE, Node(BIG, "a.example", 4150, 4151, 4152, "0.1.0", "rack 1", 1 << 40, 0)),
+    (
+        "nodes/3",
+        NODE,
+        Node(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
+    ),
     ("members/3", MEMBERSHIP, Membership(5, 9, "b-1", 8, BIG, 1 << 50, "draining")),
     (
         "topics/orders",

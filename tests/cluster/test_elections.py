@@ -55,7 +55,7 @@ class Desk:
         self.set_record(record)
 
     def alive(self, node: int, life: int) -> None:
-        self.view.nodes[node] = Held(Node(life, "h", 1, 2, 3, "", "", 0, 0), 5, 4)
+        self.view.nodes[node] = Held(Node(life, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4)
 
     def known(self, node: int, lost: int = 0) -> None:
         self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)

@@ -7,15 +7,15 @@ from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import ACTIVE, CLUSTER, RECORD, Cluster, Membership, Node
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.memory import MemoryCoordinator
 from penstock.cluster.participant import Corrupt, Participant, Refused
-from penstock.cluster.store import Store
 from penstock.cluster.view import Held
 from penstock.limits import MS, SECOND
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
+from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
+from sim.store import Store
 
 NAME = PartitionName("t", 0)
 RECORD_OF_ONE = Record(7, 1, None, (Member(0, 70, 1),), 1, (0, 1, 2))
@@ -33,7 +33,7 @@ class Played:
         self.part = Participant(
             0,
             Membership(1, 1, "", 0, 11, 0, ACTIVE),
-            lambda: Node(11, "host", 1, 2, 3, "0", "", 0, 0),
+            lambda: Node(11, "host", 1, 2, "host", 3, "0", "", 0, 0),
             self.coordinator,
             lambda name: Local(70, False, True, Extent(0, 0, ()), self.line is not None),
             self.assign,

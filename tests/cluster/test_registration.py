@@ -14,11 +14,11 @@ from penstock.cluster.documents import (
     Node,
 )
 from penstock.cluster.registration import Registering, Registration
-from penstock.cluster.store import Store
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import NODE_LEASE_NS, SECOND
 from sim.brokers.port import Port
+from sim.store import Store
 
 LEASE_S = NODE_LEASE_NS / SECOND
 
@@ -42,7 +42,7 @@ class Desk:
         self.order: list[str] = []
 
     def describe(self) -> Node:
-        return Node(self.membership.life, "h", 1, 2, 3, "", "", 0, 0)
+        return Node(self.membership.life, "h", 1, 2, "h", 3, "", "", 0, 0)
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))

@@ -20,9 +20,9 @@ from penstock.cluster.starts import (
     Seen,
     Verdict,
 )
-from penstock.cluster.store import Store
 from penstock.limits import CHANNEL_CONFIRM_NS
 from penstock.replica.leading import Outcome
+from sim.store import Store
 
 NAME = keys.ChannelName("t", "c")
 

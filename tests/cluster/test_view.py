@@ -28,16 +28,16 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.memory import MemoryCoordinator
-from penstock.cluster.store import Store
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
 from penstock.limits import SECOND, WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
+from sim.memory import MemoryCoordinator
+from sim.store import Store
 
 ORDERS = PartitionName("orders", 0)
 KEY = keys.partition(*ORDERS)
-NODE_1 = Node(1, "a", 1, 2, 3, "0.1.0", "", 0, 0)
+NODE_1 = Node(1, "a", 1, 2, "a", 3, "0.1.0", "", 0, 0)
 ALL_COUNT = 1 << 30
 
 

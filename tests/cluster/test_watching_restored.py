@@ -9,12 +9,12 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, Cluster
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.memory import MemoryCoordinator
-from penstock.cluster.store import Backup, Store
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
 from penstock.replica.record import Member, Record, Seat
+from sim.memory import MemoryCoordinator
+from sim.store import Backup, Store
 
 PARTITIONS = 4
 STEPS = 80

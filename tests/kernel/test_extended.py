@@ -268,7 +268,7 @@ def test_one_batch_that_fails_fails_the_command(side: Side, failing: int) -> Non
         side.seal(tail)
         (tail.fail if tail is tails[failing] else tail.commit)()
         events += side.flush()
-    assert events == [(Event.PUB_FAILED, conn, Verb.MPUB_EXT, tails[failing])]
+    assert events == [(Event.PUB_FAILED, conn, Verb.MPUB_EXT, tails[failing], False)]
     assert conn.take_output() == b""
     assert [tail.committed_end for tail in tails] == [int(n != failing) for n in range(3)]
 

@@ -197,7 +197,7 @@ def test_publishers_of_each_batch_are_answered_in_order(side: Side) -> None:
     assert side.flush() == []
     assert (one.pending, two.pending) == (1, 2)
     tail.commit_to(3)
-    assert side.flush() == [(Event.PUB_FAILED, two, Verb.PUB, tail)]
+    assert side.flush() == [(Event.PUB_FAILED, two, Verb.PUB, tail, False)]
     assert (one.take_output(), two.take_output()) == (OK_FRAME, OK_FRAME)
     assert (one.pending, two.pending) == (0, 0)
 

@@ -72,7 +72,7 @@ class RealNode(World):
         )
         ledger = Ledger.open(disk, str(path))
         self.generation = ledger.node.generation + 1
-        ledger.set_node(LedgerNode(generation=self.generation, life=life))
+        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
         ledger.sync()
         self.faults: list[Exception] = []
         self.coordinator = EtcdCoordinator(etcd, Secrets(), self.faults.append)
@@ -91,7 +91,7 @@ class RealNode(World):
         self._task: asyncio.Task[None] | None = None
 
     def _describe(self) -> Node:
-        return Node(self.life, "127.0.0.1", 1, 2, self.port, "0.1.0", "", 1 << 40, 0)
+        return Node(self.life, "127.0.0.1", 1, 2, "127.0.0.1", self.port, "0.1.0", "", 1 << 40, 0)
 
     def _say(self, node: int, message: Message) -> None:
         self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
@@ -122,10 +122,10 @@ class RealNode(World):
 
     async def _run(self) -> None:
         for step in itertools.count():
-            nodes = self.joined.participant.view.nodes.items()
+            nodes = [(n, h.document) for n, h in self.joined.participant.view.nodes.items()]
             self.links.know(
-                {n: links.Place(h.document.host, h.document.peer_port, h.document.life)
-                 for n, h in nodes}
+                {n: links.Place(one.replication_host, one.replication_port, one.life)
+                 for n, one in nodes}
             )  # fmt: skip
             self.links.tick(time.monotonic_ns())
             self.joined.tick(time.monotonic_ns())

@@ -46,7 +46,9 @@ class Client:
             heartbeat_ns=1, sample_rate=0, extend_support=False, envelope=False, desired_tag=""
         )
         self.filter = None
-        topics: Any = SimpleNamespace(at_once=node.broker.topics.get)
+        topics: Any = SimpleNamespace(
+            at_once=node.broker.topics.get, partitions_if_new=lambda name: 0
+        )
         auth: Any = SimpleNamespace(required=False)
         waits = Waits(topics, auth, self._guard)
         self._commands = Consuming(OPTIONS, node.clock, waits).commands

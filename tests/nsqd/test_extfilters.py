@@ -85,3 +85,4 @@ def test_what_is_no_pattern(type_: FilterType, data: str, reason: bytes) -> None
     with pytest.raises(WireFault) as caught:
         kernel_filter(ExtFilter(type_, (("a", data),)))
     assert caught.value.data.startswith(reason)
+    assert b"b'" not in caught.value.data

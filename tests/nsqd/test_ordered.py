@@ -67,6 +67,21 @@ def test_the_channel_is_strict_until_it_is_said_otherwise(nsqd: Running) -> None
         assert client.message().body == b"two"
 
 
+def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
+    assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    for channel in (b"c", b"other"):
+        with nsqd.client(extend_support=True) as client:
+            heard = client.ask(b"SUB_ORDERED t " + channel + b" 0\n")
+            assert b"E_SUB_EXTEND_FORBIDDON" in heard.data
+    with nsqd.client(extend_support=True) as client:
+        assert b"E_SUB_EXTEND_FORBIDDON" in client.ask(b"SUB fresh c\n").data
+    with nsqd.client() as client:
+        assert b"E_BAD_PARTITION" in client.ask(b"SUB fresh c 1\n").data
+    assert [one["topic_name"] for one in nsqd.stats()["topics"]] == ["t"]
+    assert config(nsqd, CONFIG)["order"] != "strict"
+    assert [one["channel_name"] for one in nsqd.stats()["topics"][0]["channels"]] == ["c"]
+
+
 REFUSED = [
     (b"SUB_ORDERED t c", b"E_INVALID SUB_ORDERED insufficient number of parameters"),
     (b"SUB_ORDERED t c 2", b'E_BAD_PARTITION SUB_ORDERED partition "2" is not valid'),

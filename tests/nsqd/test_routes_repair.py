@@ -121,8 +121,12 @@ def test_one_partition(nsqd: Running) -> None:
     status, answer = ask(nsqd, "/channel/fixconfirmed", f"&partition={count - 1}")
     assert (status, list(answer["partitions"])) == (200, [str(count - 1)])
     assert ask(nsqd, "/channel/fixconfirmed", f"&partition={count}") == (
-        400, {"message": "E_BAD_PARTITION"},
-    )  # fmt: skip
+        400,
+        {
+            "message": "E_BAD_PARTITION",
+            "reason": f"partition '{count}': topic t has 0 to {count - 1}",
+        },
+    )
 
 
 def test_where_it_stands(nsqd: Running) -> None:

@@ -69,9 +69,11 @@ def test_another_shape_is_a_conflict(nsqd: Running) -> None:
         ("partition_num=-1", "INVALID_ARG_PARTITION_NUM '-1': a whole number, 1 to 255"),
         ("partition_num=", "INVALID_ARG_PARTITION_NUM '': a whole number, 1 to 255"),
         ("partition_num=two", "INVALID_ARG_PARTITION_NUM 'two': a whole number, 1 to 255"),
+        ("replicator=3",
+         "INVALID_ARG_REPLICATOR '3': a node by itself keeps 1 copy; others need --cluster"),
         ("extend=maybe", "INVALID_ARG_EXTEND 'maybe': one of true, 1, false, 0"),
     ],
-)
+)  # fmt: skip
 def test_bad_values_name_the_rule(nsqd: Running, query: str, said: str) -> None:
     assert post(nsqd, f"/topic/create?topic=t&{query}") == (400, said)
     assert "t" not in nsqd.daemon.broker.topics

@@ -21,6 +21,7 @@ from penstock.replica.effects import (
     Refuse,
     Tell,
 )
+from penstock.replica.forwardframes import BatchAnswered, Ending, SendBatch
 from penstock.replica.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
 from penstock.replica.journalframes import JOURNAL_KINDS
 from penstock.replica.journalline import (
@@ -32,7 +33,6 @@ from penstock.replica.journalline import (
     SendRecord,
     TellPlace,
 )
-from penstock.replica.letterframes import Ending, LettersAnswered, SendLetters
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.rangeframes import AskRange, SendRange
 from penstock.replica.tableframes import HasTable, SendTable
@@ -81,8 +81,8 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(HasTable, u64, u32, u64, u64),
     st.builds(AskRange, u64, u64, u64),
     st.builds(SendRange, u64, u64, chains, st.binary(max_size=300)),
-    st.builds(SendLetters, u64, u64, st.binary(max_size=300)),
-    st.builds(LettersAnswered, u64, u64, st.sampled_from(Ending), st.text(max_size=200)),
+    st.builds(SendBatch, u64, u64, st.booleans(), st.binary(max_size=300)),
+    st.builds(BatchAnswered, u64, u64, st.sampled_from(Ending), u64, u64, st.text(max_size=200)),
     st.builds(Note, st.just(0), st.binary(max_size=300)),
 )
 targets = st.builds(Target, u64, st.integers(0, 65535))

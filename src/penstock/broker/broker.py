@@ -80,84 +80,84 @@ class Broker:
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.ended = EndedTopics(disk, str(data_path))
-        self._path = str(data_path)
-        self._topics_path = os.path.join(self._path, directories.TOPICS)
+        self.path = str(data_path)
+        self._topics_path = os.path.join(self.path, directories.TOPICS)
         self._disk = disk
         self._clock = clock
         self._lock: Lock | None = None
-        self._context = Context(
+        self.context = Context(
             engine=engine,
             disk=disk,
-            data_path=self._path,
+            data_path=self.path,
             options=options,
             clock=clock,
             syncs=Syncs(syncer),
             ids=IdRange(options.node_id),
             health=Health(),
         )
-        self._state = NodeState(self._context)
+        self._state = NodeState(self.context)
         self._log_settings = LogSettings(
             segment_bytes_max=options.segment_bytes_max,
             segment_age_max_ns=options.segment_age_max_ns,
         )
         self._disk_checked_ns = self._logs_synced_ns = self._journals_synced_ns = clock.mono_ns()
-        self._directories = TopicDirectories(
-            self._context, self._topics_path, self._log_settings, self.topics
+        self.directories = TopicDirectories(
+            self.context, self._topics_path, self._log_settings, self.topics
         )
         self._idle = IdleSweep(self, options)
-        self._delays = DelaySearch(self._context)
+        self._delays = DelaySearch(self.context)
         self.hourly = Hourly(self.topics)
-        self._leap = ClockLeap(self._context.health)
-        self.commits = Commits(self._context, self.topics, self._path)
-        self._growth = Growth(self._context, self._directories)
-        self._dead_letters = DeadLetters(self._context, self.topics, self.topic)
-        self.trace = TraceLog(self._context, self.topics, self.topic)
+        self.clock_leap = ClockLeap(self.context.health)
+        self.commits = Commits(self.context, self.topics, self.path)
+        self._growth = Growth(self.context, self.directories)
+        self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
+        self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retained: list[Topic] = []  # whose turn for retention is still to come
 
     @property
     def options(self) -> BrokerOptions:
-        return self._context.options
+        return self.context.options
 
     @property
     def on_topic_changed(self) -> list[ChangeHook]:
         """Called after a topic or channel was made, and while one is being deleted."""
-        return self._context.hooks
+        return self.context.hooks
 
     @property
     def health(self) -> str:
-        return self._context.health.text
+        return self.context.health.text
 
     @property
     def healthy(self) -> bool:
         """Nothing is wrong, or there are only warnings."""
-        return not self._context.health.failing
+        return not self.context.health.failing
 
     @property
     def exiting(self) -> bool:
-        return self._context.exiting
+        return self.context.exiting
 
     @exiting.setter
     def exiting(self, exiting: bool) -> None:
-        self._context.exiting = exiting
+        self.context.exiting = exiting
         self._refresh_refusals()
 
     @property
     def draining(self) -> bool:
-        return self._context.draining
+        return self.context.draining
 
     @draining.setter
     def draining(self, draining: bool) -> None:
-        self._context.draining = draining
+        self.context.draining = draining
         self._refresh_refusals()
 
     @property
     def writes_disabled(self) -> WritesDisabledFor:
-        return self._context.writes_disabled
+        return self.context.writes_disabled
 
     @writes_disabled.setter
     def writes_disabled(self, disabled: WritesDisabledFor) -> None:
-        self._context.writes_disabled = disabled
+        self.context.writes_disabled = disabled
         self._refresh_refusals()
 
     def _refresh_refusals(self) -> None:
@@ -170,28 +170,30 @@ class Broker:
         """Lock the directory and bring back all topics. `before_topics` is called in between, with
         the lock held: it may put topics there. Raises StorageError or ConfigError, and then
         nothing is held."""
-        if not self._disk.is_directory(self._path):
-            raise StorageError(self._path, "the data directory does not exist")
-        self._lock = lock_directory(self._disk, self._path)
+        if not self._disk.is_directory(self.path):
+            raise StorageError(self.path, "the data directory does not exist")
+        self._lock = lock_directory(self._disk, self.path)
         try:
             self._state.begin()
             self.ended.open()
             before_topics()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
-                self._disk.sync_directory(self._path)
+                self._disk.sync_directory(self.path)
             for directory_name in sorted(self._disk.listdir(self._topics_path)):
                 self._open_or_set_aside(directory_name)
             self.commits.open()
             self._check_disk()
-            look_at_clock(self._context, self._clock.wall_ns())
+            look_at_clock(self.context, self._clock.wall_ns())
             newest = (leader.log.last_timestamp_ns for leader in self._leaders())
-            self._leap.look(max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns())
+            self.clock_leap.look(
+                max(newest, default=0), self._clock.wall_ns(), self._clock.mono_ns()
+            )
             self.trace.tell_start()
             self.hourly.begin(self._clock.wall_ns())
         except OSError as error:
             self._abandon()
-            raise StorageError(self._path, str(error)) from error
+            raise StorageError(self.path, str(error)) from error
         except BaseException:
             self._abandon()
             raise
@@ -204,15 +206,15 @@ class Broker:
             self._open_directory(name, directory_name)
         except TopicDamaged as error:
             reason = f"set aside until it is repaired: {error}"
-            self._context.set_aside[name] = f"topic {name} is {reason}"
-            self._context.health.report(name, Trouble.SET_ASIDE, reason)
+            self.context.set_aside[name] = f"topic {name} is {reason}"
+            self.context.health.report(name, Trouble.SET_ASIDE, reason)
 
     def _open_directory(self, name: str, directory_name: str) -> None:
         directory = os.path.join(self._topics_path, directory_name)
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             _log.warning("%s: not a topic's directory, left alone", directory)
         elif is_ephemeral(name):
-            self._directories.remove(name)
+            self.directories.remove(name)
         elif not self._disk.exists(os.path.join(directory, TOPIC_FILE)):
             self._remove_unfinished(name, directory)
         else:
@@ -222,7 +224,7 @@ class Broker:
         file = read_topic_file(self._disk, directory)
         if file.deleted:
             _log.info("%s: the deletion is finished now", directory)
-            self._directories.remove(name)
+            self.directories.remove(name)
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
@@ -243,7 +245,7 @@ class Broker:
         stored = stored_messages(self._disk, directory, self._log_settings)
         if stored:
             raise TopicDamaged(directory, f"{TOPIC_FILE} is gone, but {stored} messages are there")
-        self._directories.remove(name)
+        self.directories.remove(name)
 
     def _add_topic(
         self,
@@ -252,10 +254,10 @@ class Broker:
         logs: Mapping[int, PartitionLog],
         owns: Mapping[int, OwnFile] | None = None,
     ) -> Topic:
-        ids = self._context.ids
+        ids = self.context.ids
         ids.last_id = max([ids.last_id, *(log.last_id for log in logs.values())])
         try:
-            topic = Topic(self._context, directory, file, logs, self._delete_ephemeral, owns)
+            topic = Topic(self.context, directory, file, logs, self._delete_ephemeral, owns)
         except BaseException:
             close_all(logs.values())
             raise
@@ -266,15 +268,15 @@ class Broker:
 
     @property
     def hosting(self) -> Hosting | None:
-        return self._context.hosting
+        return self.context.hosting
 
     def join(self, membership: Membership) -> Hosting:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         hosting = Hosting.of(
-            membership, self._context, self.topics, self._directories, self._make_known,
+            membership, self.context, self.topics, self.directories, self._make_known,
             self._delete, self.commits.stages,
         )  # fmt: skip
-        self._context.hosting = hosting
+        self.context.hosting = hosting
         return hosting
 
     def _abandon(self) -> None:
@@ -308,12 +310,12 @@ class Broker:
         ephemeral = [topic.name for topic in self.topics.values() if topic.ephemeral]
         self.topics.clear()
         for name in ephemeral:
-            self._directories.remove(name)
-        self._context.touched.clear()
-        self._context.bounded.clear()
-        self._context.skipping.clear()
-        self._context.limited.clear()
-        self._context.aging.clear()
+            self.directories.remove(name)
+        self.context.touched.clear()
+        self.context.bounded.clear()
+        self.context.skipping.clear()
+        self.context.limited.clear()
+        self.context.aging.clear()
         self._state.note_clean_stop()
         self._unlock()
 
@@ -342,7 +344,7 @@ class Broker:
     def default_partitions(self, name: str) -> int:
         """What is ephemeral, or our own, is small."""
         single = is_ephemeral(name) or is_internal(name)
-        return 1 if single else self._context.options.default_partitions
+        return 1 if single else self.context.options.default_partitions
 
     def _create_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
@@ -351,23 +353,23 @@ class Broker:
             raise Refused(f"{partitions} partitions: a topic has 1 to {limits.PARTITIONS_MAX}")
         if partitions > 1 and is_internal(name):
             raise Refused(f"{partitions} partitions: topic {name} of penstock's own has 1")
-        if self._context.exiting:
+        if self.context.exiting:
             raise Refused("exiting")
-        if name in self._context.set_aside:
-            raise Refused(self._context.set_aside[name])
+        if name in self.context.set_aside:
+            raise Refused(self.context.set_aside[name])
         try:
             topic = self._make_topic(name, partitions, extended, registered)
         except StorageError as error:
-            self._directories.note_unmade(name, error)
+            self.directories.note_unmade(name, error)
             raise
-        self._directories.note_made(name)
+        self.directories.note_made(name)
         topic.refresh_refusal()
-        self._context.changed(Change.TOPIC_CREATED, topic)
+        self.context.changed(Change.TOPIC_CREATED, topic)
         return topic
 
     def _make_topic(self, name: str, partitions: int, extended: bool, registered: bool) -> Topic:
         wall_ns = self._clock.wall_ns()
-        identity = f"{self._context.options.node_id:03x}-{wall_ns:016x}"
+        identity = f"{self.context.options.node_id:03x}-{wall_ns:016x}"
         file = TopicFile(
             name=name,
             identity=identity,
@@ -376,7 +378,7 @@ class Broker:
             settings=settings_of(name, registered),
             extended=extended or msgspec.UNSET,
         )
-        logs = self._directories.make(file)
+        logs = self.directories.make(file)
         return self._make_known(file, dict(enumerate(logs)))
 
     def _make_known(
@@ -385,12 +387,12 @@ class Broker:
         logs: Mapping[int, PartitionLog],
         owns: Mapping[int, OwnFile] | None = None,
     ) -> Topic:
-        topic = self._add_topic(self._directories.path(file.name), file, logs, owns)
+        topic = self._add_topic(self.directories.path(file.name), file, logs, owns)
         try:
             topic.make_known(self._topics_path)
         except BaseException:
             self._drop(topic, made=False)
-            self._directories.remove_unmade(file.name)
+            self.directories.remove_unmade(file.name)
             raise
         return topic
 
@@ -411,9 +413,9 @@ class Broker:
         self.ended.add(topic.name, topic.identity, [tail.committed_end for tail in topic.tails])
         topic.mark_deleted()
         self._drop(topic)
-        self._directories.remove(topic.name)
+        self.directories.remove(topic.name)
         self.ended.settle()
-        self._context.changed(Change.TOPIC_DELETED, topic)
+        self.context.changed(Change.TOPIC_DELETED, topic)
 
     def _delete_ephemeral(self, topic: Topic) -> None:
         if topic.name in self.topics:
@@ -423,7 +425,7 @@ class Broker:
         del self.topics[topic.name]
         topic.delete(keep_files=not made)
         for replica in topic.replicas.values():
-            self._context.health.forget(replica.label)
+            self.context.health.forget(replica.label)
 
     def redrive(
         self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
@@ -436,25 +438,21 @@ class Broker:
         """Those that wait to be sent back, the oldest first. Raises StorageError."""
         return self._dead_letters.waiting(channel, count_max)
 
-    def clean_unused(self, dry_run: bool) -> tuple[list[str], list[str]]:
-        """What is left of deleted topics."""
-        return self._directories.clean(dry_run)
-
     # --- one turn ---
 
     def write(self, tails: list[Tail]) -> None:
         """Seal and write the open batches of `tails`."""
-        if self._context.bounded:
+        if self.context.bounded:
             self._trim_bounded()
         wall_ns = self._clock.wall_ns()
         for tail in tails:
             tail.owner.group.write(wall_ns)
-        if self._context.headroom_bytes < 0:
+        if self.context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def write_trace(self) -> None:
         """Store the events of traced messages that were noted since the last time."""
-        if self._context.engine.trace_pending:
+        if self.context.engine.trace_pending:
             self.trace.write()
 
     def load(self, window: Window, which: int, offset: int) -> None:
@@ -465,15 +463,15 @@ class Broker:
 
     def journal(self, windows: list[Window]) -> None:
         """Store what the turn changed in channels: one record per partition."""
-        if self._context.limited:
-            refill(self._context)
+        if self.context.limited:
+            refill(self.context)
         records: dict[Leader, list[Group]] = {}
         for window in windows:
             entries = window.take_journal()
             channel = window.owner
             if entries and channel.number != NOT_KEPT:
                 records.setdefault(window.tail.owner, []).append(Group(channel.number, entries))
-                self._context.touched[channel.topic] = None
+                self.context.touched[channel.topic] = None
             if window.exhausted:
                 self._dead_letters.collect(channel)
         for leader, groups in records.items():
@@ -481,16 +479,16 @@ class Broker:
 
     def synced(self) -> None:
         """Take the sync jobs that have ended: commit or fail their batches, write the next ones."""
-        if self._context.bounded:
+        if self.context.bounded:
             self._trim_bounded()
-        self._context.syncs.settle()
-        for channel in list(self._context.skipping):
+        self.context.syncs.settle()
+        for channel in list(self.context.skipping):
             channel.skips.sweep()
-        if self._context.limited:
-            refill(self._context)
+        if self.context.limited:
+            refill(self.context)
 
     def _trim_bounded(self) -> None:
-        for channel in self._context.bounded:
+        for channel in self.context.bounded:
             channel.trim()
 
     # --- housekeeping ---
@@ -501,20 +499,21 @@ class Broker:
         wall_ns = self._clock.wall_ns()
         self.synced()
         due = mono_ns - self._disk_checked_ns >= limits.DISK_CHECK_EVERY_NS
-        if due or self._context.headroom_bytes < 0:  # by batches that `write` has not seen
+        if due or self.context.headroom_bytes < 0:  # by batches that `write` has not seen
             self._disk_checked_ns = mono_ns
             self._check_disk()
-        look_at_clock(self._context, wall_ns)
-        if not self._leap.stands(mono_ns):
+        look_at_clock(self.context, wall_ns)
+        self.clock_leap.follow(wall_ns, mono_ns)
+        if not self.clock_leap.stands(mono_ns):
             self._drop_aged(wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
         self._delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
-        self._directories.settle()
+        self.directories.settle()
         self.ended.settle()
         self.hourly.housekeeping(wall_ns)
-        if self._context.options.latency_quantiles:
+        if self.context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
         for topic in self._next_to_retain():
@@ -525,7 +524,7 @@ class Broker:
         return self._delays.slice()
 
     def _settle(self, mono_ns: int, wall_ns: int) -> None:
-        sync_logs = mono_ns - self._logs_synced_ns >= self._context.options.sync_timeout_ns
+        sync_logs = mono_ns - self._logs_synced_ns >= self.context.options.sync_timeout_ns
         if sync_logs:
             self._logs_synced_ns = mono_ns
         sync_journals = mono_ns - self._journals_synced_ns >= limits.JOURNAL_SYNC_EVERY_NS
@@ -533,7 +532,7 @@ class Broker:
             self._journals_synced_ns = mono_ns
         if self.hosting is not None:
             self.hosting.settle(wall_ns, sync_logs, sync_journals)
-        touched = self._context.touched
+        touched = self.context.touched
         for topic in list(touched):
             if topic.settle(wall_ns, sync_logs, sync_journals):
                 touched.pop(topic, None)
@@ -541,12 +540,12 @@ class Broker:
 
     def _drop_aged(self, wall_ns: int) -> None:
         """What is too old. Topics for which there is no time left come first in the next round."""
-        aging = self._context.aging
+        aging = self.context.aging
         looks = limits.AGE_LOOKS_MAX
         for topic in list(aging):
             if topic.age_bound.apply(wall_ns):
                 aging[topic] = aging.pop(topic)
-                self._context.touched[topic] = None  # it lets go of the files that this opened
+                self.context.touched[topic] = None  # it lets go of the files that this opened
                 looks -= 1
                 if not looks:
                     return
@@ -559,13 +558,13 @@ class Broker:
         return [topic for topic in taken if self.topics.get(topic.name) is topic]
 
     def _check_disk(self) -> None:
-        free_bytes_min = self._context.options.disk_free_bytes_min
+        free_bytes_min = self.context.options.disk_free_bytes_min
         try:
-            free_bytes = self._disk.free_bytes(self._path) - self._context.reserved_bytes
+            free_bytes = self._disk.free_bytes(self.path) - self.context.reserved_bytes
         except OSError as error:
             refusal = f"cannot determine free disk space: {error}"
         else:
-            self._context.headroom_bytes = max(free_bytes - free_bytes_min, 0) // 2
+            self.context.headroom_bytes = max(free_bytes - free_bytes_min, 0) // 2
             refusal = (
                 f"disk almost full: {free_bytes} bytes free, {free_bytes_min} are to stay free"
                 if free_bytes < free_bytes_min
@@ -574,7 +573,7 @@ class Broker:
         self._set_disk_refusal(refusal)
 
     def _set_disk_refusal(self, refusal: str) -> None:
-        context = self._context
+        context = self.context
         if bool(refusal) == bool(context.disk_refusal):
             return  # the text of the first look stays: each second's number is no news
         context.disk_refusal = refusal
@@ -593,5 +592,5 @@ class Broker:
                 raise RuntimeError(f"topic {topic.name} is listed as {name}")
             topic.validate()
             last_id = max((leader.log.last_id for leader in topic.leaders), default=0)
-            if last_id > self._context.ids.last_id:
+            if last_id > self.context.ids.last_id:
                 raise RuntimeError(f"{name}: id {last_id} is above the last one given out")

@@ -90,12 +90,7 @@ class Channel:
     def subscribe(self, conn: Conn, consumers_max: int = 0, partition: int = ANY) -> None:
         """To one partition, or to all, those to come included. `consumers_max` 0: as many as
         come."""
-        if self.deleted:
-            raise Refused(f"channel {self.topic.name}:{self.name} is being deleted")
-        if consumers_max and len(self.consumers) >= consumers_max:
-            raise Refused(
-                f"consumers for {self.topic.name}:{self.name} exceeds limit of {consumers_max}"
-            )
+        self.check_room(consumers_max)
         if partition != ANY and partition not in self.windows:
             raise PartitionElsewhere(self.topic.name, partition)
         self.consumers.append(conn)
@@ -106,6 +101,15 @@ class Channel:
             return
         for window in self.windows.values():
             conn.subscribe(window)
+
+    def check_room(self, consumers_max: int) -> None:
+        """For one more consumer. Raises Refused."""
+        if self.deleted:
+            raise Refused(f"channel {self.topic.name}:{self.name} is being deleted")
+        if consumers_max and len(self.consumers) >= consumers_max:
+            raise Refused(
+                f"consumers for {self.topic.name}:{self.name} exceeds limit of {consumers_max}"
+            )
 
     def partition_of(self, conn: Conn) -> int:
         """Of a consumer; ANY: it has all of them."""

@@ -61,6 +61,7 @@ class Cursors:
         self._lost = False  # something could not be written and is to be tried again
         self._failed = False  # health says so: until a sync has succeeded
         self._missing: dict[str, int] = {}  # the lowest unfinished offset that is gone, by name
+        self._missing_to: int | None = None  # the warning of it ends once all channels are past it
         self._floor_synced = 0
         self._floor_syncing = 0
         self._job: JournalSync | None = None
@@ -281,6 +282,12 @@ class Cursors:
             f"{start_offset}, and not finished below it were: {names}",
         )
         self._missing.clear()
+        self._missing_to = start_offset
+
+    def _refresh_missing(self) -> None:
+        if self._missing_to is not None and self._floor() > self._missing_to:
+            self._missing_to = None
+            self._context.health.clear(self._topic_name, Trouble.MISSING)
 
     def _refresh_corrupt(self) -> None:
         health, reason = self._context.health, self._journal.corrupt
@@ -303,6 +310,7 @@ class Cursors:
     def settle(self, sync: bool) -> bool:
         """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
         self._append_rest()
+        self._refresh_missing()
         if sync:
             self.sync()
         return not self._lost and not self.busy and not self._journal.unsynced

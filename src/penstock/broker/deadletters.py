@@ -20,7 +20,7 @@ each message that was requeued or timed out: after a restart it is not known.
 
 In a cluster the dead-letter topic is made in its metadata, with as many replicas as the topic has.
 A letter goes to a partition of it that is led here, or to the leader of one
-(`carriedletters.py`). Where that one's answer is lost with a link or an office, it is sent again:
+(`forwarding.py`). Where that one's answer is lost with a link or an office, it is sent again:
 such a failover may make a second dead letter, too.
 
 The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
@@ -268,7 +268,7 @@ class DeadLetters:
         if topic is not None and topic.leaders:
             topic.publish_letters(letters, lambda error, _: done(error))
         elif hosting is not None:
-            hosting.carried.carry(name, letters, done)
+            hosting.forwarding.carry(name, letters, done)
 
     def _end(self, window: Window, letters: Iterable[int]) -> None:
         """They are written, or refused."""

@@ -458,7 +458,7 @@ class GroupCommit:
         self.line.failed()
         self.stopped = reason
         if tail.sealed_count:
-            tail.fail_from(tail.committed_end)
+            tail.fail_from(tail.committed_end, True)
         self._on_trouble()
         self._fail_open(WriteRefused(self._label, reason))
         row.tell(PublishUnknown(self._label, reason))

@@ -17,9 +17,9 @@ _log = logging.getLogger("penstock.broker")
 
 @unique
 class Trouble(IntEnum):
-    """Kinds of trouble. STOPPED, DAMAGED, MISSING, LEFTOVERS and SET_ASIDE stay until a restart;
-    the others go away with the next success, CORRUPT when retention has removed what is corrupt,
-    JOURNAL_CORRUPT when the file was begun again."""
+    """Kinds of trouble. STOPPED, DAMAGED, LEFTOVERS and SET_ASIDE stay until a restart; the others
+    go away with the next success, CORRUPT when retention has removed what is corrupt, MISSING when
+    every channel is past it, JOURNAL_CORRUPT when the file was begun again."""
 
     WRITE = 1  # the last write was not done
     JOURNAL = 2  # channel state could not be stored
@@ -41,6 +41,7 @@ class Trouble(IntEnum):
     MARK = 14  # the mark could not be written
     CLOCK = 15  # ids and timestamps are ahead of the clock
     CLOCK_LEAP = 25  # at the start the clock was far ahead of all that is stored
+    CLOCK_STEP = 32  # the clock has gone far ahead while nsqd runs
     CREATION = 21  # a topic could not be made
     DELETION = 22  # files of a deleted topic could not be removed
     COMMIT_RECORD = 23  # the record of a commit could not be written
@@ -48,6 +49,7 @@ class Trouble(IntEnum):
     HELD = 26  # a channel holds messages that have used their attempts, as it is set to
     LEFTOVERS = 27  # the start found files that should be gone and could not remove them
     INDEX = 28  # an index of a log could not be written
+    SYNC = 31  # a sync that lost nothing failed and is tried again: publishes wait
     LEDGER = 29  # what this node promises could not be made durable
     CONCEDED = 30  # no replica has some stored messages: readers step over them
     SET_ASIDE = 20  # a topic could not be opened; it is as it was until the next start
@@ -61,6 +63,7 @@ WARNINGS = frozenset(
         Trouble.JOURNAL_CORRUPT,
         Trouble.CLOCK,
         Trouble.CLOCK_LEAP,
+        Trouble.CLOCK_STEP,
         Trouble.HELD,
         Trouble.LEFTOVERS,
         Trouble.INDEX,

@@ -33,6 +33,7 @@ from penstock.broker.inherited import InheritedCursors
 from penstock.broker.journal import Journal
 from penstock.broker.leader import Leader
 from penstock.broker.ledchannels import LedChannels
+from penstock.broker.outbox import renew_outboxes, retire_outbox
 from penstock.broker.placed import begin_office, end_office
 from penstock.broker.ports import Lane
 from penstock.broker.producers import headers_of
@@ -185,6 +186,7 @@ class HostedReplica:
             journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
         )
         replica.folded, replica.epoch = journal.folded(), epoch
+        retire_outbox(self.topic, replica.number)
         leader = replica.lead(office)
         if leader.cursors is None:
             raise RuntimeError(f"{replica.label}: a replica of several without a journal")
@@ -288,6 +290,7 @@ class HostedReplica:
         end_office(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
+        renew_outboxes(self._context, self.topic, self._hosting.forwarding)
         self.topic.reshaped()
 
     # --- what comes ---

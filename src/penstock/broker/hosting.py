@@ -27,14 +27,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.broker import directories
-from penstock.broker.carriedletters import CarriedLetters
 from penstock.broker.commits.jobrow import JobRow
+from penstock.broker.forwarding import Forwarding
 from penstock.broker.health import Trouble
+from penstock.broker.outbox import renew_outboxes
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.placed import adopt, adopt_channels
 from penstock.broker.promises import Promises
@@ -48,17 +50,16 @@ from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replica.authority import Heard, Isolation
+from penstock.replica.forwardframes import BatchAnswered, SendBatch
 from penstock.replica.frames import Target
-from penstock.replica.letterframes import LettersAnswered, SendLetters
 
 if TYPE_CHECKING:
     from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.hosted import HostedReplica
     from penstock.broker.leader import Leader
-    from penstock.broker.letters import Letter
     from penstock.broker.office import Records
-    from penstock.broker.ports import ClusterMetadata, Led, MetadataDone, Peers
+    from penstock.broker.ports import ClusterMetadata, Led, Peers
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
     from penstock.log.disk import Disk
@@ -144,9 +145,10 @@ class Hosting:
         self.station = station
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
-        self.carried = CarriedLetters(
-            station.node, station.life, station.peers, self._led, self._is_linked, self._publish
-        )
+        self.forwarding = Forwarding(
+            station.node, station.life, station.peers, self._led, self._is_linked, self.leader,
+            context.engine.wake,
+        )  # fmt: skip
         self._context = context
         self._topics = topics
         self._files = files
@@ -274,6 +276,7 @@ class Hosting:
 
     def add(self, topic: Topic) -> None:
         """Its replicas, as they were found or made."""
+        renew_outboxes(self._context, topic, self.forwarding)
         for replica in topic.replicas.values():
             hosted = replica.hosted
             if hosted is not None and hosted.target not in self._replicas:
@@ -330,7 +333,9 @@ class Hosting:
 
     def adopt_topic(self, placed: PlacedTopic) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
-        adopt(self.topic(placed.identity), placed.file())
+        topic = self.topic(placed.identity)
+        adopt(topic, placed.file())
+        renew_outboxes(self._context, topic, self.forwarding)
 
     def adopt_channels(
         self, identity: str, channels: Sequence[PlacedChannel], started: Started | None = None
@@ -359,9 +364,21 @@ class Hosting:
         revision: int,
         record: Record,
         restorations: int = 0,
+        remembered: bytes = b"",
     ) -> None:
-        """`restorations`: of the metadata as a whole; with each of them revisions begin again."""
+        """`restorations`: of the metadata as a whole; with each of them revisions begin again.
+        `remembered`: what the next start is to know of the record, stored before it is acted on."""
         hosted = self._replicas.get(target)
+        if hosted is None:
+            return
+        act = partial(self._assign, target, revision, record, restorations)
+        if remembered:
+            self.station.promises.remember(hosted.key, remembered, act)
+        else:
+            act()
+
+    def _assign(self, target: Target, revision: int, record: Record, restorations: int) -> None:
+        hosted = self._replicas.get(target)  # it may have been released meanwhile
         if hosted is not None:
             hosted.assigned.assign(revision, record, restorations)
             self._came(hosted)
@@ -374,15 +391,15 @@ class Hosting:
 
     def unlinked(self, node: int) -> None:
         self._linked.pop(node, None)
-        self.carried.unlinked(node)
+        self.forwarding.unlinked(node)
         for hosted in self._replicas.values():
             hosted.assigned.unlinked(node)
             self._came(hosted)
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         """One for a replica that is not here is dropped: its leader begins again."""
-        if isinstance(frame, SendLetters | LettersAnswered):
-            self.carried.receive(node, target, frame)
+        if isinstance(frame, SendBatch | BatchAnswered):
+            self.forwarding.receive(node, target, frame)
             return
         hosted = self._replicas.get(target)
         if hosted is not None:
@@ -432,6 +449,7 @@ class Hosting:
     def tick(self, mono_ns: int) -> None:
         """What may be done alone, by what is known of the offices at this time?"""
         self.station.catch_up.tick(mono_ns)
+        self.forwarding.tick(mono_ns)
         for hosted in self._replicas.values():
             hosted.tick(mono_ns)
 
@@ -460,21 +478,13 @@ class Hosting:
         hosted = self._replicas.get(target)
         return hosted.leader if hosted is not None else None
 
-    # --- dead letters, to and from other nodes ---
+    # --- publishes for other nodes, and from them ---
 
     def _is_linked(self, node: int) -> bool:
         return node in self._linked
 
-    def _led(self, topic: str) -> Sequence[Led]:
-        return self.metadata.led(topic) if self.metadata is not None else ()
-
-    def _publish(self, target: Target, letters: Sequence[Letter], done: MetadataDone) -> None:
-        hosted = self._replicas.get(target)
-        if hosted is None or hosted.leader is None:
-            raise Refused("the partition is not led by this node")
-        topic, number = hosted.topic, target.partition
-        topic.publish_letters(letters, lambda error, _: done(error), number)
-        self._context.engine.wake()
+    def _led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
+        return self.metadata.led(topic, partition) if self.metadata is not None else ()
 
     # --- the end ---
 

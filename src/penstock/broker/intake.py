@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.broker.depth import DepthBound
     from penstock.broker.groupcommit import GroupCommit
     from penstock.broker.letters import Letter
+    from penstock.broker.outbox import Outbox
     from penstock.broker.ports import ClusterMetadata
     from penstock.broker.replica import Replica
 
@@ -42,6 +43,7 @@ class Intake:
     internal: bool
     hosted: bool  # a cluster places its replicas, and says who leads
     replicas: dict[int, Replica]  # those that are here, by number
+    outboxes: dict[int, Outbox]  # to partitions that other nodes lead, by number
     partition_count: int  # of all that the topic has
     hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
     extended: bool  # its messages have headers
@@ -68,20 +70,29 @@ class Intake:
             raise PartitionElsewhere(self.name, number)
         return replica.leader
 
-    def partition(self, number: int) -> Leader:
-        """The same for a number that a client has named. Raises PartitionUnknown, too."""
+    def partition(self, number: int) -> Leader | Outbox:
+        """Who takes publishes to a number that a client has named. Raises PartitionUnknown, too."""
         if not 0 <= number < self.partition_count:
             raise PartitionUnknown(self.name, number, self.partition_count)
-        return self.leader(number)
+        return self.taker(number)
 
     def leads(self, number: int) -> bool:
         """Is this partition led here?"""
         replica = self.replicas.get(number)
         return replica is not None and isinstance(replica.role, Leader)
 
-    def check_led(self) -> None:
-        """Raises PartitionElsewhere where no partition is led here."""
-        if not self.leaders:
+    def taker(self, number: int) -> Leader | Outbox:
+        """Who takes publishes to it here: its leader, or the outbox to that. Raises
+        PartitionElsewhere."""
+        outbox = self.outboxes.get(number)
+        return self.leader(number) if outbox is None else outbox
+
+    def takes(self, number: int) -> bool:
+        return number in self.outboxes or self.leads(number)
+
+    def check_taken(self) -> None:
+        """Raises PartitionElsewhere where publishes to no partition are taken here."""
+        if not (self.leaders or self.outboxes):
             raise PartitionElsewhere(self.name)
 
     def partition_of_key(self, key: bytes) -> int:
@@ -97,10 +108,10 @@ class Intake:
             return home
         return next((one for one in self.leaders if one.stamped.knows(producer_id)), home)
 
-    def route(self) -> Leader:
+    def route(self) -> Leader | Outbox:
         """The partition of the next publish that names none. Raises PartitionElsewhere."""
         try:
-            leader: Leader = self._context.engine.route(self.name.encode()).owner
+            leader: Leader | Outbox = self._context.engine.route(self.name.encode()).owner
         except KeyError as error:  # the kernel has no tail of the topic
             raise PartitionElsewhere(self.name) from error
         return leader
@@ -168,7 +179,7 @@ class Intake:
 
     def publish_headed(
         self,
-        leader: Leader,
+        leader: Leader | Outbox,
         body: bytes,
         sections: Sections,
         done: TracedDone,
@@ -200,7 +211,7 @@ class Intake:
         leader.stamped.publish(stamp, bodies, due_ns, done, sections)
         self._note_held(leader.group)
 
-    def _note_held(self, group: GroupCommit) -> None:
+    def _note_held(self, group: GroupCommit | Outbox) -> None:
         """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
         if group.held_count:
             self.depth_bound.renew()
@@ -214,13 +225,21 @@ class Intake:
         if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
             raise Refused(self.refusal)
         self.depth_bound.check(len(letters))
-        leader = self.route() if partition == ANY else self.leader(partition)
+        leader = self.route() if partition == ANY else self.taker(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
         leader.group.publish_letters(
             letters,
             lambda error, offset: done(error, Place(leader.number, offset)),
         )
+
+    def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
+        """A batch of another node for a partition that is led here. Raises Refused."""
+        if self.refusal and not (moved and self.refusal in (DRAINING, WritesDisabled.REASON)):
+            raise self._refused()
+        self.depth_bound.check(count)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
 
     def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
         """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
@@ -231,7 +250,7 @@ class Intake:
         leader.tail.append(body, due_ns)
         conn.appended(leader.tail, verb)
 
-    def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit:
+    def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
         """Who writes a publish to this partition, or to the one whose turn it is. Raises Refused,
         also PartitionUnknown."""
         if partition == ANY:
@@ -261,7 +280,7 @@ class Intake:
     def refusal_by(self, asked: Mapping[int, int]) -> str:
         """Why these partitions do not take so many messages now; empty when they do: the kernel
         has room for them."""
-        reasons = [self.refusal, *(self.leader(number).refusal for number in asked)]
+        reasons = [self.refusal, *(self.taker(number).refusal for number in asked)]
         first = next(filter(None, reasons), "")
         return first or self.depth_bound.reason(sum(asked.values()), asked)
 
@@ -282,6 +301,9 @@ class Intake:
         for leader in self.leaders:
             reasons.append(first or leader.refusal or last)
             leader.tail.refusing = bool(always or reasons[-1])
+        for outbox in self.outboxes.values():
+            reasons.append(first or last)
+            outbox.tail.refusing = bool(always or reasons[-1])
         if not reasons:
             self.trouble = PartitionElsewhere(self.name).reason
         else:

@@ -395,14 +395,14 @@ class Leader:
         if sync and log.unsynced_bytes:
             group.sync()
         self._mark(wall_ns)
-        self._note_indexes()
+        self._note(Trouble.INDEX, log.index_trouble)
+        self._note(Trouble.SYNC, log.sync_trouble)
 
-    def _note_indexes(self) -> None:
-        health, name, trouble = self._context.health, self.replica.label, self.log.index_trouble
-        if trouble:
-            health.report(name, Trouble.INDEX, trouble)
+    def _note(self, trouble: Trouble, reason: str) -> None:
+        if reason:
+            self._context.health.report(self.replica.label, trouble, reason)
         else:
-            health.clear(name, Trouble.INDEX)
+            self._context.health.clear(self.replica.label, trouble)
 
     def _mark(self, wall_ns: int) -> None:
         """A mark that could not be written is tried again, and shown until it was."""

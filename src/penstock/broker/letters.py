@@ -1,16 +1,13 @@
-"""Dead letters as messages: what their trailers and headers say, and how they go to another node.
+"""Dead letters as messages: what their trailers and headers say.
 
 | where | what |
 |---|---|
 | trailer | the id and the timestamp of the message that a channel has given up |
 | headers, under `dead_letter` | topic, channel, attempts, and how the last one ended |
-
-To another node letters go as one MessagePack array (`replica/letterframes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -88,40 +85,3 @@ def live_letter(stored: Stored) -> Letter:
     if headers:
         sections[Section.HEADERS] = msgspec.json.encode(headers)
     return Letter(stored.body, sections)
-
-
-# --- to another node ---
-
-_Sections = dict[int, int | bytes]
-_encode = msgspec.msgpack.Encoder().encode
-_DECODER = msgspec.msgpack.Decoder(list[tuple[bytes, _Sections]])
-_KNOWN = frozenset(Section)
-_BYTES_FROM = 64  # sections below have integers, the others bytes
-_VALUES = 1 << 64  # of an integer
-
-
-def encode_letters(letters: Sequence[Letter]) -> bytes:
-    return _encode([(letter.body, _plain(letter.sections)) for letter in letters])
-
-
-def _plain(sections: _Sections) -> _Sections:
-    return {int(section): value for section, value in sections.items()}
-
-
-def decode_letters(data: bytes | bytearray) -> list[Letter]:
-    """Raises ValueError."""
-    try:
-        letters = [Letter(*one) for one in _DECODER.decode(data)]
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"letters that cannot be read: {error}") from error
-    for letter in letters:
-        for section, value in letter.sections.items():
-            if not _is_sound(section, value):
-                raise ValueError(f"section {section} of a letter is {value!r:.100}")
-    return letters
-
-
-def _is_sound(section: int, value: int | bytes) -> bool:
-    if isinstance(value, bytes):
-        return section in _KNOWN and section >= _BYTES_FROM
-    return section in _KNOWN and section < _BYTES_FROM and 0 <= value < _VALUES

@@ -88,7 +88,7 @@ class ClusterMetadata(Protocol):
         """What is known here of a topic that is there, wherever its partitions are."""
         ...
 
-    def led(self, topic: str) -> Sequence[Led]:
+    def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         """Its partitions that have a leader, anywhere."""
         ...
 

@@ -42,6 +42,29 @@ class Promises:
         if entry is None or entry.epoch != epoch:
             record = b"" if entry is None else entry.record
             self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
+        self._when_durable(key, then)
+
+    def note_revision(self, revision: int, restorations: int) -> None:
+        """The newest of the metadata that this node acts on; durable with what is saved later."""
+        node = self.ledger.node
+        if (restorations, revision) > (node.restorations, node.revision):
+            self.ledger.set_node(node._replace(revision=revision, restorations=restorations))
+
+    def remember(self, key: ReplicaKey, record: bytes, then: Callable[[], None]) -> None:
+        """`then` is called when this record of the replica's partition is durable."""
+        entry = self.ledger.replica(key)
+        if entry is None or entry.record != record:
+            epoch = 0 if entry is None else entry.epoch
+            self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
+        self._when_durable(key, then)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """The topic was deleted: its identity never comes again."""
+        if self.ledger.replica(key) is not None:
+            self._numbers.pop(key, None)
+            self.ledger.drop(key)
+
+    def _when_durable(self, key: ReplicaKey, then: Callable[[], None]) -> None:
         number = self._numbers.get(key, 0)
         if number <= self.ledger.synced_number:
             then()

@@ -29,6 +29,7 @@ from penstock.broker.intake import Intake
 from penstock.broker.internal import is_internal
 from penstock.broker.leader import Leader
 from penstock.broker.options import Durability
+from penstock.broker.outbox import Outbox
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.replica import Replica
 from penstock.broker.settings import Effective, effective, sample_below
@@ -70,6 +71,7 @@ class Topic(Intake):
         self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
         self.hosted = file.placed is True
+        self.outboxes: dict[int, Outbox] = {}
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
         self.extended = file.extended is True
         self.settings = file.settings
@@ -115,7 +117,7 @@ class Topic(Intake):
     def prepare_route(self) -> None:
         """What the kernel has to know to take publishes with keys and headers by itself. It knows
         nothing of a topic of which no partition is led here."""
-        if not self.leaders:
+        if not (self.leaders or self.outboxes):
             return
         engine, name = self._context.engine, self.name.encode("ascii")
         engine.set_hash_partitions(name, self.hash_partitions)
@@ -540,6 +542,9 @@ class Topic(Intake):
         """Let go of everything in memory and destroy the logs. `mark_deleted` came before, or the
         topic could not be made: then its files are not touched."""
         self.deleted = True
+        for outbox in self.outboxes.values():
+            outbox.close(f"topic {self.name} was deleted")
+        self.outboxes.clear()
         for leader in self.leaders:
             leader.retire()
         for channel in list(self.channels.values()):

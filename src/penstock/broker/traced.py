@@ -11,6 +11,7 @@ from penstock.kernel import Section, id_at
 
 if TYPE_CHECKING:
     from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.outbox import Outbox
 
 LENGTH_BYTES = 4  # of a message, in its batch
 TRACE_BYTES = 12  # of its trace id, in the trailer
@@ -41,7 +42,7 @@ TracedDone = Callable[[PenstockError | Stored], None]
 
 
 def publish_traced(
-    group: GroupCommit, messages: Sequence[Traced], due_ns: int, done: TracedDone
+    group: GroupCommit | Outbox, messages: Sequence[Traced], due_ns: int, done: TracedDone
 ) -> None:
     """All into one batch. `done` hears when that batch is safe, or has failed."""
 
@@ -54,14 +55,18 @@ def publish_traced(
 
 
 def publish_headed(
-    group: GroupCommit, body: bytes, sections: Sections, done: TracedDone, due_ns: int
+    group: GroupCommit | Outbox, body: bytes, sections: Sections, done: TracedDone, due_ns: int
 ) -> None:
     """The same for one message and what else its trailer says."""
     _publish_by(group, lambda: group.tail.append(body, due_ns, sections), 1, len(body), done)
 
 
 def _publish_by(
-    group: GroupCommit, append: Callable[[], None], count: int, length: int, done: TracedDone
+    group: GroupCommit | Outbox,
+    append: Callable[[], None],
+    count: int,
+    length: int,
+    done: TracedDone,
 ) -> None:
     index = 0
 

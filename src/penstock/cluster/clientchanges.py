@@ -14,7 +14,7 @@ from penstock.broker.skips import Skipped, skipped_of
 from penstock.cluster import keys
 from penstock.cluster.channelmakings import ChannelMakings
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
-from penstock.cluster.keys import ChannelName
+from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadatachanges import MetadataChanges, Wanted
 from penstock.cluster.placed import changed_settings, channel_entry, target_for
 from penstock.cluster.topicchanges import TopicChanges, partitions_of
@@ -54,8 +54,13 @@ class ClientChanges:
     def shape(self, topic: str) -> NewTopic | None:
         return self._topics.shape(topic)
 
-    def led(self, topic: str) -> Sequence[Led]:
-        found = [(name, one.document) for name, one in partitions_of(self._view, topic)]
+    def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
+        held = partitions_of(self._view, topic)
+        if partition is not None:
+            name = PartitionName(topic, partition)
+            one = self._view.partitions.get(name)
+            held = iter([(name, one)] if one is not None else [])
+        found = [(name, one.document) for name, one in held]
         return [
             Led(record.leader.node, target_for(record.identity, name.number))
             for name, record in found

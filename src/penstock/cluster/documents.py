@@ -49,7 +49,8 @@ class Node(NamedTuple):
     host: str
     tcp_port: int
     http_port: int
-    peer_port: int
+    replication_host: str
+    replication_port: int
     version: str
     zone: str
     disk_free_bytes: int
@@ -122,7 +123,8 @@ NODE = Form(
         ("host", text()),
         ("tcp_port", _PORT),
         ("http_port", _PORT),
-        ("peer_port", _PORT),
+        ("replication_host", text()),
+        ("replication_port", _PORT),
         ("version", text()),
         ("zone", text()),
         ("disk_free_bytes", _U63),

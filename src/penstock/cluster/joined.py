@@ -51,13 +51,14 @@ from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
 from penstock.cluster.placed import placed_channel, placed_topic, target_for
 from penstock.cluster.topicchanges import TopicChanges, TopicGround
-from penstock.cluster.view import Change, Held, Remembered
+from penstock.cluster.view import Change, Held, Remembered, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
     COORDINATOR_RETRY_NS,
     PEER_HEARTBEAT_NS,
     REPLICA_GREET_NS,
     REPLICA_RENEWED_NS,
+    REPLICA_TIMEOUT_NS,
 )
 from penstock.log.ledger import Ledger
 from penstock.log.replicafile import State
@@ -90,12 +91,13 @@ class Joined:
         remembered: Remembered | None = None,
         records: Mapping[PartitionName, Held[Record]] | None = None,
         isolation: Isolation = Isolation(),  # noqa: B008
+        replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
         self.own = own
         self.broker = broker
         self.participant = Participant(
             own, membership, describe, coordinator, self._local, self._assign, mono_ns,
-            remembered or Remembered(), records, self._noticed,
+            remembered or Remembered(), records, self._noticed, replica_timeout_ns,
         )  # fmt: skip
         self.hosting: Hosting = broker.join(
             BrokerMembership(
@@ -190,8 +192,9 @@ class Joined:
         for one, record in current.items():
             if one in self._targets:
                 self.hosting.assign(
-                    self._targets[one], record.revision, record.document, restorations
-                )
+                    self._targets[one], record.revision, record.document, restorations,
+                    encode_remembered(one, record),
+                )  # fmt: skip
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
@@ -277,9 +280,14 @@ class Joined:
         self.hosting.adopt_channels(placed.identity, channels, held)
 
     def _release(self, name: PartitionName, target: Target) -> None:
+        hosted = self.hosting.replica(target)
         place = self.hosting.release(target)
         _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
         self._report()  # its office is over
+        held = self.participant.view.topics.get(name.topic)
+        is_over = held is not None and held.document.deleted
+        if hosted is not None and is_over:
+            self.hosting.station.promises.forget(hosted.key)
         if self._names.pop(target, None) is not None:
             del self._targets[name]
 
@@ -400,6 +408,7 @@ class Joined:
         """Some ten times a second."""
         self._now_ns = mono_ns
         self.participant.look(mono_ns)
+        self._note_revision()
         self.look()
         self.participant.conclude(mono_ns)
         self._confirm_deletions()
@@ -430,9 +439,15 @@ class Joined:
         """A client waits for a topic or channel: what has come of the metadata is looked at before
         the next tick. Conclusions are left to that."""
         self.participant.look(self._now_ns)
+        self._note_revision()
         self.look()
         self._topics.tick(self._now_ns)
         self._makings.tick(self._now_ns)
+
+    def _note_revision(self) -> None:
+        """Before anything is done on the ground of it."""
+        view = self.participant.view
+        self.hosting.station.promises.note_revision(view.revision_seen, view.restorations)
 
     def _note_corrupt(self) -> None:
         if self._now_ns < self._corrupt_due_ns:

@@ -27,7 +27,12 @@ from penstock.cluster.offices import Offices
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
-from penstock.limits import CORRUPT_NAMED_MAX, PEER_HEARTBEAT_NS, VIEW_SLICE_DOCUMENTS
+from penstock.limits import (
+    CORRUPT_NAMED_MAX,
+    PEER_HEARTBEAT_NS,
+    REPLICA_TIMEOUT_NS,
+    VIEW_SLICE_DOCUMENTS,
+)
 from penstock.replica.record import Record
 
 
@@ -90,6 +95,7 @@ class Participant:
         remembered: Remembered = Remembered(),  # noqa: B008
         records: Mapping[PartitionName, Held[Record]] | None = None,
         noticed: Callable[[Change], None] | None = None,
+        replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
         """`assign` is given the records that change, `noticed` all that changes in the view."""
         self.own = own
@@ -104,6 +110,7 @@ class Participant:
             coordinator,
             local,
             mono_ns,
+            replica_timeout_ns=replica_timeout_ns,
         )
         self.links: dict[int, int] = {}  # to the life of the process at the other end
         self.out: list[tuple[int, Message]] = []

@@ -27,14 +27,16 @@ Keys that live by a lease, and those of commits, go when they go.
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Changes, Entry, Page, Reading
 from penstock.cluster.documents import (
     CLUSTER,
+    RECORD,
     REMOVED,
     Channel,
     Cluster,
@@ -86,6 +88,25 @@ class _Table(NamedTuple):
     prefix: str
     rows: dict[Any, Held[Any]]
     name_of: Callable[[str], Any]  # raises ValueError
+
+
+def encode_remembered(name: PartitionName, held: Held[Record]) -> bytes:
+    """One record, as the ledger keeps it for the next start."""
+    kept = {"name": keys.partition(*name), "revision": held.revision, "created": held.created}
+    return json.dumps({**kept, "record": json.loads(RECORD.encode(held.document))}).encode()
+
+
+def decode_remembered(entries: Iterable[bytes]) -> dict[PartitionName, Held[Record]]:
+    """Raises DocumentBroken."""
+    found: dict[PartitionName, Held[Record]] = {}
+    for data in entries:
+        kept = json.loads(data)
+        record = RECORD.decode(kept["name"], json.dumps(kept["record"]).encode())
+        held = Held(record, kept["revision"], kept["created"])
+        name = keys.partition_of(kept["name"])
+        if name not in found or found[name].revision < held.revision:
+            found[name] = held
+    return found
 
 
 class View:

@@ -220,6 +220,10 @@ class Engine:
         is BAD_PUB for PARTITION, with no word in place of the topic. KeyError for a topic without
         tails."""
 
+    def detach_tail(self, topic: bytes, partition: int = 0) -> Tail | None:
+        """It takes no more publishes, and another tail may have its number. What it holds is
+        settled as before."""
+
     def forget_tail(self, topic: bytes, partition: int = 0) -> None:
         """It leaves the route. Without any, publishes to this topic come out as TOPIC again."""
 

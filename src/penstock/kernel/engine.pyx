@@ -8,7 +8,7 @@ import socket
 import sys
 
 from penstock.kernel._codec cimport buf_append, buf_free, buf_reserve, i64, u32, u64, u8
-from penstock.kernel.window cimport Hub, Tail, Window
+from penstock.kernel.window cimport FAILED, IN_DOUBT, PENDING, STORED, Hub, Tail, Window
 
 from penstock import limits
 
@@ -66,17 +66,18 @@ cdef class Routes(Poller):
         cdef Route route = self.hub.routes[topic]
         route.placed = placed
 
-    def forget_tail(self, bytes topic not None, int partition=0):
+    def detach_tail(self, bytes topic not None, int partition=0):
         cdef Route route = self.hub.routes.get(topic)
         cdef Tail tail = route.find(partition) if route is not None else None
-        if tail is None:
-            return
-        route.remove(tail)
-        if route.forgotten:
+        if tail is not None and route.remove(tail):
             del self.hub.routes[topic]
-        tail.forgotten = True
-        tail.fail_from(tail.committed_end)
-        tail.drop_open()
+        return tail
+
+    def forget_tail(self, bytes topic not None, int partition=0):
+        cdef Tail tail = self.detach_tail(topic, partition)
+        if tail is not None:
+            tail.fail_from(tail.committed_end)
+            tail.drop_open()
 
 
 # The turn, and the work lists that it works off (engine.pyi tells of it).
@@ -424,9 +425,9 @@ cdef class Engine(Routes):
         cdef Conn conn
         cdef Tail tail
         self.hub.settled = []
-        for tail, serial, stored, waiters in settled:
+        for tail, serial, outcome, waiters in settled:
             for conn in waiters:
-                conn.settle(tail, serial, stored)
+                conn.settle(tail, serial, outcome)
         return 0
 
     cdef int work_pumps(self) except -1:

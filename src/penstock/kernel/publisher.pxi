@@ -20,13 +20,8 @@ cdef struct owed_t:
     u64 serial
     u32 count
     u8 verb
-    u8 outcome  # 0 pending, 1 stored, 2 failed
+    u8 outcome  # PENDING, STORED, FAILED or IN_DOUBT
 
-
-cdef enum:  # outcomes of an owed entry
-    PENDING = 0
-    STORED = 1
-    FAILED = 2
 
 cdef u8* OK_FRAME = b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
 
@@ -110,14 +105,14 @@ cdef class Owing(Peer):
         self.published_counts[tail.topic] = self.published_counts.get(tail.topic, 0) + 1
         self.owe(tail, verb)
 
-    cdef int settle(self, Tail tail, u64 serial, bint stored) except -1:
+    cdef int settle(self, Tail tail, u64 serial, int outcome) except -1:
         """A batch is through; answer what stands at the head of the FIFO."""
         cdef u32 i
         cdef owed_t* entry
         for i in range(self.owed_count):
             entry = self.owed_at(i)
             if entry.tail == <void*>tail and entry.serial == serial:
-                entry.outcome = STORED if stored else FAILED
+                entry.outcome = outcome
         return self.answer()
 
     cdef int answer(self) except -1:
@@ -139,9 +134,9 @@ cdef class Owing(Peer):
                     self.output.length += 10
                 self.urgent = True
                 self.mark_output()
-            elif entry.outcome == FAILED and not self.failed and self.state != STATE_GONE:
+            elif entry.outcome != STORED and not self.failed and self.state != STATE_GONE:
                 self.failed = True
-                self.halt((PUB_FAILED, self, entry.verb, tail))
+                self.halt((PUB_FAILED, self, entry.verb, tail, entry.outcome == IN_DOUBT))
             Py_DECREF(tail)
         if self.held:
             self.held = False

@@ -36,11 +36,11 @@ cdef i64 STAY_NS = limits.ROUTE_STAY_NS
 
 
 cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept:
-    """The partition that the first word of `text` names, and the length of the word. What is no
-    number is ignored, as NSQ ignores it; -1 is any."""
+    """The partition that the first word of `text` names, and the length of the word. A word that
+    does not begin as a number is ignored, as NSQ ignores it; -1 is any."""
     cdef size_t start = 0, end
     cdef i64 value = 0
-    cdef bint negative = False
+    cdef bint negative = False, digits = True
     if size and text[size - 1] == 13:
         size -= 1
     if size and (text[0] == 43 or text[0] == 45):
@@ -49,13 +49,15 @@ cdef i64 partition_of(const u8* text, size_t size, size_t* length) noexcept:
     end = start
     while end < size and text[end] != 32:
         if not 48 <= text[end] <= 57:
-            return ANY_PARTITION
+            if end == start:
+                return ANY_PARTITION
+            digits = False
         value = min(value * 10 + text[end] - 48, PARTITIONS_MAX)
         end += 1
     length[0] = end
     if end == start or (negative and end == 2 and text[1] == 49):
         return ANY_PARTITION
-    return NO_PARTITION if negative or value == PARTITIONS_MAX else value
+    return NO_PARTITION if negative or not digits or value == PARTITIONS_MAX else value
 
 
 def tail_number(Tail tail):
@@ -86,16 +88,18 @@ cdef class Route:
         self.only = tail if len(self.tails) == 1 else None
         return 0
 
-    cdef int remove(self, Tail tail) except -1:
+    cdef bint remove(self, Tail tail) except -1:
+        """True: none is left."""
         cdef Py_ssize_t place = self.tails.index(tail)
         del self.tails[place]
+        tail.forgotten = True
         self.forgotten = not self.tails
         self.only = <Tail>self.tails[0] if len(self.tails) == 1 else None
         if self.forgotten:
             self.current = None
         elif tail is self.current:
             self.take(<Tail>self.tails[place % len(self.tails)])
-        return 0
+        return self.forgotten
 
     cdef Tail find(self, i64 partition):
         cdef Tail tail

@@ -37,7 +37,7 @@ cdef int check_label(int section, object value) except -1
 #
 #     list           holds      put there by                              worked off by
 #     dirty_tails    Tail       first append to an open batch             Engine.dirty_tails
-#     settled        tuples     Tail.commit_to, fail_from (tail, serial, ok, waiters)  Engine.flush
+#     settled        tuples     commit_to, fail_from (tail, serial, outcome, waiters)  Engine.flush
 #     handed         Tail       handed_end moved                          Engine.flush
 #     pumps          Window     RDY, FIN, commit, requeue, load, drained  Engine.flush
 #     unstalled      Conn       Tail.seal: there is room again            Engine.flush
@@ -49,6 +49,12 @@ cdef int check_label(int section, object value) except -1
 #     searches       Window     delayed messages to be found in the log   Engine.take_searches
 #     shorts         Window     a small refill is put off                 Engine.poll
 #     detached       Conn       output, halted, resumed or gone, no fd    Engine.dirty_detached
+
+cdef enum:  # what has become of a publish
+    PENDING = 0
+    STORED = 1
+    FAILED = 2
+    IN_DOUBT = 3  # it may be stored, elsewhere
 
 cdef struct membatch_t:
     i64 base_offset

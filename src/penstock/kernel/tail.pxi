@@ -494,10 +494,10 @@ cdef class Tail(Memory):
         if self.traceable and (self.trace_below or batch.trailer.length >= 8):
             self.trace_published(batch, sealed.publishers)
         self.keep(batch)
-        self.hub.settled.append((self, sealed.serial, True, sealed.waiters))
+        self.hub.settled.append((self, sealed.serial, STORED, sealed.waiters))
         return 0
 
-    def fail_from(self, i64 offset):
+    def fail_from(self, i64 offset, bint unknown=False):
         cdef Sealed sealed
         cdef Py_ssize_t first = sealed_before(self.sealed, self.committed_end, offset)
         cdef list failed = self.sealed[first:]
@@ -505,7 +505,8 @@ cdef class Tail(Memory):
         self.written_end = offset
         for sealed in failed:
             self.hub.give_batch(sealed.take())
-            self.hub.settled.append((self, sealed.serial, False, sealed.waiters))
+            self.hub.settled.append(
+                (self, sealed.serial, IN_DOUBT if unknown else FAILED, sealed.waiters))
         if self.open_batch != NULL:
             self.mark_dirty()
 
@@ -526,7 +527,7 @@ cdef class Tail(Memory):
             self.open_batch = NULL
             self.drop_labels()
             self.open_publishers = self.open_publisher = None
-            self.hub.settled.append((self, self.open_serial, False, self.open_waiters))
+            self.hub.settled.append((self, self.open_serial, FAILED, self.open_waiters))
             self.open_waiters = []
             self.open_serial += 1
             self.unstall()

@@ -38,7 +38,7 @@ class Event(IntEnum):
     TOPIC = 5  # (TOPIC, conn, verb, topic: bytes)           valid, but no tail yet; halts
     REFUSED = 6  # (REFUSED, conn, verb, tail, count: int)     the tail takes none, or not so many;
     #              halts, and `resume` reads the same command anew
-    PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail)              its batch failed; halts
+    PUB_FAILED = 7  # (PUB_FAILED, conn, verb, tail, unknown)     its batch failed; halts
     FIN_FAILED = 8  # (FIN_FAILED, conn, id: bytes, Held)         not halting: the soft error
     NEED = 9  # (NEED, window, which: int, offset: int)     load a block, flush again
     BAD_MAGIC = 10  # (BAD_MAGIC, conn, magic: bytes)             halts

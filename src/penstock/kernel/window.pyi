@@ -107,10 +107,10 @@ class Tail:
         publishers get OK at the next flush. ValueError when `offset` lies inside a batch or above
         `written_end`; nothing happens when it is committed already."""
 
-    def fail_from(self, offset: int) -> None:
+    def fail_from(self, offset: int, unknown: bool = False) -> None:
         """The sealed batch at `offset` was not stored, and so none behind it: `written_end` goes
-        back to `offset`, publishers get PUB_FAILED. ValueError when no sealed batch begins there,
-        unless it is the end of all."""
+        back to `offset`, publishers get PUB_FAILED. `unknown`: other nodes may store it. ValueError
+        when no sealed batch begins there, unless it is the end of all."""
 
     def commit(self) -> None:
         """`commit_to` the written end. RuntimeError when nothing is sealed."""

@@ -38,6 +38,11 @@ class File(Protocol):
     path: str
     pinned: bool  # see `Disk.keep`
 
+    def pin(self) -> None:
+        """It is open, and stays so until `pinned` is set back: another thread may use it. Raises
+        OSError."""
+        ...
+
     def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         """Write all `length` bytes of `buffers`, or raise; a failure may leave some of them."""
         ...
@@ -142,6 +147,10 @@ class OsFile:
         self._files = files
         files.keep(self)
 
+    def pin(self) -> None:
+        self.pinned = True
+        self._used()
+
     def suspend(self) -> None:
         fd, self._fd = self._fd, -1
         os.close(fd)
@@ -152,6 +161,8 @@ class OsFile:
             files = self._files
             if files is None:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
+            if not files.is_own_thread:
+                raise RuntimeError(f"{self.path}: another thread uses a file that is not pinned")
             self._fd = _open(self.path, os.O_RDWR | os.O_CLOEXEC, files)
             files.keep(self)
         return self._fd

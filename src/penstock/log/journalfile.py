@@ -73,7 +73,6 @@ class JournalSync:
         self.generation = generation
         self.end = end
         self.records = records
-        file.pinned = True
 
     def unpin(self) -> None:
         """Another thread no longer works on the file. What is not synced of a journal may be closed
@@ -246,6 +245,7 @@ class JournalFiles:
             return None
         try:
             file = self._file(self._current)
+            file.pin()
         except OSError:
             self.broken = True
             raise

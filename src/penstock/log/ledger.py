@@ -163,7 +163,8 @@ class Ledger:
         old = self._state.node
         if node.generation < old.generation:
             raise ValueError(f"generation {node.generation} after {old.generation}")
-        if node.revision < old.revision and node.cluster == old.cluster:
+        is_same = (node.cluster, node.restorations) == (old.cluster, old.restorations)
+        if node.revision < old.revision and is_same:
             raise ValueError(f"revision {node.revision} after {old.revision}")
         encode_node(node)  # it can be written
         self._state.node = node

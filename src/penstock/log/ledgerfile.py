@@ -40,7 +40,7 @@ MAGIC = b"PSL1"
 FAMILY = MAGIC[:3]
 RECORD = struct.Struct("<4sIIIQQ")  # magic, crc, length, flags, sequence, synced bytes
 ENTRY = struct.Struct("<HHI")  # kind, 0, length of the payload
-NODE = struct.Struct("<QQQ16s")  # generation, life, revision, cluster
+NODE = struct.Struct("<QQQ16s16s16sQQ")  # the fields of `Node`, in their order
 REPLICA = struct.Struct("<II24s")  # epoch, partition, identity; then the record
 GONE = struct.Struct("<II24s")  # 0, partition, identity
 FLAG_SNAPSHOT = 1
@@ -63,6 +63,10 @@ class Node(NamedTuple):
     life: int = 0  # of its process: a random number
     revision: int = 0  # the highest of the coordinator's that it has seen
     cluster: bytes = bytes(16)  # uuid
+    uuid: bytes = bytes(16)  # of the node: drawn when its directory was new
+    boot: bytes = bytes(16)  # of its machine, when this generation started
+    memory_lost_generation: int = 0  # that followed a power loss; 0: none has
+    restorations: int = 0  # of the cluster's metadata
 
 
 class ReplicaKey(NamedTuple):
@@ -108,8 +112,9 @@ def encode_state(state: State) -> Iterator[bytes]:
 
 
 def encode_node(node: Node) -> bytes:
-    if len(node.cluster) != 16:
-        raise ValueError(f"a cluster's uuid has 16 bytes, not {len(node.cluster)}")
+    for name in ("cluster", "uuid", "boot"):
+        if len(getattr(node, name)) != 16:
+            raise ValueError(f"{name} has 16 bytes, not {len(getattr(node, name))}")
     return _entry(KIND_NODE, NODE.pack(*node))
 
 

@@ -5,6 +5,9 @@ others, and opened again by its next use. Whoever keeps it notices nothing. Two 
 closed, and are pinned meanwhile: a file that another thread works on, and a log file with data that
 is not synced, since a failed write-back may be reported to those only that had the file open.
 
+The table belongs to the loop's thread, as the kept files do. A job for another thread pins its
+files before it goes out (`File.pin`), which opens them: the thread then only uses descriptors.
+
 The rest of the descriptors is for connections, save for a reserve: however many clients come, the
 log can still open what it needs.
 """
@@ -40,6 +43,10 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._files)
 
+    @property
+    def is_own_thread(self) -> bool:
+        return threading.get_ident() == self._thread
+
     def keep(self, file: Kept) -> None:
         """It was just opened."""
         self._files[file] = None
@@ -52,8 +59,8 @@ class OpenFiles:
 
     def suspend_some(self, besides: Kept | None = None) -> int:
         """Close what is too much, and a quarter more, so that this is rare. Returns how
-        many were: none in another thread, as a file may be in use in its own."""
-        if threading.get_ident() != self._thread:
+        many were: none in another thread, which does not own them."""
+        if not self.is_own_thread:
             return 0
         wanted = max(len(self._files) - self._files_max, 0) + max(self._files_max // 4, 1)
         chosen = [file for file in self._files if not file.pinned and file is not besides][:wanted]

@@ -321,6 +321,8 @@ class PartitionLog(WrittenLog):
             job.run()
         except OSError as error:
             self.sync_end(job, error)
+            if self.stopped is None:  # a cut can't be left half done
+                self._stop(f"a sync failed: {error}")
             self.check_writable()
         self.sync_end(job, None)
         active.unsynced = False

@@ -1,7 +1,11 @@
 """One sync of a log: what must be on disk before its offsets are safe.
 
 The loop thread makes the job and takes its result; only `run` happens in another thread. It
-touches nothing but its own handles, which stay open until the job has ended.
+touches nothing but its own handles, which are pinned until the job has ended.
+
+The data comes first. Once a sync of it has failed, nobody knows what the disk has, and the log
+stops. A file that cannot be opened, or a directory that cannot be synced, as when descriptors run
+out, loses nothing: `retryable` says so, the offsets stay unsafe, and the next job tries again.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ class SyncJob:
         "_directory",
         "_disk",
         "_files",
+        "_unopened",
         "end_offset",
         "index_trouble",
+        "retryable",
         "sealed",
         "unsynced_bytes",
     )
@@ -32,9 +38,14 @@ class SyncJob:
     ) -> None:
         self._disk = disk
         self._files = [*(segment.file for segment in sealed), active]
-        for file in self._files:
-            file.pinned = True
+        self._unopened: OSError | None = None
+        try:
+            for file in self._files:
+                file.pin()
+        except OSError as error:
+            self._unopened = error
         self._directory = directory  # where a segment was made since the last sync
+        self.retryable = False
         self.sealed = sealed
         self.end_offset = end_offset
         self.unsynced_bytes = unsynced_bytes
@@ -42,8 +53,12 @@ class SyncJob:
 
     def run(self) -> None:
         """May raise OSError. Older segments first: a log has no holes."""
+        if self._unopened is not None:
+            self.retryable = True
+            raise self._unopened
         for file in self._files:
             file.fdatasync()
+        self.retryable = True
         for segment in self.sealed:
             self._sync_index(segment.index_path)
         if self._directory is not None:

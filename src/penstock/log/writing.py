@@ -60,6 +60,7 @@ class WrittenLog(ReadableLog):
         "refusal",
         "report",
         "stopped",
+        "sync_trouble",
         "synced_end",
         "unsynced_bytes",
     )
@@ -102,6 +103,7 @@ class WrittenLog(ReadableLog):
         self._marked_ns = wall_ns
         self._job: SyncJob | None = None
         self._directory_dirty = False
+        self.sync_trouble = ""  # why the last sync is to be tried again
         self._torn = False  # a write has failed, and its removal is not known to be on the disk
         # Writing looks at this one flag; it is set while anything out of the common is to be done.
         self._guarded = True
@@ -335,12 +337,16 @@ class WrittenLog(ReadableLog):
         return self._job
 
     def sync_end(self, job: SyncJob, error: OSError | None) -> None:
-        """The job has run. An error stops the partition for good: `stopped` says why."""
+        """The job has run. A failed sync of data stops the partition for good: `stopped` says why.
+        After any other failure `sync_trouble` says why, and the next job syncs the same again."""
         if job is not self._job:
             raise ValueError("this sync job is not the one under way")
         self._job = None
+        self.sync_trouble = f"a sync is tried again: {error}" if error is not None else ""
         if error is not None:
-            self._stop(f"a sync failed: {error}")
+            self._directory_dirty = True
+            if not job.retryable:
+                self._stop(f"a sync failed: {error}")
             return
         if job.sealed:
             self._segments.note_index_sync(job.index_trouble)
@@ -353,16 +359,18 @@ class WrittenLog(ReadableLog):
             self._active.unpin()
 
     def sync(self) -> None:
-        """A whole sync on this thread."""
+        """A whole sync on this thread. Raises StorageError."""
         while (job := self.sync_begin()) is not None:
             try:
                 job.run()
             except OSError as error:
                 self.sync_end(job, error)
-            else:
-                self.sync_end(job, None)
+                break
+            self.sync_end(job, None)
         if self.stopped is not None:
             self.check_writable()
+        if self.sync_trouble:
+            raise StorageError(self.path, self.sync_trouble)
 
     def _stop(self, reason: str) -> None:
         self.stopped = PartitionStopped(self.path, reason)

@@ -80,7 +80,8 @@ def text_response(text: str) -> Response:
 
 
 def error_response(error: HttpError) -> Response:
-    body = json.dumps({"message": error.code, **error.details}, separators=(",", ":")).encode()
+    said = {"message": error.code, **error.details}
+    body = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
     return Response(error.status, body, JSON, NSQ_HEADER, error.closes)
 
 

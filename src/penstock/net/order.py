@@ -7,6 +7,7 @@
     flush    messages and answers go out; what the kernel lacks for them is loaded, and again
     journal  what changed in channels is stored
     links    connections without a socket of the kernel's take their output
+    after    a node of a cluster: what the turn has begun is reported to the others
 
 It has no timer and no descriptor: a call is a turn. The daemon's loop (`net/turn.py`) says when it
 runs, and so do the worlds of the tests: what they show, they show of the daemon's own turn.
@@ -83,6 +84,7 @@ class TurnOrder:
         self._wall_ns = clock.wall_ns
         self._done = done  # of the sync pool: looked at before `synced` is called
         self._handle = handle
+        self.after: Callable[[], None] | None = None  # each turn: a cluster's part of it
         self.trace_due_ns = NEVER_NS  # when the events that were noted are stored
         self.stopped = False
 
@@ -116,6 +118,9 @@ class TurnOrder:
             self._links.serve(conns)
         if self.trace_due_ns == NEVER_NS and engine.trace_pending:
             self.trace_due_ns = mono_ns + limits.TRACE_GATHER_NS
+        if self.after is not None:
+            self.after()
+            unsettled |= bool(self._done)
         return unsettled or engine.busy
 
     def _settle(self, events: list[tuple[Any, ...]]) -> bool:

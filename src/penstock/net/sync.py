@@ -9,7 +9,10 @@ syncs of several partitions go side by side.
 
 A `Job` that is no sync, but reads or writes files in bulk, says so by
 `teaches = False`: how long it takes tells nothing of the disk's syncs. A job runs in one of the
-threads, comes back through `take_done`, and `wake` tells the loop that something is there. An
+threads, comes back through `take_done`, and `wake` tells the loop that something is there. It
+touches what the loop handed to it and nothing else: values of its own, files that it opens itself,
+and kept files that the loop has pinned. No table of the loop is read or changed by a thread; what
+both use (`SyncTimes`) has a lock. An
 OSError is the job's answer and travels with it. Any other exception is a fault of the program:
 `take_done` raises it in the loop's thread, where it stops the daemon; it is never lost in a thread.
 """

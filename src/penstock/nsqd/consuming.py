@@ -13,7 +13,7 @@ from penstock import limits
 from penstock.broker.settings import ChannelOrder
 from penstock.kernel import Event, Held, Window, hex_to_id
 from penstock.nsqd.advanced import SUB_ADVANCED, places, read_offset
-from penstock.nsqd.extended import prepare_consumer
+from penstock.nsqd.extended import check_consumer, check_new_topic, prepare_consumer
 from penstock.nsqd.pubfaults import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
@@ -75,7 +75,7 @@ class Consuming:
             go_on = partial(self._subscribe, session, topic, params, partition)
             self._with_channel(session, topic, params, go_on)
 
-        self._with_leave(session, params, subscribe)
+        self._with_leave(session, params, partition, subscribe)
 
     def _sub_ordered(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: one partition, one message after the other, with their positions. The channel
@@ -103,7 +103,7 @@ class Consuming:
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition)
 
-        self._with_leave(session, params, subscribe)
+        self._with_leave(session, params, partition, subscribe)
 
     def _sub_advanced(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
@@ -124,7 +124,7 @@ class Consuming:
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition, begins)
 
-        self._with_leave(session, params, subscribe)
+        self._with_leave(session, params, partition, subscribe)
 
     def _check_names(self, session: Session, params: list[bytes], count_min: int) -> None:
         command = params[0]
@@ -138,9 +138,18 @@ class Consuming:
             raise WireFault(Fault.BAD_CHANNEL, command, quote(params[2]))
 
     def _with_leave(
-        self, session: Session, params: list[bytes], subscribe: Callable[[Topic], None]
+        self,
+        session: Session,
+        params: list[bytes],
+        partition: int,
+        subscribe: Callable[[Topic], None],
     ) -> None:
         def go_on() -> None:
+            partitions = self._waits.partitions_if_new(params[1])
+            if partitions:
+                check_new_topic(session, params[1], params[0])
+                if partition >= partitions:
+                    raise bad_partition(params[0], params[3])
             self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
 
         self._waits.with_leave(session, params[0], params[1], params[2], go_on)
@@ -148,8 +157,12 @@ class Consuming:
     def _with_channel(
         self, session: Session, topic: Topic, params: list[bytes], act: Callable[[], None]
     ) -> None:
+        """A consumer that is refused makes and changes nothing, so this comes first."""
         name = params[2].decode("ascii")
+        check_consumer(session, topic, params[0], self._options.sub_extend_must)
         topic.check_consumer(name)
+        if name in topic.channels:
+            topic.channels[name].check_room(self._options.max_channel_consumers)
         self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, act)
 
     def _subscribe(
@@ -161,7 +174,7 @@ class Consuming:
         begins: Places = NOWHERE,
     ) -> None:
         """`begins`: where the channel goes to first. The answer waits until that is to last."""
-        prepare_consumer(session, topic, params[0], self._options.sub_extend_must)
+        prepare_consumer(session, topic)
         channel = topic.channel_of_consumer(params[2].decode("ascii"))
         channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
         session.channel = channel

@@ -13,11 +13,13 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.clock import SteadyClock
 from penstock.command import logs
 from penstock.command.program import version_line
+from penstock.errors import ConfigError
 from penstock.kernel import Engine
 from penstock.log.disk import OsDisk
 from penstock.net.api import Admission
@@ -45,6 +47,9 @@ from penstock.nsqd.tls import client_context, server_context
 from penstock.nsqd.web import TlsOnly, Web
 from penstock.takeover.start import take_over_at_start
 
+if TYPE_CHECKING:
+    from penstock.nsqd.cluster import ClusterMember
+
 log = logging.getLogger("penstock.nsqd")
 
 
@@ -52,6 +57,7 @@ class Daemon:
     """`start`, then wait for `ended` (an exit code), then `stop`."""
 
     statsd: Statsd | None = None  # from the start on
+    member: ClusterMember | None = None  # of a cluster, from the start on
     _secrets: tuple[bytes, ...] = ()  # for changes over HTTP, from the start on
 
     def __init__(self, options: Options) -> None:
@@ -118,7 +124,8 @@ class Daemon:
                 http = self._listen(self.options.http_address, "http-address", undo)
             if self.options.https_address and self.node.upgrades.context is not None:
                 https = self._listen(self.options.https_address, "https-address", undo)
-            self.broker.open(self._take_over)
+            await self._join_cluster()
+            self.broker.open(self._before_topics)
             undo.callback(self.broker.close)
             self.tcp_address = bound_address(tcp)
             self.node.turn.start()
@@ -131,12 +138,45 @@ class Daemon:
             self._acceptor = Acceptor(self._loop, tcp, self._on_connect)
             log.info("TCP: listening on %s", self.tcp_address)
             await self._serve_http(http, https)
+            await self._begin_membership()
             self.node.housekeeping.start()
             self.statsd = Statsd(
                 self.broker, statsd_options(self.options, self._identity().http_port)
             )
             self.statsd.start()
             undo.pop_all()
+
+    async def _join_cluster(self) -> None:
+        if not self.options.cluster:
+            return
+        try:
+            from penstock.nsqd.cluster import ClusterMember
+        except ImportError as error:
+            rule = f"needs penstock[cluster]: {error}"
+            raise ConfigError("cluster", self.options.cluster, rule) from error
+        self.member = ClusterMember(
+            self.options, self.broker, self.node.ports.disk, self.node.turn.soon,
+            self._on_fault, self._on_refused,
+        )  # fmt: skip
+        await self.member.prepare(data_path(self.options))
+
+    def _before_topics(self) -> None:
+        self._take_over()
+        if self.member is not None:
+            self.member.join(data_path(self.options))
+
+    async def _begin_membership(self) -> None:
+        if self.member is None:
+            return
+        identity = self._identity()
+        host = self.options.broadcast_address
+        await self.member.start(host, identity.tcp_port, identity.http_port)
+        self.node.turn.order.after = self.member.after_turn
+
+    def _on_refused(self, reason: str) -> None:
+        if not self.ended.done():
+            log.critical("this node may not be a member of the cluster: %s", reason)
+            self.ended.set_result(1)
 
     def _take_over(self) -> None:
         path, options = str(data_path(self.options)), broker_options(self.options)
@@ -244,6 +284,8 @@ class Daemon:
     async def stop(self) -> None:
         log.info("NSQ: stopping")
         self.drain.stop()
+        if self.member is not None and not self.broken:
+            await self.member.hand_over()
         self.node.housekeeping.stop()
         self._close_listeners()
         await self.node.lookups.stop()
@@ -259,6 +301,8 @@ class Daemon:
         self.node.turn.stop()
         if not self.broken:
             self.broker.close()
+        if self.member is not None:
+            await self.member.stop()
         self._close_node()
         await self._fetcher.close()
         log.info("NSQ: bye")

@@ -153,6 +153,8 @@ def _process(figures: Figures) -> Iterator[str]:
     yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
     singles = (
         ("nsqd_healthy", "gauge", "1 while /ping answers OK.", int(broker.healthy)),
+        ("nsqd_clock_ahead_seconds", "gauge", "How far the clock is known to be ahead; else 0.",
+         broker.clock_leap.ahead_ns / limits.SECOND),
         ("nsqd_draining", "gauge", "1 while the node is drained.", int(broker.draining)),
         ("nsqd_connections", "gauge", "TCP clients.", figures.connections()),
         ("nsqd_connections_total", "counter", "TCP clients so far.", figures.connections_total()),

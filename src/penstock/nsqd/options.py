@@ -70,6 +70,26 @@ FLAGS: tuple[Flag, ...] = (
     *fetch_flags(),
     Flag("topology-region", Kind.STRING, "", "region advertised to clients"),
     Flag("topology-zone", Kind.STRING, "", "zone advertised to clients"),
+    # several nodes
+    Flag("cluster", Kind.STRING, "", "etcd://[user@]host:port[,host:port...][/name]: be a node of"
+         " the cluster of this name (default: penstock), whose metadata is in that etcd; etcds is"
+         " over TLS; empty: a node by itself"),
+    Flag("replication-address", Kind.STRING, "127.0.0.1:4154", "<addr>:<port> where the other nodes"
+         " of the cluster connect"),
+    Flag("zone", Kind.STRING, "", "replicas of a partition are spread over zones (default:"
+         " -topology-zone)"),
+    Flag("cluster-secret-file", Kind.STRING, "", "file with the secret that all nodes of a cluster"
+         " share"),
+    Flag("cluster-tls-cert", Kind.STRING, "", "certificate (PEM) for connections between nodes"),
+    Flag("cluster-tls-key", Kind.STRING, "", "its key"),
+    Flag("cluster-tls-ca", Kind.STRING, "", "the authority that signs the certificates of nodes"),
+    Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate (default:"
+         " the system's)"),
+    Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
+    Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
+         " long is taken for gone"),
+    Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
+         " answer for this long leaves the in-sync set"),
     # what it stores
     Flag("data-path", Kind.STRING, "", "where messages are stored (must exist; empty: here)"),
     Flag("durability", Kind.STRING, "disk", "when a publish is answered: disk (after fdatasync) or"
@@ -184,6 +204,17 @@ class Options(CommonOptions):
     auth_http_request_method: str
     http_client_connect_timeout_ns: int
     http_client_request_timeout_ns: int
+    cluster: str
+    replication_address: str
+    zone: str
+    cluster_secret_file: str
+    cluster_tls_cert: str
+    cluster_tls_key: str
+    cluster_tls_ca: str
+    cluster_etcd_ca: str
+    cluster_password_file: str
+    cluster_silence_ns: int
+    replica_timeout_ns: int
     topology_region: str
     topology_zone: str
     enable_experiment: tuple[str, ...]
@@ -254,6 +285,8 @@ _RANGES: Ranges = {
     "broadcast_tcp_port": (0, 65535),
     "broadcast_http_port": (0, 65535),
     **FETCH_RANGES,
+    "cluster_silence_ns": (SECOND, 60 * SECOND),
+    "replica_timeout_ns": (SECOND, 60 * SECOND),
     "sync_every": (1, None),
     "sync_timeout_ns": (1, None),
     "min_disk_free": (0, None),

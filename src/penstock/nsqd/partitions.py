@@ -11,7 +11,15 @@ from penstock.net.query import whole_number
 from penstock.wire.errors import WireFault
 from penstock.wire.partition import ANY, read_partition
 
-BAD_PARTITION = HttpError(400, "E_BAD_PARTITION")
+
+def bad_partition(text: object, rule: str) -> HttpError:
+    return HttpError(
+        400, "E_BAD_PARTITION", details={"reason": f"partition {str(text)[:100]!r}: {rule}"}
+    )
+
+
+def not_of(topic: Topic, text: object) -> HttpError:
+    return bad_partition(text, f"topic {topic.name} has 0 to {topic.partition_count - 1}")
 
 
 def read_argument(text: str) -> int:
@@ -19,7 +27,8 @@ def read_argument(text: str) -> int:
     try:
         return read_partition(b"partition", text.encode("utf-8", "surrogateescape"))
     except WireFault as error:
-        raise BAD_PARTITION from error
+        rule = f"a number from 0 to {limits.PARTITIONS_MAX - 1} is expected"
+        raise bad_partition(text, rule) from error
 
 
 def chosen_partition(topic: Topic, parameters: Parameters) -> int:
@@ -29,7 +38,7 @@ def chosen_partition(topic: Topic, parameters: Parameters) -> int:
         return ANY
     number = whole_number(text, limits.PARTITIONS_MAX - 1)
     if number is None or number >= topic.partition_count:
-        raise BAD_PARTITION
+        raise not_of(topic, text)
     return number
 
 
@@ -39,5 +48,5 @@ def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
     if chosen == ANY:
         return led
     if chosen not in led:
-        raise BAD_PARTITION
+        raise bad_partition(chosen, "this node does not lead it")
     return [chosen]

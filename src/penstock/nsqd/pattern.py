@@ -44,8 +44,12 @@ class Pattern:
         self.text = text
         try:
             self._compiled = re2.compile(text, _OPTIONS)
-        except (re2.error, UnicodeEncodeError) as error:
-            raise PatternInvalid(str(error)) from error
+        except UnicodeEncodeError as error:
+            raise PatternInvalid("it is no UTF-8") from error
+        except re2.error as error:
+            reason = error.args[0] if error.args else b""
+            text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+            raise PatternInvalid(text) from error
 
     def matches(self, name: str) -> bool:
         """Somewhere in `name`."""

@@ -61,20 +61,22 @@ class Publishing:
     def _on_topic(self, session: Session, verb: int, topic: bytes) -> None:
         """A publish needs its topic, or leave for it; then the kernel reads the command anew."""
 
-        def check_led(topic: Topic) -> None:
-            topic.check_led()  # else the kernel knows nothing of it, and would ask again
+        def check_taken(topic: Topic) -> None:
+            topic.check_taken()  # else the kernel knows nothing of it, and would ask again
 
         def make() -> None:
             if session.conn.allowed is not None:
                 session.conn.allowed.add(topic)
-            self._waits.with_topic(session, topic, PUB_FAULTS[Verb(verb)], check_led)
+            self._waits.with_topic(session, topic, PUB_FAULTS[Verb(verb)], check_taken)
 
         self._waits.with_leave(session, VERB_NAMES[Verb(verb)], topic, b"", make)
         self._waits.resume(session)
 
-    def _on_failed(self, session: Session, verb: int, tail: Tail) -> None:
+    def _on_failed(self, session: Session, verb: int, tail: Tail, unknown: bool) -> None:
         known = tail.topic.decode("ascii") in self._broker.topics
         reason = (tail.owner.failure or "the write was not done") if known else "exiting"
+        if unknown:
+            reason = f"{reason}: it is not known whether it was stored"
         raise WireFault(PUB_FAULTS[Verb(verb)], reason.encode("utf-8", "replace"))
 
     def _on_refused(self, session: Session, verb: int, tail: Tail, count: int) -> None:
@@ -161,7 +163,7 @@ class Publishing:
             messages = traced.messages_of(command, body, options.max_msg_size)
 
             def publish(topic: Topic) -> None:
-                if partition != ANY and not topic.leads(partition):
+                if partition != ANY and not topic.takes(partition):
                     raise bad_partition(command, word)
                 if partition == ANY and topic.placed:
                     raise WireFault(Fault.PARTITION_MISSING, command)
@@ -177,7 +179,7 @@ class Publishing:
             self._waits.read_body(session, command, size_max, take)
 
         def check(topic: Topic) -> None:
-            if not topic.leads(partition):
+            if not topic.takes(partition):
                 raise bad_partition(command, word)
             read()
 

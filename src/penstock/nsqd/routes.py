@@ -35,7 +35,7 @@ from penstock.nsqd import (
     routes_verbs,
 )
 from penstock.nsqd.ground import Ground, unavailable
-from penstock.nsqd.partitions import BAD_PARTITION, read_argument
+from penstock.nsqd.partitions import bad_partition, read_argument
 from penstock.wire.partition import ANY
 
 log = logging.getLogger("penstock.nsqd")
@@ -91,7 +91,7 @@ class Routes(Api):
         if b"partition" in request.query and not request.path.startswith(_WITH_PARTITIONS):
             text = parse_query(request.query).get("partition", "")
             if read_argument(text) not in (ANY, 0):
-                raise BAD_PARTITION
+                raise bad_partition(text, f"{request.path} is about a whole topic")
 
     def on_fault(self, request: Request, error: Exception) -> None:
         """One in a request that changes something may have left the broker half changed."""

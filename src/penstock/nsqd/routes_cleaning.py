@@ -50,5 +50,5 @@ class _Cleaning:
         text = parameters.get("dryrun", "false")
         if text not in TRUE + FALSE:
             raise HttpError(400, f"INVALID_ARG_DRYRUN {text[:100]!r}: true or false")
-        removed, left = self._ground.broker.clean_unused(dry_run=text in TRUE)
+        removed, left = self._ground.broker.directories.clean(text in TRUE)
         return json_response({"removed": removed, "left": left})

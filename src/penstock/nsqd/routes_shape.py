@@ -23,6 +23,7 @@ from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, find_topic, with
 from penstock.nsqd.topics import Shape
 
 PARTITION_NUM = "partition_num"
+REPLICATOR = "replicator"
 _SHOWN_CHARACTERS = 100  # of a value that is refused
 
 
@@ -58,6 +59,8 @@ class _Shapes:
         ground, guard, hosting = self._ground, self._guard, self._ground.broker.hosting
         parameters = parse_query(request.query)
         name = parameters.get("topic", "")
+        if hosting is None:
+            _check_one_copy(parameters)
         shape = Shape(
             _partition_num(parameters),
             _flag(parameters, "extend"),
@@ -101,6 +104,13 @@ def _partition_num(parameters: Parameters) -> int:
         rule = f"a whole number, 1 to {most}" if most > 1 else "this topic of nsqd's own has 1"
         raise _invalid(PARTITION_NUM, text, rule)
     return number
+
+
+def _check_one_copy(parameters: Parameters) -> None:
+    """A node by itself has no other place for a copy."""
+    text = parameters.get(REPLICATOR, "1")
+    if text != "1":
+        raise _invalid(REPLICATOR, text, "a node by itself keeps 1 copy; others need --cluster")
 
 
 def _flag(parameters: Parameters, name: str) -> bool:

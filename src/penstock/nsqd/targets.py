@@ -17,7 +17,7 @@ from penstock.broker.topic import Topic
 from penstock.errors import PartitionUnknown
 from penstock.kernel import Section
 from penstock.net.api import HttpError, Parameters
-from penstock.nsqd.partitions import BAD_PARTITION, read_argument
+from penstock.nsqd.partitions import bad_partition, not_of, read_argument
 from penstock.nsqd.stamps import is_stamped, stamp_of
 
 
@@ -47,7 +47,7 @@ def target_of(topic: Topic, parameters: Parameters) -> Target:
 def check_place(topic: Topic, partition: int) -> None:
     """Raises HttpError: where an order is to be kept, a publish says what it belongs to."""
     if partition == ANY and topic.placed:
-        raise HttpError(400, "E_BAD_PARTITION a publish to this topic needs a partition or a key")
+        raise bad_partition("", "a publish to this topic needs a partition or a key")
 
 
 def partition_of(topic: Topic, parameters: Parameters) -> int:
@@ -60,11 +60,11 @@ def partition_of(topic: Topic, parameters: Parameters) -> int:
     try:
         leader = topic.partition(number)
     except PartitionUnknown as error:
-        raise BAD_PARTITION from error
+        raise not_of(topic, number) from error
     if is_stamped(parameters):
         own = topic.stamped_leader(stamp_of(parameters).producer_id)
         if own is not leader:
-            raise BAD_PARTITION
+            raise bad_partition(number, f"this producer publishes to partition {own.number}")
     return number
 
 

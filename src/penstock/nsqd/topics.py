@@ -114,6 +114,12 @@ class TopicMaker:
         task.add_done_callback(self._tasks.discard)
         return None
 
+    def partitions_if_new(self, name: str) -> int:
+        """How many a topic that nobody knows here would get; 0: it is known, or others decide."""
+        if self._broker.hosting is not None or name in self._broker.topics:
+            return 0
+        return self._broker.default_partitions(name)
+
     def _check(self, name: str) -> None:
         if not is_valid_name(name.encode("utf-8", "surrogateescape")):
             raise NameInvalid("topic", name)

@@ -60,6 +60,9 @@ class Waits:
         session.waits = True
         return go_on
 
+    def partitions_if_new(self, topic: bytes) -> int:
+        return self._topics.partitions_if_new(topic.decode("ascii"))
+
     def with_topic(
         self, session: Session, name: bytes, fault: Fault, act: Callable[[Topic], None]
     ) -> None:

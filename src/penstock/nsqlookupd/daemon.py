@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._client: Client | None = None
         self._transport: asyncio.Transport | None = None
         self._remote = ""
+        self._drained_bytes = 0  # that came after the last answer
         self._timer: asyncio.TimerHandle | None = None  # for the magic, then for the end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,8 +65,14 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def data_received(self, data: bytes) -> None:
-        if self._client is not None and not self._client.closed:
+        if self._client is None or self._transport is None:
+            return
+        if not self._client.closed:
             self._send(self._client.feed(data))
+            return
+        self._drained_bytes += len(data)
+        if self._drained_bytes > limits.LOOKUP_DRAIN_BYTES_MAX:
+            self._transport.abort()
 
     def eof_received(self) -> bool:
         if self._client is not None:

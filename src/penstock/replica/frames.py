@@ -31,7 +31,7 @@ Numbers are big endian. Fields, in this order:
 | 9 to 14, 16 | of the channel journal: [journalframes.py](journalframes.py) | | |
 | 17, 18 | of the table of producers: [tableframes.py](tableframes.py) | | |
 | 19, 20 | of a corrupt range that is repaired: [rangeframes.py](rangeframes.py) | | |
-| 21, 22 | of dead letters: [letterframes.py](letterframes.py) | | |
+| 21, 22 | of publishes that are handed on: [forwardframes.py](forwardframes.py) | | |
 | 23 to 25 | of stages: [stageframes.py](stageframes.py) | | |
 
 A chain names the batch before: epoch u32, offset u64, crc u32. Batches are as in the
@@ -66,6 +66,17 @@ from penstock.replica.effects import (
     Refuse,
     Tell,
 )
+from penstock.replica.forwardframes import (
+    BATCH_ANSWERED_KIND,
+    BATCH_FIELDS_BYTES,
+    BATCH_KIND,
+    BatchAnswered,
+    ForwardFrame,
+    SendBatch,
+    batch_answered,
+    forward_body,
+    sent_batch,
+)
 from penstock.replica.journalframes import (
     JOURNAL_KINDS,
     RECORD_FIELDS_BYTES,
@@ -75,17 +86,6 @@ from penstock.replica.journalframes import (
     journal_frame,
 )
 from penstock.replica.journalline import HelloJournal, SendRecord
-from penstock.replica.letterframes import (
-    LETTERS_ANSWERED_KIND,
-    LETTERS_FIELDS_BYTES,
-    LETTERS_KIND,
-    LetterFrame,
-    LettersAnswered,
-    SendLetters,
-    letter_body,
-    letters_answered,
-    sent_letters,
-)
 from penstock.replica.matching import Chain, Extent
 from penstock.replica.pieces import Assembly, Key, Payload, cut
 from penstock.replica.rangeframes import (
@@ -152,14 +152,14 @@ _FIELDS_ENDS = {
     RECORD_KIND: _HEAD.size + RECORD_FIELDS_BYTES + _OF_PAYLOAD.size,
     TABLE_KIND: _HEAD.size + TABLE_FIELDS_BYTES + _OF_PAYLOAD.size,
     RANGE_KIND: _HEAD.size + RANGE_FIELDS_BYTES + _OF_PAYLOAD.size,
-    LETTERS_KIND: _HEAD.size + LETTERS_FIELDS_BYTES + _OF_PAYLOAD.size,
+    BATCH_KIND: _HEAD.size + BATCH_FIELDS_BYTES + _OF_PAYLOAD.size,
     STAGE_KIND: _HEAD.size + STAGE_FIELDS_BYTES + _OF_PAYLOAD.size,
     _PIECE_KIND: _HEAD.size + _PIECE.size + _CRC.size,
 }
 
 
 # Which may go in pieces.
-_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, LETTERS_KIND, STAGE_KIND)
+_PAYLOAD_KINDS = (_ROW_KIND, RECORD_KIND, TABLE_KIND, RANGE_KIND, BATCH_KIND, STAGE_KIND)
 
 
 class FrameBroken(PenstockError):
@@ -206,7 +206,7 @@ Frame = (
     | JournalFrame
     | TableFrame
     | RangeFrame
-    | LetterFrame
+    | ForwardFrame
     | StageFrame
     | Note
 )
@@ -226,8 +226,8 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
             return _with_payload(target, frame, payload or cut(frame.table))
         case SendRange():
             return _with_payload(target, frame, payload or cut(frame.batches))
-        case SendLetters():
-            return _with_payload(target, frame, payload or cut(frame.letters))
+        case SendBatch():
+            return _with_payload(target, frame, payload or cut(frame.batch))
         case SendStage():
             return _with_payload(target, frame, payload or cut(frame.file))
     kind, fields = _fields_of(frame)
@@ -236,7 +236,7 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
 
 def _with_payload(
     target: Target,
-    frame: Row | SendRecord | SendTable | SendRange | SendLetters | SendStage,
+    frame: Row | SendRecord | SendTable | SendRange | SendBatch | SendStage,
     payload: Payload,
 ) -> list[Encoded]:
     kind, fields = _fields_of(frame)
@@ -285,8 +285,8 @@ def _fields_of(frame: Frame) -> tuple[int, bytes]:
             return table_body(frame)
         case AskRange() | SendRange():
             return range_body(frame)
-        case SendLetters() | LettersAnswered():
-            return letter_body(frame)
+        case SendBatch() | BatchAnswered():
+            return forward_body(frame)
         case SendStage() | StageStored() | AskStage():
             return stage_body(frame)
         case _:
@@ -374,8 +374,8 @@ class Frames:
             return target, sent_table(session, fields, whole)
         if kind == RANGE_KIND:
             return target, sent_range(session, fields, whole)
-        if kind == LETTERS_KIND:
-            return target, sent_letters(session, fields, whole)
+        if kind == BATCH_KIND:
+            return target, sent_batch(session, fields, whole)
         if kind == STAGE_KIND:
             return target, sent_stage(session, fields, whole)
         return target, _row(session, fields, whole)
@@ -467,7 +467,7 @@ _NAMES = {
     RECORD_KIND: "a journal's record",
     TABLE_KIND: "a table of producers",
     RANGE_KIND: "a range",
-    LETTERS_KIND: "letters",
+    BATCH_KIND: "letters",
     STAGE_KIND: "a stage",
     _PIECE_KIND: "a piece",
 }
@@ -487,7 +487,7 @@ _DECODERS: dict[int, Callable[[int, int, bytes], Frame]] = {
     _REFUSE_KIND: _refuse,
     HAS_TABLE_KIND: lambda node, session, body: has_table(session, body),
     ASK_RANGE_KIND: lambda node, session, body: ask_range(session, body),
-    LETTERS_ANSWERED_KIND: lambda node, session, body: letters_answered(session, body),
+    BATCH_ANSWERED_KIND: lambda node, session, body: batch_answered(session, body),
     STAGE_STORED_KIND: lambda node, session, body: stage_stored(session, body),
     ASK_STAGE_KIND: lambda node, session, body: asked_stage(session, body),
     _NOTE_KIND: _note,

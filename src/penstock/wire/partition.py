@@ -1,7 +1,8 @@
 """The number of a partition in a command, as Youzan's NSQ has it: `PUB <topic> [partition]`.
 
 -1, or no word at all, leaves the choice to nsqd. NSQ itself ignores what follows a command's
-parameters, and some clients count on that: in its own commands a word that is no number is ignored.
+parameters, and some clients count on that: in its own commands a word that does not begin as a
+number is ignored.
 Whether a topic has the partition is not known here.
 """
 
@@ -14,7 +15,7 @@ from penstock.wire.errors import Fault, WireFault
 from penstock.wire.names import quote
 
 ANY = -1  # partition
-_NUMBER = re.compile(rb"[+-]?[0-9]+")
+_BEGINS_AS_NUMBER = re.compile(rb"[+-]?[0-9]")
 _RIGHT = re.compile(rb"-1|\+?0*([0-9]{1,3})")
 
 
@@ -31,7 +32,7 @@ def read_partition(command: bytes, text: bytes) -> int:
 
 def read_extra(command: bytes, text: bytes) -> int:
     """Of the word behind the parameters of one of NSQ's commands. Raises WireFault."""
-    return read_partition(command, text) if _NUMBER.fullmatch(text) else ANY
+    return read_partition(command, text) if _BEGINS_AS_NUMBER.match(text) else ANY
 
 
 def bad_partition(command: bytes, text: bytes) -> WireFault:

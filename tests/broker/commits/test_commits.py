@@ -212,7 +212,7 @@ def refused(world: World, error: type[Exception], *refs: tuple[str, str], named:
     for topic in ("a", "b"):
         assert world.publish(topic, b"plain").stored
         assert world.broker.topic(topic).leader().group.reserved_count == 0
-    assert world.broker._context.reserved_bytes == 0
+    assert world.broker.context.reserved_bytes == 0
     said = world.broker.health
     assert named in said if named else said == "OK"
 

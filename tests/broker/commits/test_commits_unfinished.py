@@ -43,7 +43,7 @@ def finished(world: World) -> None:
         assert stored(world, topic) == [b"1", b"2", b"3", b"plain"]
         assert world.broker.topic(topic).leader().group.reserved_count == 0
     assert world.broker.commits.stages.count == 0
-    assert world.broker._context.reserved_bytes == 0
+    assert world.broker.context.reserved_bytes == 0
 
 
 STORING = [

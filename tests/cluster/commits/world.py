@@ -29,8 +29,8 @@ from penstock.cluster.commits.committer import (
 from penstock.cluster.commits.partline import CommitsView, Decided
 from penstock.cluster.commits.values import DECISION, Decision, Part, Share, parts_of
 from penstock.cluster.coordinator import Put, Transaction
-from penstock.cluster.store import Store
 from penstock.replica.leading import Outcome
+from sim.store import Store
 from tests.cluster.commits.partition import Breach, Copy, Partition
 
 PLACES = (("a", 0), ("a", 1), ("b", 0))

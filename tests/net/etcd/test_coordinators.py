@@ -34,13 +34,13 @@ from penstock.cluster.coordinator import (
     Transaction,
     ValueIs,
 )
-from penstock.cluster.memory import MemoryCoordinator
-from penstock.cluster.store import Store
 from penstock.errors import TransactionTooLarge
 from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
 from penstock.net.etcd.address import Address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replica.leading import Outcome
+from sim.memory import MemoryCoordinator
+from sim.store import Store
 
 ANSWER_S = 10.0
 LEASE_NS = 2 * SECOND

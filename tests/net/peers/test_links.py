@@ -19,7 +19,6 @@ from penstock.limits import (
     MS,
     PEER_BULK_BYTES_MAX,
     PEER_LIVE_BYTES_MAX,
-    PEER_SILENCE_NS,
     SECOND,
 )
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode
@@ -35,6 +34,9 @@ TARGET = Target(0x77, 3)
 ANSWER_S = 10.0
 
 
+SILENCE_NS = 2 * SECOND
+
+
 class Node:
     """Links, and what became known through them."""
 
@@ -48,6 +50,7 @@ class Node:
         self.links = PeerLinks(
             Own(number, life, CLUSTER)._replace(**known), self, Frames, lambda: os.urandom(32),
             lambda node, life: life not in self.strangers, self.faults.append, *tls,
+            silence_ns=SILENCE_NS,
         )  # fmt: skip
         self.port = 0
 
@@ -217,7 +220,7 @@ def test_a_process_that_stood_still_reads_before_it_judges() -> None:
         one, two = Node(1, 11), Node(2, 22)
         async with world_of(one, two) as world:
             await world.until(world.are_linked)
-            time.sleep(PEER_SILENCE_NS / SECOND + 0.5)  # the loop of both
+            time.sleep(SILENCE_NS / SECOND + 0.5)  # the loop of both
             for _ in range(20):
                 one.tick()
                 two.tick()

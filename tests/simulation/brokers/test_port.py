@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cluster.coordinator import UNKNOWN, Put, RevisionIs, Transaction
-from penstock.cluster.store import Store
 from penstock.limits import SECOND
 from penstock.replica.leading import Outcome
 from sim.brokers.port import ANSWER_NS, NEVER_NS, Passage, Port
+from sim.store import Store
 
 
 class Played:

@@ -88,14 +88,14 @@ def test_a_leaders_process_that_is_back_at_once(cluster: JoinedCluster) -> None:
 def test_a_leader_without_followers_gives_way(cluster: JoinedCluster) -> None:
     leader = cluster.led_by("orders")
     cluster.cut_off(leader.number)
-    cluster.until(lambda: is_led_elsewhere(cluster, leader), 15)
+    cluster.until(lambda: is_led_elsewhere(cluster, leader), 30)
     settle(cluster)
 
 
 def test_a_leader_that_hangs_is_replaced(cluster: JoinedCluster) -> None:
     leader = cluster.led_by("orders")
     cluster.hang(leader.number)
-    cluster.until(lambda: is_led_elsewhere(cluster, leader), 15)
+    cluster.until(lambda: is_led_elsewhere(cluster, leader), 30)
     cluster.wake(leader.number)
     settle(cluster)
 

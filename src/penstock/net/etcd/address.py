@@ -5,7 +5,7 @@
 | scheme | `etcd`: plain; `etcds`: over TLS | |
 | user | of etcd's own; its password stands in a file, never here | none |
 | host:port | one or several members of one etcd; IPv6 in brackets | port 2379 |
-| cluster | several clusters of Penstock can share an etcd | `default` |
+| cluster | several clusters of Penstock can share an etcd | `penstock` |
 
 All keys of a cluster begin with `/penstock/<cluster>/`.
 """
@@ -19,6 +19,7 @@ from penstock.errors import ConfigError
 from penstock.limits import COORDINATOR_ENDPOINTS_MAX
 
 NAME = "cluster"
+DEFAULT = "penstock"
 PORT = 2379
 _RULE = "etcd://[user@]host:port[,host:port...][/cluster], or etcds:// for TLS"
 _ADDRESS = re.compile(
@@ -30,7 +31,7 @@ _CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 class Address(NamedTuple):
     endpoints: tuple[str, ...]  # host:port
-    cluster: str = "default"
+    cluster: str = DEFAULT
     user: str = ""
     is_secure: bool = False
 
@@ -48,7 +49,7 @@ def parse_address(text: str) -> Address:
     endpoints = tuple(_endpoint(text, host) for host in match["hosts"].split(","))
     if len(endpoints) > COORDINATOR_ENDPOINTS_MAX:
         raise ConfigError(NAME, text, f"{COORDINATOR_ENDPOINTS_MAX} endpoints at most")
-    cluster = match["cluster"] or "default"
+    cluster = match["cluster"] or DEFAULT
     if not _CLUSTER.fullmatch(cluster):
         raise ConfigError(NAME, text, "a cluster's name has 1 to 64 of A-Z a-z 0-9 . _ -")
     return Address(endpoints, cluster, match["user"] or "", match["scheme"] == "etcds")

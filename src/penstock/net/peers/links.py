@@ -8,7 +8,7 @@ the end of a process is noticed soonest.
 more than PEER_LIVE_BYTES_MAX wait on the live lane the other node is too slow to be worth waiting
 for, and the link ends. The bulk lane has `has_room`: who feeds a replica asks first.
 
-**A link that is silent** for PEER_SILENCE_NS ends: each end sends heartbeats more often than that.
+**A link that is silent** for `silence_ns` ends: each end sends heartbeats more often than that.
 Time in which this process stood still is not counted.
 """
 
@@ -95,6 +95,7 @@ class PeerLinks:
         on_fault: Callable[[Exception], None],
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        silence_ns: int = PEER_SILENCE_NS,
     ) -> None:
         self.own = own
         self.links: dict[int, Link] = {}
@@ -105,6 +106,7 @@ class PeerLinks:
         self._may_link = may_link
         self._on_fault = on_fault
         self._server_tls, self._client_tls = server_tls, client_tls
+        self._silence_ns = silence_ns
         self._places: dict[int, Place] = {}
         self._dials: dict[int, _Dial] = {}
         self._number = 0  # of the newest session
@@ -179,8 +181,8 @@ class PeerLinks:
         self._excuse(mono_ns - self._now_ns)
         self._now_ns = mono_ns
         for node, link in tuple(self.links.items()):
-            if link.is_whole and mono_ns - self._heard[node] >= PEER_SILENCE_NS:
-                self._end(link, f"silent for {PEER_SILENCE_NS // SECOND} s")
+            if link.is_whole and mono_ns - self._heard[node] >= self._silence_ns:
+                self._end(link, f"silent for {self._silence_ns / SECOND:g} s")
         for stranger in tuple(self._strangers):
             if mono_ns - stranger.since_ns >= PEER_CONNECT_NS:
                 stranger.close()

@@ -20,8 +20,8 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.cluster.store import Store
 from penstock.limits import LIST_PAGE_KEYS
+from sim.store import Store
 
 
 class MemoryWatch:

@@ -1,0 +1,388 @@
+"""An nsqd's membership of a cluster: what `--cluster` adds to the daemon.
+
+| when | does |
+|---|---|
+| `prepare` | reads the cluster's uuid from etcd, or makes the cluster |
+| `join`, with the data path locked | opens the ledger, counts the generation |
+| `start`, once the ports are known | listens for other nodes, and begins the ticks |
+| after each turn of the node | carries out what the turn has begun |
+| ten times a second | links, metadata, registration, elections |
+| `hand_over` | gives its leaderships to other members |
+| `stop` | closes links and ledger |
+
+A node that has met its cluster before starts without etcd, and follows; a new one waits for it. A
+registration that is refused for good ends the daemon with the reason: `on_refused`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__, limits
+from penstock.broker.broker import Broker
+from penstock.broker.ports import Lane
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
+from penstock.cluster.documents import ACTIVE, CLUSTER, Cluster, Membership, Node
+from penstock.cluster.joined import Joined
+from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.participant import Message
+from penstock.cluster.registration import Registering
+from penstock.cluster.view import Remembered, View, decode_remembered
+from penstock.cluster.watching import Phase
+from penstock.errors import ConfigError, LedgerMismatch
+from penstock.log import names
+from penstock.log.disk import Disk
+from penstock.log.ledger import Ledger
+from penstock.log.ledgerfile import Node as LedgerNode
+from penstock.net.etcd.address import Address, parse_address
+from penstock.net.etcd.session import EtcdCoordinator, Secrets
+from penstock.net.listener import parse_address as parse_listen
+from penstock.net.peers.handshake import Own
+from penstock.net.peers.links import PeerLinks, Place
+from penstock.net.secretfile import read_secrets
+from penstock.nsqd.options import Options
+from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
+
+log = logging.getLogger("penstock.cluster")
+
+TICK_S = 0.1
+FORMAT = 1  # of keys and documents as a whole
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NO_BOOT = bytes(16)
+
+
+class ClusterMember:
+    """`soon` asks for a turn; `on_refused` is told why this node may not be a member."""
+
+    def __init__(
+        self,
+        options: Options,
+        broker: Broker,
+        disk: Disk,
+        soon: Callable[[], None],
+        on_fault: Callable[[Exception], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self.address: Address = parse_address(options.cluster)
+        self._options = options
+        self._broker = broker
+        self._disk = disk
+        self._soon = soon
+        self._on_fault = on_fault
+        self._on_refused = on_refused
+        self._life = secrets.randbits(63) | 1
+        self._address = ("", 0, 0)  # where clients reach it: host, TCP and HTTP port
+        self._listen_host, self._listen_port = _listen_address(options.replication_address)
+        self._replication_port = 0
+        self._secrets = _shared_secrets(options, self._listen_host)
+        self._tls = _peer_tls(options)
+        self._task: asyncio.Task[None] | None = None
+        self._uuid = 0
+        self.coordinator = EtcdCoordinator(self.address, _etcd_secrets(options), on_fault)
+        self.ledger: Ledger
+        self.links: PeerLinks
+        self.cluster: Joined
+
+    # --- start ---
+
+    async def prepare(self, data_path: Path) -> None:
+        is_known = self._disk.exists(str(data_path / names.LEDGER))
+        deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
+        while not self._uuid:
+            self._uuid = await self._read_uuid(may_make=not is_known)
+            if self._uuid or (is_known and time.monotonic() >= deadline_s):
+                return
+            await asyncio.sleep(limits.COORDINATOR_RETRY_NS / limits.SECOND)
+
+    async def _read_uuid(self, may_make: bool) -> int:
+        """0: it is not known yet."""
+        answer = await self._ask(lambda done: self.coordinator.read(keys.CLUSTER, done))
+        if isinstance(answer, Failed):
+            log.warning("waiting for etcd at %s: %s", self.coordinator.endpoint, answer.reason)
+            return 0
+        if isinstance(answer, Reading) and answer.entry is not None:
+            return CLUSTER.decode(keys.CLUSTER, answer.entry.value).uuid
+        if may_make:
+            document = Cluster(secrets.randbits(127) | 1, FORMAT, 1, 0)
+            change = Put(keys.CLUSTER, CLUSTER.encode(document))
+            make = Transaction((RevisionIs(keys.CLUSTER, 0),), (change,))
+            settled: Settled = await self._ask(lambda done: self.coordinator.transact(make, done))
+            log.info("cluster %s: making it: %s", self.address.cluster, settled.outcome.name)
+        return 0
+
+    async def _ask(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        ask(answered.set_result)
+        return await answered
+
+    def join(self, data_path: Path) -> None:
+        """Before the topics are opened. Raises PenstockError."""
+        ledger = self.ledger = self._open_ledger(str(data_path))
+        node = ledger.node
+        uuid = int.from_bytes(node.cluster, "big")
+        own = Own(self._options.node_id, self._life, uuid, self._secrets)
+        self.links = PeerLinks(
+            own, self, Frames, lambda: os.urandom(32), self._may_link, self._on_fault,
+            *self._tls, silence_ns=self._options.cluster_silence_ns,
+        )  # fmt: skip
+        membership = Membership(
+            int.from_bytes(node.uuid, "big"), node.generation, node.boot.hex(),
+            node.memory_lost_generation, self._life, 0, ACTIVE,
+        )  # fmt: skip
+        records = decode_remembered(
+            entry.record for entry in ledger.replicas.values() if entry.record
+        )
+        self.cluster = Joined(
+            self._broker, self._options.node_id, membership, self._describe, self.coordinator,
+            self.links, ledger, self._say, lambda: secrets.randbits(63), time.monotonic_ns(),
+            Remembered(uuid, node.revision, node.restorations), records,
+            replica_timeout_ns=self._options.replica_timeout_ns,
+        )  # fmt: skip
+
+    def _open_ledger(self, data_path: str) -> Ledger:
+        """With this start in it, durably."""
+        disk = self._disk
+        if not disk.exists(os.path.join(data_path, names.LEDGER)):
+            new = LedgerNode(cluster=_bytes(self._uuid), uuid=secrets.token_bytes(16))
+            Ledger.create(disk, data_path, new).close()
+        ledger = Ledger.open(disk, data_path)
+        node = ledger.node
+        known = int.from_bytes(node.cluster, "big")
+        if self._uuid not in (0, known):
+            ledger.close()
+            raise LedgerMismatch(data_path, self.address.cluster, known, self._uuid)
+        generation, boot = node.generation + 1, _boot_id()
+        lost = node.memory_lost_generation
+        if node.generation and node.boot != boot and self._broker.context.killed:
+            lost = generation  # the system's memory went with the machine
+        ledger.set_node(
+            node._replace(
+                generation=generation, life=self._life, boot=boot, memory_lost_generation=lost
+            )
+        )
+        ledger.sync()
+        return ledger
+
+    async def start(self, host: str, tcp_port: int, http_port: int) -> None:
+        """Where clients reach it. Raises OSError."""
+        self._address = host, max(tcp_port, 0), max(http_port, 0)
+        self._replication_port = await self.links.listen(self._listen_host, self._listen_port)
+        log.info(
+            "cluster %s (%s): node %d, generation %d, replication on %s:%d",
+            self.address.cluster, ",".join(self.address.endpoints), self._options.node_id,
+            self.ledger.node.generation, self._listen_host, self._replication_port,
+        )  # fmt: skip
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._on_fault(error)
+
+    def _describe(self) -> Node:
+        host, tcp, http = self._address
+        free = self._disk.free_bytes(self._broker.path)
+        return Node(
+            self._life, host, tcp, http, self._replication_host(), self._replication_port,
+            __version__, self._options.zone or self._options.topology_zone, free, 0,
+        )  # fmt: skip
+
+    def _replication_host(self) -> str:
+        """Where other nodes reach this one."""
+        is_any = self._listen_host in ("0.0.0.0", "::", "")
+        return self._options.broadcast_address if is_any else self._listen_host
+
+    # --- while it runs ---
+
+    async def _run(self) -> None:
+        while True:
+            mono_ns = time.monotonic_ns()
+            view = self.cluster.participant.view
+            self.links.know(
+                {
+                    node: Place(held.document.replication_host, held.document.replication_port,
+                                held.document.life)
+                    for node, held in view.nodes.items()
+                }
+            )  # fmt: skip
+            self.links.tick(mono_ns)
+            self.cluster.tick(mono_ns)
+            self._soon()
+            self._check_refused()
+            await asyncio.sleep(TICK_S)
+
+    def _check_refused(self) -> None:
+        registration = self.cluster.participant.registration
+        if registration.phase is Registering.REFUSED:
+            self._on_refused(f"{registration.reason}. {_WHAT_TO_DO}")
+
+    def after_turn(self) -> None:
+        self.cluster.turn()
+
+    def _say(self, node: int, message: Message) -> None:
+        self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
+
+    def _may_link(self, node: int, life: int) -> bool:
+        """A life that is not known here may be newer than what is."""
+        return True
+
+    # --- what the links report ---
+
+    def linked(self, node: int, life: int) -> None:
+        self.cluster.linked(node, life)
+        self._soon()
+
+    def unlinked(self, node: int) -> None:
+        self.cluster.unlinked(node)
+        self._soon()
+
+    def refused(self, node: int, life: int) -> None:
+        self.cluster.refused(node, life)
+        self._soon()
+
+    def received(self, node: int, target: Target, frame: Any) -> None:
+        if isinstance(frame, Note):
+            self.cluster.hear(node, decode_message(node, frame.data))
+        else:
+            self.cluster.receive(node, target, frame)
+        self._soon()
+
+    # --- for people ---
+
+    @property
+    def view(self) -> View:
+        return self.cluster.participant.view
+
+    def trouble(self) -> str:
+        """Why this node cannot do its part at present; empty: it does."""
+        participant = self.cluster.participant
+        if self.view.frozen:
+            return f"the metadata is not believed: {self.view.frozen}"
+        if participant.watching.phase is not Phase.WATCHING:
+            return f"etcd: {participant.watching.reason or 'the metadata is being read'}"
+        if not participant.registration.is_held(time.monotonic_ns()):
+            return "this node is not registered in the cluster"
+        return ""
+
+    # --- stop ---
+
+    async def hand_over(self) -> None:
+        """Each partition that is led here goes to another member, as far as one is in sync; in
+        SHUTDOWN_HAND_OVER_NS at most."""
+        offices = self.cluster.participant.offices
+        deadline_s = time.monotonic() + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND
+        while offices.lines and time.monotonic() < deadline_s:
+            if not self._hand_over_each():
+                break
+            await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
+
+    def _hand_over_each(self) -> bool:
+        """False: nobody can take any of them."""
+        offices, found = self.cluster.participant.offices, False
+        for name, line in tuple(offices.lines.items()):
+            others = [one.node for one in line.record.members if one.node != self.cluster.own]
+            found |= any(
+                offices.hand_over(name, node) for node in _first(line.record.wanted, others)
+            )
+        self.cluster.turn()
+        self._soon()
+        return found
+
+    async def stop(self) -> None:
+        """After the broker's files are closed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if hasattr(self, "links"):
+            await self.links.close()
+        await self.coordinator.close()
+        if hasattr(self, "ledger") and not self.ledger.stopped:
+            self.ledger.close()
+
+
+_WHAT_TO_DO = (
+    "Give this node another -node-id, or an empty data path and remove the old node with "
+    "`penstock cluster remove`"
+)
+
+
+def _first(wanted: Iterable[int], others: list[int]) -> list[int]:
+    preferred = [node for node in wanted if node in others]
+    return preferred + [node for node in others if node not in preferred]
+
+
+def _bytes(uuid: int) -> bytes:
+    return uuid.to_bytes(16, "big")
+
+
+def _boot_id() -> bytes:
+    """Of the machine; zeros where the system tells none."""
+    try:
+        return bytes.fromhex(BOOT_ID.read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return _NO_BOOT
+
+
+def _listen_address(text: str) -> tuple[str, int]:
+    found = parse_listen(text, "replication-address")
+    if found.path:
+        raise ConfigError("replication-address", text, "must be host:port")
+    return found.host, found.port
+
+
+def _shared_secrets(options: Options, host: str) -> tuple[bytes, ...]:
+    found = read_secrets(options.cluster_secret_file, "cluster-secret-file")
+    is_loopback = host in ("127.0.0.1", "::1", "localhost")
+    if not (found or is_loopback or options.cluster_tls_cert):
+        rule = "outside of the loopback nodes need -cluster-secret-file or -cluster-tls-cert"
+        raise ConfigError("replication-address", options.replication_address, rule)
+    return found
+
+
+def _peer_tls(options: Options) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """For connections of other nodes, and to them: both ends show a certificate."""
+    files = options.cluster_tls_cert, options.cluster_tls_key, options.cluster_tls_ca
+    if not any(files):
+        return None, None
+    if not all(files):
+        raise ConfigError(
+            "cluster-tls-cert", files[0], "goes with -cluster-tls-key and -cluster-tls-ca"
+        )
+    contexts = []
+    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+        context = ssl.SSLContext(protocol)
+        try:
+            context.load_cert_chain(files[0], files[1])
+            context.load_verify_locations(files[2])
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError("cluster-tls-cert", files[0], f"cannot be used: {error}") from error
+        context.check_hostname = False  # the authority is the cluster's own: whom it signed belongs
+        context.verify_mode = ssl.CERT_REQUIRED
+        contexts.append(context)
+    return contexts[0], contexts[1]
+
+
+def _etcd_secrets(options: Options) -> Secrets:
+    password = _content("cluster-password-file", options.cluster_password_file).strip()
+    return Secrets(
+        password.decode("utf-8", "replace"), _content("cluster-etcd-ca", options.cluster_etcd_ca)
+    )
+
+
+def _content(name: str, path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(name, path, f"cannot be read: {error.strerror or error}") from error
