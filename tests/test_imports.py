@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "penstock"
 # A package may import the packages of earlier rows, and itself.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "limits"),
-    ("durations",),
+    ("durations", "times"),
     ("clock",),
     ("command",),
     ("kernel",),

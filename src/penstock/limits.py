@@ -200,7 +200,8 @@ BULK_SLICE_BYTES = 256 * KIB  # read for a link that files can't be sent to dire
 BULK_STALL_NS = 60 * SECOND  # a reader that takes nothing for so long is hung up on
 BULK_NICE = 10  # of the readers' thread: a tenth of a core where publishers want the same one
 LOG_TOPICS_MAX = 1_000  # named in one /log/positions; a pattern has no bound
-ENDED_TOPICS_MAX = 10_000  # deleted topics whose end is remembered: some 2 MB at most
+ENDED_TOPICS_MAX = 10_000  # deleted topics whose end is remembered: some 2 MB of memory
+ENDED_FILE_BYTES_MAX = 4 * 1024 * 1024  # of their file; it is written anew when it is full
 PROFILE_SECONDS_MAX = 300  # /debug/pprof/profile
 PROFILE_EVERY_NS = 5 * MS  # between two looks at the stack
 
@@ -308,6 +309,7 @@ PIPELINE_CRASHES_MAX = 5  # of Spark's processes without a batch in between; the
 LAKE_COMPACT_FILES = 32  # small files of a partition: more cost readers more than the copy costs us
 LAKE_MEDIUM_BYTES = 16 * MIB  # small files are merged up to this size, and these are merged
 LAKE_LARGE_BYTES = 128 * MIB  # up to this one: a good piece of work for one task of a reader
+LAKE_LOG_VERSIONS_MAX = 20_000  # of a table, that are kept: a commit lists them, in half a second
 LAKE_CHECKPOINT_COMMITS = 10  # a commit replays no more than this: its time stays flat
 AUDIT_READ_ROWS = 250_000  # of a trace table at a time in one task: some 50 MB
 AUDIT_PIECE_EVENTS = 500_000  # for one task to read; more than one row group, else it cannot be cut

@@ -74,7 +74,7 @@ def test_a_trace_names_the_trace_context(installation: Installation) -> None:
         ("", f"'' is neither a message id (16 hex digits) nor trace:N, where N is {RULE}"),
         ("?id=trace:1&partition=255", "'255' is no partition: 0 to 254"),
         ("?id=trace:1&partition=x", "'x' is no partition: 0 to 254"),
-        ("?id=trace:1&since=now", "'now' is no day such as 2026-05-01"),
+        ("?id=trace:1&since=noon", "'noon' is no day such as 2026-05-01"),
     ],
 )
 def test_what_no_trace_is_asked_for(installation: Installation, query: str, said: str) -> None:

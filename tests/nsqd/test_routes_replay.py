@@ -83,7 +83,7 @@ REFUSED = [
     ("/channel/setoffset?topic=u&channel=c", b"earliest", 404, "TOPIC_NOT_FOUND"),
     ("/channel/setoffset?topic=t&channel=d", b"earliest", 404, "CHANNEL_NOT_FOUND"),
     (HERE, b"", 400, "MISSING_ARG_POSITION"),
-    (HERE, b"start", 400, "INVALID_ARG_POSITION 'start': one of timestamp:SECONDS"),
+    (HERE, b"start", 400, "INVALID_ARG_POSITION 'start': one of timestamp:TIME"),
     (HERE + "&dry_run=maybe", b"earliest", 400, "INVALID_ARG_DRY_RUN 'maybe'"),
     (HERE, b"offset:6", 416, "OFFSET_BEYOND_END"),
     (HERE, b"id:0000000000000001", 404, "MESSAGE_NOT_FOUND"),

@@ -16,9 +16,9 @@ from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
 from penstock.pipelines.lakeread import LakeTable
+from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.pipelines.trouble import cause_line, outage_of
 from penstock.spark.lake import Place
 from spark.patience import patiently
 
@@ -105,6 +105,20 @@ def test_every_message_once_over_several_runs(made: Archive) -> None:
     ((topic, first, last, ids, attempts),) = made.rows(what)
     assert (topic, ids, attempts) == ("orders", 1010, 0)
     assert first <= last
+
+
+def test_topics_with_few_messages_share_files(made: Archive, tmp_path: Path) -> None:
+    """And a lost checkpoint finds where each of them goes on."""
+    for number in range(5):
+        made.node.publish(f"order{number}", numbered(number + 1))
+    made.run(pattern="order.*", share_files=True)
+    table = Place(str(made.table), {}).open()
+    assert table is not None
+    assert len(table.file_uris()) < 5
+    made.node.publish("order3", numbered(1))
+    made.run(pattern="order.*", recover=True, checkpoint=str(tmp_path / "new"))
+    whole = {f"order{n}": n + 1 + (n == 3) for n in range(5)}
+    assert made.rows() == [(name, n) for name, count in whole.items() for n in range(count)]
 
 
 def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:

@@ -73,3 +73,11 @@ def test_a_table_gets_columns_when_asked(
         (1, None, None),
         (2, None, 7),
     ]
+    nodes[0].publish("orders", [b'{"number": 8, "name": "x", "at": {"x": 1, "y": 2}}'])
+    more["schema"] = "at STRUCT<y INT, x INT>, name STRING, number INT"
+    with pytest.raises(SchemaMismatch, match="its column value is"):
+        made.run(**more)
+    made.run(add_columns=True, **more)
+    made.run(**{**more, "schema": "name STRING, number INT, at STRUCT<x INT, y INT>"})
+    found = made.rows('"offset", value.number, value.name, value.at.x', '"offset" > 1')
+    assert found == [(2, 7, None, None), (3, 8, "x", 1)]

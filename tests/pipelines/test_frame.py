@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipelines import example, registry, session
+from penstock.pipelines import registry, session
 from penstock.pipelines.__main__ import ENTRY, main
+from penstock.pipelines.frame import stopped_by_signals
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.pipelines.signals import stopped_by_signals
 from penstock.tools.pipeline import pipeline_main
 
 from . import sample
@@ -125,7 +125,7 @@ def test_where_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_example_file_has_every_key() -> None:
-    text = example.example([sample.NAME])
+    text = registry.example([sample.NAME])
     for setting in sample.PIPELINE.settings:
         assert f"# {setting.file_key} = " in text
     assert '# trigger = "1s"' in text
@@ -135,4 +135,4 @@ def test_the_example_file_has_every_key() -> None:
 def test_the_documented_file_is_the_present_one() -> None:
     names = [name for name in registry.PIPELINES if name != sample.NAME]
     written = (ROOT / "docs/pipelines.toml").read_text("utf-8")
-    assert written == example.example(names), "penstock pipeline example > docs/pipelines.toml"
+    assert written == registry.example(names), "penstock pipeline example > docs/pipelines.toml"

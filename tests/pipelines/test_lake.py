@@ -16,6 +16,7 @@ from cases import each
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 from penstock.pipelines import archivestate, lakecare
+from penstock.pipelines.lakeread import Among, LakeTable
 from penstock.pipelines.settings import defaults
 from penstock.spark import lake
 from penstock.spark.lake import Place, Shape, Staged
@@ -275,6 +276,26 @@ def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
     assert [offset for _, offset in read(place)] == list(range(30))
 
 
+def test_a_log_of_many_versions_is_kept_for_less_long(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in range(5):
+        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+    week = 7 * 86_400.0
+    log = Path(place.full("_delta_log"))
+    for age, old in enumerate(sorted(log.glob("*.json"), reverse=True)):
+        os.utime(old, (time.time() - age * 7200,) * 2)
+    assert lakecare.retain_log(place, week) == week
+    monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 3)
+    assert lakecare.retain_log(place, week) == pytest.approx(7200, abs=60)  # it is a version, too
+    kept = place.properties()["delta.logRetentionDuration"]
+    assert 7_100 < float(kept.split()[1]) < 7_300
+    monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 9)
+    version = place.version()
+    lakecare.retain_log(place, 7_000.0)
+    assert place.version() == version  # so small a change is not worth one
+
+
 def test_the_highest_offsets_survive_compaction(place: Place) -> None:
     assert archivestate.highest_offsets(place, {"a"}) == {}
     files = [rows(range(5)), rows(range(9), partition=1), rows(range(70), "b")]
@@ -283,3 +304,26 @@ def test_the_highest_offsets_survive_compaction(place: Place) -> None:
     assert archivestate.highest_offsets(place, {"a"}) == wanted
     assert lakecare.compact(place, 2) == 2  # one file now has both partitions
     assert archivestate.highest_offsets(place, {"a"}) == wanted
+
+
+def test_topics_may_share_files(tmp_path: Path) -> None:
+    shape = Shape(SHAPE.schema, ("date",), ("topic", *SHAPE.statistics))
+    place = Place(str(tmp_path / "shared"), {})
+    place.create(shape, {})
+    for version, topics in enumerate((("a", "b", "c"), ("c",), ("d",))):
+        stager = Stager(place, shape)
+        for topic in topics:
+            stager.add(rows(range(version, version + 9), topic))
+        (staged,) = stager.finish()
+        lake.commit(place, shape, "app", version, [staged])
+    table = LakeTable(place.uri)
+    assert [len(table.files([Among("topic", [one])])) for one in ("a", "b", "c", "d")] == [
+        1,
+        1,
+        2,
+        1,
+    ]
+    for _ in range(2):
+        found = archivestate.highest_offsets(place, {"b", "c"})
+        assert found == {("b", "", 0): 8, ("c", "", 0): 9}
+        lakecare.compact(place, 2)

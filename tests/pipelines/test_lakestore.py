@@ -18,8 +18,8 @@ from deltalake import write_deltalake
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
 from penstock.pipelines.lakeread import LakeTable, is_delta, read_table
 from penstock.pipelines.lakestore import Reading
+from penstock.pipelines.outages import outage_of
 from penstock.pipelines.storage import options_of, read_file
-from penstock.pipelines.trouble import outage_of
 
 from .store import REGION, SECRET, Store, store
 from .test_lakeread import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.pipelines.moments import duration, moment, read_moment
+from penstock.pipelines import replay, trace
+from penstock.pipelines.moments import duration, moment, read_moment, say_moments
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+
+NOW = datetime(2026, 9, 22, tzinfo=UTC)
 
 
-@each(
-    ("text", "found"),
-    [
-        ("1790000000000", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
-        ("2026-09-21T16:13:20+02:00", datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)),
-        ("2026-09-21", datetime(2026, 9, 21, tzinfo=UTC)),
-        ("90m", datetime(2026, 9, 21, 22, 30, tzinfo=UTC)),
-        ("now", datetime(2026, 9, 22, tzinfo=UTC)),
-        ("", None),
-    ],
-)
-def test_times(text: str, found: datetime | None) -> None:
-    assert read_moment("to", text, datetime(2026, 9, 22, tzinfo=UTC)) == found
+@each("text", ["1790000000", "1790000000000", "1790000000000000000", "2026-09-21T14:13:20Z"])
+def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
+    said = io.StringIO()
+    assert read_moment("from", text, NOW) == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+    tables = (
+        (replay.SETTINGS, "since", {"to": "orders"}),
+        (trace.SETTINGS, "from", {"table": "t"}),
+    )
+    for table, name, needed in tables:
+        settings = defaults(table, **{name: text}, **needed)
+        say_moments(Progress("any", 0, said), settings, NOW, name)
+    assert said.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
 
 
-@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "-5x", "9" * 9 + "h"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="as milliseconds since 1970"):
-        read_moment("to", text, datetime(2026, 9, 22, tzinfo=UTC))
+def test_what_is_relative_counts_from_a_given_time() -> None:
+    assert read_moment("to", "24h", NOW) == NOW - timedelta(days=1)
+    assert read_moment("to", "", NOW) is None
+    with pytest.raises(ConfigError, match=r"to: 'yesterday'.*is no time, as 2026"):
+        read_moment("to", "yesterday", NOW)
 
 
 def test_times_are_shown_short() -> None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,9 +19,9 @@ from penstock.errors import (
     LakeFailed,
     SchemaMismatch,
 )
-from penstock.pipelines.outages import Outages, Pauses
+from penstock.pipelines.outages import Outages, Pauses, cause_line, is_crash, outage_of
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.trouble import outage_of
+from penstock.pipelines.session import end_late_workers
 
 AWAY = FetchFailed("http://a/log/positions", "connection refused")
 CRASH = Exception("[STREAM_FAILED] Python worker exited unexpectedly (crashed).")
@@ -120,6 +125,42 @@ def test_processes_that_die_again_and_again_have_a_reason() -> None:
     with pytest.raises(Exception, match="exited unexpectedly"):
         Outages(progress, None).ride_out(failing(*[CRASH] * 40), 0)
     assert len(progress.waits) == 5
+
+
+def test_a_machine_that_is_too_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as --outage-wait says, and a few times in any case."""
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 9.0, 9.0))
+    late = Exception(
+        "[STREAM_FAILED] org.apache.spark.SparkException: Python worker failed to connect back."
+    )
+    assert (outage_of(late), is_crash(late)) == ("this machine", False)
+    assert "not up within 10 s: this machine is overloaded (load 99" in cause_line(late)
+    for wait_s, tries in ((0.0, 5), (1000.0, 40), (None, 40)):
+        progress = Waits()
+        if tries == 40:
+            assert Outages(progress, wait_s).ride_out(failing(*[late] * 40), 0) == 7
+        else:
+            with pytest.raises(Exception, match="failed to connect back"):
+                Outages(progress, wait_s).ride_out(failing(*[late] * 40), 0)
+        assert len(progress.waits) == tries
+
+
+def test_a_process_that_came_too_late_is_ended() -> None:
+    def started(*words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE)
+
+    with (
+        started("-m", "pyspark.sql.streaming.python_streaming_source_runner") as late,
+        started("-m", "pyspark.daemon", "pyspark.worker") as daemon,
+    ):
+        deadline_s = time.monotonic() + 60
+        while (ended := end_late_workers(os.getpid())) == []:  # its command line comes with exec
+            assert time.monotonic() < deadline_s
+        assert ended == [late.pid]
+        assert late.wait() == -signal.SIGKILL
+        assert end_late_workers(1) == []
+        assert daemon.poll() is None
+        daemon.kill()
 
 
 def test_rows_are_counted_over_all_attempts() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from cases import each
 from penstock.errors import DataLost, FetchFailed
+from penstock.pipelines.outages import cause_line, is_crash, our_error
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.streams import Watch
-from penstock.pipelines.trouble import cause_line, is_crash, our_error
 from penstock.spark.lag import lag_rows
 
 

@@ -17,9 +17,9 @@ from e2e.daemon import Daemon
 from penstock.errors import ConfigError
 from penstock.pipelines import replay
 from penstock.pipelines.audit import program as audit
+from penstock.pipelines.outages import cause_line
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.pipelines.trouble import cause_line
 
 from .node import Node, in_the_log, numbered
 
@@ -240,7 +240,7 @@ def test_what_can_not_go_on_is_refused(replays: Replay, tmp_path: Path) -> None:
         ({"topics": ()}, "needed without a table"),
         ({"topics": ("a", "b"), "from_offset": 1}, "of one topic"),
         ({"ids": ("12",)}, "16 hexadecimal"),
-        ({"since": "yesterday"}, "a time such as"),
+        ({"since": "yesterday"}, "no time, as 2026"),
         ({"table": "/nothing/there"}, "no Delta table"),
     ],
 )

@@ -69,7 +69,8 @@ def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) 
 def test_a_plan_is_kept(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path / "deep"), "again")
     assert kept.read(WISH) is None
-    plan = Plan(WISH, {"orders": "x"}, "", chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3))
+    chunks = chunks_of([Bucket("orders", 0, 0, 9, 3)] * 2, 3)
+    plan = Plan(WISH, {"orders": "x"}, "", chunks, made_ns=1_795_240_800_000_000_001)
     kept.write(plan)
     assert kept.read(WISH) == plan
     assert (plan.messages, plan.done_by(None), plan.done_by(0), plan.done_by(1)) == (6, 0, 3, 6)
@@ -89,7 +90,7 @@ def test_a_plan_of_one_partition_is_read_by_older_releases(tmp_path: Path) -> No
     kept.write(Plan(WISH, {}, "", (), 1))
     document = json.loads(kept.path.read_text())
     assert document["version"] == 1
-    assert document.keys() == {"version", "wish", "logs", "target", "chunks"}
+    assert document.keys() == {"version", "wish", "logs", "target", "chunks", "made_ns"}
     assert "partition" not in document["wish"]
     several = Plan(dataclasses.replace(WISH, partition=3), {}, "", (), 4)
     kept.write(several)

@@ -16,9 +16,16 @@ from penstock.errors import BrokerRefused, FetchFailed, PenstockError
 from penstock.pipelines import reporter
 from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.reporter import Ending, Outlet, Teller, furthest_behind, head_of, reported
+from penstock.pipelines.reporter import (
+    Ending,
+    Outlet,
+    Screen,
+    Teller,
+    furthest_behind,
+    head_of,
+    reported,
+)
 from penstock.pipelines.runs import LogPlace, Part, State, decode
-from penstock.pipelines.screen import Screen
 from penstock.pipelines.settings import COMMON, Settings, defaults
 
 from . import sample

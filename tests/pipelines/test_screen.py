@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.pipelines.archive import SETTINGS
-from penstock.pipelines.screen import Screen
+from penstock.pipelines.reporter import Screen
 from penstock.pipelines.settings import COMMON, defaults
 
 

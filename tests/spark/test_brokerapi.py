@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 
 import pytest
@@ -82,6 +84,22 @@ def test_nobody_there_is_said_with_the_address() -> None:
         pytest.raises(FetchFailed, match=url.removeprefix("http://")),
     ):
         api.positions()
+
+
+def test_the_tcp_port_is_known_by_its_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(b"\0\0\0\x12\0\0\0\1E_BAD_PROTOCOL")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        api = BrokerApi(f"127.0.0.1:{server.getsockname()[1]}")
+        with api, pytest.raises(ConfigError, match=r"TCP port: name its HTTP port.* 4151"):
+            api.positions()
+        thread.join()
 
 
 @pytest.mark.parametrize("url", ["ftp://h", "http://", "http://h:port", "h:1?x=1"])

@@ -25,6 +25,8 @@ def rows(data: bytes, low: int, high: int, schema: pa.Schema = ALL, **more: Any)
 
 
 def test_each_message_has_its_own_values() -> None:
+    from pyspark.sql.types import StructType
+
     sections = {
         Section.TIMESTAMP: {1: -1},
         Section.ID: {1: (1 << 64) - 1},
@@ -50,6 +52,8 @@ def test_each_message_has_its_own_values() -> None:
     assert found[9]["headers"] is None
     assert found[10]["headers"] == [("a", "ä"), ("n", "[1]")]
     assert found[12]["headers"] == [("", "no json")]
+    kafkas = projection(StructType().add("value", _parse("binary")))
+    assert rows(second, 50, 51, kafkas) == [{"value": b"a"}]
     as_bytes = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.binary()))])
     assert rows(second, 50, 51, as_bytes) == [{"headers": [("a", "ä".encode()), ("n", b"[1]")]}]
 
@@ -125,8 +129,8 @@ def _parse(sql: str) -> Any:
 def test_projections_that_cannot_be_are_named() -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
-    with pytest.raises(ConfigError, match=r"'value'.*columns are topic, partition"):
-        projection(StructType().add("value", StringType()))
+    with pytest.raises(ConfigError, match=r"'price'.*columns are topic, .* body \(or value\), key"):
+        projection(StructType().add("price", StringType()))
     with pytest.raises(ConfigError, match=r"'offset string'.*type is bigint"):
         projection(StructType().add("offset", StringType()))
     with pytest.raises(ConfigError, match=r"key.*can be null"):
@@ -135,6 +139,7 @@ def test_projections_that_cannot_be_are_named() -> None:
     with pytest.raises(ConfigError, match=r"headers.*map<string,string> or map<string,binary>"):
         projection(StructType().add("headers", StringType()))
     assert source_schema(("headers",)).endswith("body binary, headers map<string,string>")
+    assert source_schema((), "value").endswith("attempts smallint, value binary")
 
 
 @pytest.mark.parametrize("sql_type", ["map<string,string>", "map<string,binary>"])

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import limits
 from penstock.spark.encode import BadRow, message_columns
-from penstock.spark.extended import with_headers
+from penstock.spark.stager import with_headers
 
 FIRST = np.array([True, False, True, True])
 

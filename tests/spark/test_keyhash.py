@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernel import murmur3_32
-from penstock.spark.keyhash import key_hashes
+from penstock.spark.routing import key_hashes
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=40), st.integers(0, 5))

@@ -42,14 +42,19 @@ def test_topics_are_subscribed_in_three_ways() -> None:
     assert read_options({"url": "h", "subscribe": " x , y,x"}, True).topics == ("x", "y")
 
 
+AT_MS = 1_795_240_800_000  # 2026-11-21T06:00:00Z
+
+
 def test_a_time_goes_before_times_and_those_before_offsets() -> None:
     given = {
         "startingOffsets": "earliest",
-        "startingOffsetsByTimestamp": '{"a":{"0":5},"b":{"0":6}}',
+        "startingOffsetsByTimestamp": '{"a":{"0":1795240800000},"b":{"0":"2026-11-21"}}',
     }
-    assert options(**given).starting == Bound(timestamps_ms={"a": {0: 5}, "b": {0: 6}})
-    assert options(**given, startingTimestamp="7").starting == Bound(timestamps_ms=7)
-    assert options(endingTimestamp="8").ending == Bound(timestamps_ms=8)
+    times = {"a": {0: AT_MS}, "b": {0: AT_MS - 21_600_000}}
+    assert options(**given).starting == Bound(timestamps_ms=times)
+    once = options(**given, startingTimestamp="1795240800")
+    assert once.starting == Bound(timestamps_ms=AT_MS)
+    assert options(endingTimestamp="0").ending == Bound(timestamps_ms=0)
 
 
 def test_offsets_are_given_by_partition() -> None:
@@ -102,9 +107,11 @@ ORDERS = {"subscribe": "", "subscribePattern": "orders.*"}
         (True, {"minPartitions": "two"}, "minPartitions.*whole number"),
         (True, {"failOnDataLoss": "yes"}, "failOnDataLoss.*one of true, false"),
         (True, {"maxTriggerDelay": "soon"}, "maxTriggerDelay.*duration"),
-        (True, {"startingTimestamp": "-1"}, "startingTimestamp.*at least 0"),
+        (True, {"startingOffset": "latest"}, "is it startingOffsets[?] the options are subscribe"),
+        (True, {"kafka.bootstrap.servers": "h:9092"}, "kafka.bootstrap.servers.*is it url[?]"),
+        (True, {"startingTimestamp": "-1"}, "startingTimestamp.*no time, as 2026"),
         (True, {"startingOffsetsByTimestampStrategy": "x"}, "one of error, latest"),
-        (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "in milliseconds"),
+        (True, {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "no time, as 2026"),
     ],
 )
 def test_what_is_wrong_is_named(streaming: bool, given: dict[str, str], message: str) -> None:

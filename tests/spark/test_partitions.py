@@ -14,6 +14,7 @@ from penstock.spark.source import BatchReader, StreamReader, Task
 from .fakebroker import FakeBroker
 
 PLACES = pa.schema([pa.field("partition", pa.int32()), pa.field("offset", pa.int64())])
+AT = 1_795_240_800  # 2026-11-21T06:00:00Z
 SIZES = {0: 4, 1: 90, 2: 0, 3: 6}  # of 100
 
 
@@ -146,10 +147,21 @@ def test_offsets_are_given_for_each_partition(broker: FakeBroker) -> None:
     for option in ("startingOffsets", "endingOffsets"):
         with pytest.raises(ConfigError, match=rf"{option}.*0, 1.*all partitions.*0, 1, 2, 3"):
             batch_reader(broker, **{option: some}).partitions()
-    with pytest.raises(ConfigError, match=r"startingOffsets.*all partitions"):
-        stream_reader(broker, startingOffsets=some).initialOffset()
     both = {"subscribe": "", "assign": '{"orders": [0, 1]}', "startingOffsets": some}
     assert spans(batch_reader(broker, **both).partitions()) == {0: (1, 4), 1: (85, 90)}
+
+
+def test_a_stream_may_begin_before_its_topic_is_there(broker: FakeBroker) -> None:
+    """Whatever number of partitions it comes with: what is not named is read whole."""
+    reader = stream_reader(broker, startingOffsets='{"orders": {"0": 0}}')
+    start = reader.initialOffset()
+    skewed(broker)
+    again = reader.initialOffset()  # its first batch failed, so it asks once more
+    assert ends(again) == {"0": 0, "1": 0, "2": 0, "3": 0}
+    assert ends(latest(reader, start)) == ends(latest(reader, again))
+    named = '{"orders": {"0": 0, "7": 0}}'
+    with pytest.raises(ConfigError, match=r"name partitions of orders, 0, 1, 2, 3, and no other"):
+        stream_reader(broker, startingOffsets=named).initialOffset()
 
 
 def test_a_time_holds_for_all_partitions(broker: FakeBroker) -> None:
@@ -158,13 +170,13 @@ def test_a_time_holds_for_all_partitions(broker: FakeBroker) -> None:
     for number, seconds in ((0, (1, 2)), (1, (2, 3, 4)), (2, ())):
         log = topic.partition(number)
         for second in seconds:
-            log.publish([b"x"] * 10, second * 1_000_000_000)
-    reader = batch_reader(broker, startingTimestamp="2000", endingTimestamp="4000")
+            log.publish([b"x"] * 10, (AT + second) * 1_000_000_000)
+    reader = batch_reader(broker, startingTimestamp=f"{AT + 2}000", endingTimestamp=f"{AT + 4}")
     assert spans(reader.partitions()) == {0: (10, 20), 1: (0, 20)}
-    stream = stream_reader(broker, startingTimestamp="2500")
+    stream = stream_reader(broker, startingTimestamp=f"{AT + 2}500")
     assert ends(stream.initialOffset()) == {"0": 20, "1": 10, "2": 0}
-    with pytest.raises(ConfigError, match="no message at or after that time"):
-        stream_reader(broker, startingTimestamp="9000").initialOffset()
+    with pytest.raises(ConfigError, match=r"2026-11-21T06:00:09Z.*no message at or after"):
+        stream_reader(broker, startingTimestamp=f"{AT + 9}").initialOffset()
 
 
 # --- topics that end ---
@@ -185,7 +197,7 @@ def test_a_deleted_topic_is_no_loss_when_all_of_it_was_read(
     if behind is None:
         assert list(latest(reader, start)["topics"]) == ["other"]
     else:
-        with pytest.raises(DataLost, match=r"orders.*partition 1.*read to offset 90"):
+        with pytest.raises(DataLost, match=r"partition 1.*offset 90.*ended at 91.*onTopicDeleted"):
             latest(reader, start)
 
 

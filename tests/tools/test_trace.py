@@ -130,7 +130,7 @@ def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFix
         (["xyz"], "'xyz' is no message id: 16 hex digits"),
         (["--trace-id=0"], "must be 1 to 2^64 - 1"),
         (["--trace-id=4bf92f3577b34da6"], "or the 32 hex digits of a W3C trace id"),
-        (["0d1c000000000000", "--since=noon"], "'noon' is neither a time"),
+        (["0d1c000000000000", "--since=noon"], "'noon' is no time, as 2026"),
         (["0d1c000000000000", "--data-path=/nowhere"], "/nowhere holds no topic _trace"),
     ],
 )

@@ -43,11 +43,7 @@ from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
 from penstock.broker.topicdirs import TopicDirectories, close_all
-from penstock.broker.topicfile import (
-    TOPIC_FILE,
-    TopicFile,
-    read_topic_file,
-)
+from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.broker.topiclogs import open_logs, stored_messages
 from penstock.broker.trace import TraceLog
 from penstock.clock import Clock
@@ -83,7 +79,7 @@ class Broker:
         syncer: Syncer,
     ) -> None:
         self.topics: dict[str, Topic] = {}
-        self.ended = EndedTopics()
+        self.ended = EndedTopics(disk, str(data_path))
         self.path = str(data_path)
         self._topics_path = os.path.join(self.path, directories.TOPICS)
         self._disk = disk
@@ -179,6 +175,7 @@ class Broker:
         self._lock = lock_directory(self._disk, self.path)
         try:
             self._state.begin()
+            self.ended.open()
             before_topics()
             if not self._disk.is_directory(self._topics_path):
                 self._disk.mkdir(self._topics_path)
@@ -413,11 +410,11 @@ class Broker:
         self._delete(topic)
 
     def _delete(self, topic: Topic) -> None:
+        self.ended.add(topic.name, topic.identity, [tail.committed_end for tail in topic.tails])
         topic.mark_deleted()
-        ends = [tail.committed_end for tail in topic.tails]
-        self.ended.add(topic.name, topic.identity, ends)
         self._drop(topic)
         self.directories.remove(topic.name)
+        self.ended.settle()
         self.context.changed(Change.TOPIC_DELETED, topic)
 
     def _delete_ephemeral(self, topic: Topic) -> None:
@@ -514,6 +511,7 @@ class Broker:
         self._delays.housekeeping(mono_ns, wall_ns)
         self.commits.housekeeping(wall_ns)
         self.directories.settle()
+        self.ended.settle()
         self.hourly.housekeeping(wall_ns)
         if self.context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)

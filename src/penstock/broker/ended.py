@@ -1,32 +1,120 @@
 """Topics that were deleted, and where their logs ended: a reader can tell whether it had read all.
-The newest of them, and since the start: of what is not here nobody knows.
+
+The newest are known; of what is not here nobody knows. The file `ended` has a line for each, a
+sealed JSON object, appended before the deletion is decided: the end of a topic that is still there
+says nothing, but a deletion whose end nobody knows would be taken for a loss. A line that is torn
+or rotten is passed over. Ephemeral topics are not in the file, as their readers expect no end.
+
+A deletion never fails for this file: it may be the one that makes room on a full disk. What could
+not be written is written with the next look.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock import limits
+from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.sealed import seal, unseal
+from penstock.wire.names import is_ephemeral
+
+ENDED_FILE = "ended"
+
+_log = logging.getLogger("penstock.broker")
+
+
+class _Line(msgspec.Struct):
+    name: str
+    identity: str
+    ends: tuple[int, ...]  # by partition
 
 
 class EndedTopics:
-    def __init__(self, count_max: int = limits.ENDED_TOPICS_MAX) -> None:
+    def __init__(
+        self, disk: Disk, data_path: str, count_max: int = limits.ENDED_TOPICS_MAX
+    ) -> None:
+        self._disk = disk
+        self._path = os.path.join(data_path, ENDED_FILE)
         self._count_max = count_max
-        # By name and identity, the oldest first; the ends by partition.
-        self._ends: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._ends: dict[tuple[str, str], tuple[int, ...]] = {}  # the oldest first
+        self._size = 0  # of the file
+        self._stale = False  # it is not as the memory is
+
+    def open(self) -> None:
+        """Read the file. A start goes on without it."""
+        if not self._disk.exists(self._path):
+            return
+        try:
+            data = read_file(self._disk, self._path, 2 * limits.ENDED_FILE_BYTES_MAX)
+        except OSError as error:
+            _log.warning("%s: where deleted topics ended is not known: %s", self._path, error)
+            self._stale = True
+            return
+        self._size, self._stale = len(data), not data.endswith(b"\n")
+        for line in data.splitlines():
+            try:
+                found = msgspec.json.decode(unseal(line), type=_Line)
+            except (ValueError, msgspec.DecodeError) as error:
+                _log.warning("%s: a line is passed over: %s", self._path, error)
+                self._stale = True
+            else:
+                self._note(found.name, found.identity, found.ends)
 
     def add(self, name: str, identity: str, ends: Sequence[int]) -> None:
-        self._ends[name, identity] = tuple(ends)
+        self._note(name, identity, tuple(ends))
+        if is_ephemeral(name):
+            return
+        line = _line(name, identity, tuple(ends))
+        if self._stale or not self._size or self._size + len(line) > limits.ENDED_FILE_BYTES_MAX:
+            self._stale = True
+            self.settle()
+            return
+        try:
+            file = self._disk.open(self._path, write=True)
+            try:
+                file.pwritev((line,), self._size, len(line))
+                file.fdatasync()
+            finally:
+                file.close()
+        except OSError as error:
+            self._failed(error)
+        else:
+            self._size += len(line)
+
+    def settle(self) -> None:
+        """Write what could not be written: the whole file, the oldest left out for room."""
+        if not self._stale:
+            return
+        lines = {key: _line(*key, ends) for key, ends in self._kept().items()}
+        while sum(map(len, lines.values())) > limits.ENDED_FILE_BYTES_MAX // 2:
+            for key in list(lines)[: len(lines) // 2 + 1]:
+                del lines[key], self._ends[key]
+        data = b"".join(lines.values())
+        try:
+            replace_file(self._disk, self._path, data)
+            self._disk.sync_directory(os.path.dirname(self._path))
+        except OSError as error:
+            self._failed(error)
+        else:
+            self._size, self._stale = len(data), False
+
+    def _kept(self) -> dict[tuple[str, str], tuple[int, ...]]:
+        return {key: ends for key, ends in self._ends.items() if not is_ephemeral(key[0])}
+
+    def _failed(self, error: OSError) -> None:
+        if not self._stale:
+            _log.warning("%s: written later: %s", self._path, error)
+        self._stale = True
+
+    def _note(self, name: str, identity: str, ends: tuple[int, ...]) -> None:
+        self._ends.pop((name, identity), None)
+        self._ends[name, identity] = ends
         while len(self._ends) > self._count_max:
             del self._ends[next(iter(self._ends))]
-
-    def of(self, names: set[str]) -> dict[str, dict[str, int]]:
-        """By name and identity, the end of the first partition's log."""
-        found: dict[str, dict[str, int]] = {}
-        for (name, identity), ends in self._ends.items():
-            if name in names:
-                found.setdefault(name, {})[identity] = ends[0]
-        return found
 
     def logs_of(self, names: set[str]) -> dict[str, dict[str, dict[int, int]]]:
         """By name, identity and partition, the end of each log."""
@@ -35,3 +123,7 @@ class EndedTopics:
             if name in names:
                 found.setdefault(name, {})[identity] = dict(enumerate(ends))
         return found
+
+
+def _line(name: str, identity: str, ends: tuple[int, ...]) -> bytes:
+    return seal(msgspec.json.encode(_Line(name, identity, ends))) + b"\n"

@@ -29,7 +29,7 @@ from penstock.broker.stamped import StampedPublishes
 from penstock.durations import DURATION_NS_MAX
 from penstock.errors import ChangeUnknown, LogDamaged, StorageError
 from penstock.kernel import Source, TraceKind, Window
-from penstock.log.damage import describe, joined
+from penstock.log.damage import describe, joined, outside
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Leader:
         window.restore(state.low, state.next, state.finished, state.strays)
         window.searched = state.searched
         channel.attach(self.number, window)
-        self._step_over_damage(window)
+        self._step_over_damage(window, state.finished)
         if self.cursors is not None:
             self.cursors.adopt(channel.number, window)
 
@@ -217,11 +217,14 @@ class Leader:
             self.cursors.drop(channel.number)
         self._context.engine.forget_window(channel.windows[self.number])
 
-    def _step_over_damage(self, window: Window) -> None:
+    def _step_over_damage(self, window: Window, finished: Sequence[tuple[int, int]] = ()) -> None:
+        """`finished` is what the journal knew: that was in the trace before."""
+        self.topic.tell_time()
         for start, end in self._stepped_over:
             if end > window.low:
                 step_over(window, Source.STRAY, start, end)
-                step_over(window, Source.FORWARD, max(start, window.low), end)
+                for first, last in outside(max(start, window.low), end, finished):
+                    step_over(window, Source.FORWARD, first, last)
 
     @property
     def _stepped_over(self) -> list[tuple[int, int]]:

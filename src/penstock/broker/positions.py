@@ -3,7 +3,7 @@
 The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered by
 messages from its beginning, so it is the same as `msgcount` and `offset`.
 
-    timestamp:SECONDS   what was stored then or later
+    timestamp:TIME      what was stored then or later; a time as `times.py` has it
     virtual_queue:N     the message with offset N
     msgcount:N          the same
     special:-1          the end
@@ -21,24 +21,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock import limits
 from penstock.broker.reading import TopicReader
 from penstock.broker.search import find_id
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
+from penstock.times import read_time
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.topic import Topic
 
 RULE = (
-    "timestamp:SECONDS, offset:N, virtual_queue:N, msgcount:N, back:N, id:HEX, special:-1, "
+    "timestamp:TIME, offset:N, virtual_queue:N, msgcount:N, back:N, id:HEX, special:-1, "
     "earliest or latest"
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
-_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,9})?")
 _HEX = re.compile(r"[0-9a-fA-F]{16}")
 _OFFSETS = ("offset", "virtual_queue", "msgcount")
 OF_ONE = ("offset", "back")  # of one partition's log
@@ -61,15 +59,15 @@ class Move(NamedTuple):
     given_up: int  # in flight, requeued or delayed ones below it: they don't come again
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str, now_ns: int) -> Position:
     """Raises ValueError."""
     kind, _, value = text.strip().partition(":")
     if text.strip() in ("earliest", "latest"):
         return Position(kind)
     if (kind, value) == ("special", "-1"):
         return Position("latest")
-    if kind == "timestamp" and _SECONDS.fullmatch(value):
-        return Position(kind, int(Decimal(value) * limits.SECOND))
+    if kind == "timestamp":
+        return Position(kind, read_time(value, now_ns))
     if kind in _OFFSETS and _WHOLE.fullmatch(value):
         return Position("offset", int(value))
     if kind == "back" and _WHOLE.fullmatch(value):

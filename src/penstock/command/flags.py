@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import limits
-from penstock.command.environment import PREFIX, check_names, unknown
+from penstock.command.environment import PREFIX, check_names, nearest, unknown
 from penstock.durations import format_duration, parse_duration
 from penstock.errors import ConfigError, PenstockError
 
@@ -133,7 +133,9 @@ def parse_command_line(flags: Sequence[Flag], arguments: Sequence[str]) -> dict[
         if flag is None:
             if name in ("help", "h"):
                 raise HelpWanted
-            raise UsageError(f"flag provided but not defined: -{name}")
+            near = nearest(name, by_name)
+            meant = f"; is it -{near}?" if near else ""
+            raise UsageError(f"flag provided but not defined: -{name}{meant}")
         _take(values, flag, text if equals else _implied_text(flag, words))
     return values
 

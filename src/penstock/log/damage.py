@@ -102,3 +102,13 @@ class DamageList:
         is_less = len(kept) < len(self._ranges)
         self._ranges = kept
         return is_less
+
+
+def outside(start: int, end: int, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What none of these has of [start, end). They rise, and do not overlap."""
+    for first, last in ranges:
+        if start < min(first, end):
+            yield start, min(first, end)
+        start = max(start, last)
+    if start < end:
+        yield start, end

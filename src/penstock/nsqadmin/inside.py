@@ -8,15 +8,16 @@ people type become places that they know.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.errors import FetchFailed, PenstockError
 from penstock.nsqadmin.messages import Log, preview
 from penstock.nsqadmin.upstream import NSQD, Upstream, UpstreamFailed
+from penstock.times import format_seconds, read_time
 
 # What a channel can be moved to: (kind, words, whether something has to be typed).
 PLACES = (
@@ -93,12 +94,9 @@ def position_of(kind: str, text: str) -> str:
 
 def _seconds(text: str) -> str:
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        form = "2026-11-21T06:00:00Z, or 2026-11-21 06:00 (UTC)"
-        raise PlaceInvalid(f"{text!r} is not a time such as {form}") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return f"{max(moment.timestamp(), 0):.3f}"
+        return format_seconds(read_time(text, time.time_ns()))
+    except ValueError as error:
+        raise PlaceInvalid(str(error)) from None
 
 
 class Inside:

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -21,15 +20,13 @@ from penstock.kernel import Section, decode_columns, decode_header, decode_secti
 from penstock.log.fetched import end_of_range
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqdapi import calls
+from penstock.times import read_time
 from penstock.trace.ids import read_trace_id
 
 MASK = "•••"
 NEWEST = ("", "newest", "latest")
 FIRST = 0  # the partition that every topic has
 _HEX_ID = re.compile(r"[0-9a-fA-F]{16}")
-_AGO = re.compile(r"-?\s*(\d{1,9})\s*(s|sec|min|m|h|d)[a-z]*(\s+ago)?")
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(:\d{2})?")
-_UNITS_S = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 class PlaceInvalid(PenstockError):
@@ -45,20 +42,10 @@ class PlaceInvalid(PenstockError):
 
 
 def moment_ms(text: str, now_s: float) -> int:
-    """A time as people type it: a date and a time, a time of today (UTC), or this long ago.
-    Raises PlaceInvalid."""
-    text = text.strip()
-    ago = _AGO.fullmatch(text.lower())
-    if ago is not None:
-        return max(0, int((now_s - int(ago[1]) * _UNITS_S[ago[2]]) * 1000))
-    if _CLOCK.fullmatch(text):
-        today = datetime.fromtimestamp(now_s, UTC).date().isoformat()
-        text = f"{today} {text.zfill(8 if text.count(':') == 2 else 5)}"
+    """Raises PlaceInvalid."""
     try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return max(0, int(moment.timestamp() * 1000))
-    except (ValueError, OverflowError) as error:
+        return read_time(text, round(now_s * limits.SECOND)) // limits.MS
+    except ValueError as error:
         raise PlaceInvalid(text) from error
 
 

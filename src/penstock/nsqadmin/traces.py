@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
 import logging
 import time
 from collections.abc import Awaitable, Iterable
@@ -20,6 +19,7 @@ from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
+from penstock.times import read_time
 from penstock.trace.events import TOPIC, Event, decode
 from penstock.trace.ids import RULE, W3C_DIGITS, read_trace_id
 from penstock.trace.search import Only, Search, bodies_of
@@ -112,11 +112,11 @@ def only_in(topic: str, partition: str) -> Only:
 
 
 def _midnight_ms(day: str) -> int:
+    """The beginning of that day, or what else somebody has typed."""
     try:
-        found = datetime.datetime.strptime(day.strip(), "%Y-%m-%d").replace(tzinfo=datetime.UTC)
+        return max(1, read_time(day, time.time_ns()) // limits.MS)
     except ValueError as error:
         raise IdInvalid(day, "is no day such as 2026-05-01") from error
-    return max(1, int(found.timestamp() * 1000))
 
 
 class Seeker:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 SUB_ADVANCED = b"SUB_ADVANCED"
 
 
-def read_offset(text: bytes) -> Position:
+def read_offset(text: bytes, now_ns: int) -> Position:
     """Raises WireFault."""
     try:
-        position = parse_position(text.decode("ascii"))
+        position = parse_position(text.decode("ascii"), now_ns)
     except ValueError:
         position = Position("id")
     if position.kind == "id":

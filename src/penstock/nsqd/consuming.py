@@ -109,7 +109,7 @@ class Consuming:
         """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
         self._check_names(session, params, 4)
         partition = read_partition(params[0], params[3])
-        position = read_offset(params[4]) if len(params) > 4 else None
+        position = read_offset(params[4], self._wall_ns()) if len(params) > 4 else None
 
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:

@@ -88,8 +88,11 @@ class _Log:
             raise HttpError(400, f"INVALID_ARG_TOPIC at most {limits.LOG_TOPICS_MAX} of them")
         topics = self._ground.broker.topics
         wanted, missing = set(names), [name for name in names if name not in topics]
-        ended = self._ground.broker.ended.of(wanted)
         ended_logs = self._ground.broker.ended.logs_of(wanted)
+        ended = {
+            name: {identity: ends[0] for identity, ends in logs.items()}
+            for name, logs in ended_logs.items()
+        }
         matches = _matcher(pattern) if pattern is not None else lambda name: not names
 
         def parts() -> Iterator[bytes]:

@@ -36,7 +36,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
     def setoffset(request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         channel = _find(ground.broker, parameters)
-        position = _position(request, parameters)
+        position = _position(request, parameters, ground.clock.wall_ns())
         dry_run = _is_dry(parameters)
         partitions = _partitions(channel.topic, position, parameters)
 
@@ -111,12 +111,12 @@ def _counts(moves: list[Move]) -> dict[str, int]:
     }
 
 
-def _position(request: Request, parameters: Parameters) -> Position:
+def _position(request: Request, parameters: Parameters, now_ns: int) -> Position:
     text = parameters.get("position") or request.body.decode("utf-8", "replace")
     if not text:
         raise HttpError(400, "MISSING_ARG_POSITION")
     try:
-        return parse_position(text)
+        return parse_position(text, now_ns)
     except ValueError as error:
         raise HttpError(400, f"INVALID_ARG_POSITION {text[:100]!r}: {error}") from error
 

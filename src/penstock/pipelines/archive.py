@@ -7,14 +7,15 @@ refuses to start where they do not belong together.
 
 Columns, in this order: the source's, with `date` behind `topic`; `value` and `bad` where bodies are
 decoded, and a column with what their schema would drop where that is wanted. The table is
-partitioned by `topic` and `date`, the day of the message's time in UTC.
+partitioned by `topic` and `date`, the day of the message's time in UTC; or by `date` alone, so that
+topics with few messages share files.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,20 +24,18 @@ import pyarrow as pa
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
-from penstock.nsqdapi.calls import Span
-from penstock.pipelines import archivestate, jsonbody, lakelogs, recovery
-from penstock.pipelines.archivestate import Identity, Starting, State
+from penstock.pipelines import archivestate, jsonbody, lakelogs
+from penstock.pipelines.archivestart import Beginning, addresses, is_of_several, subscription
+from penstock.pipelines.archivestate import Identity, Starting, State, checkpoint_of, place_of
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.storage import STORAGE_OPTION
 from penstock.pipelines.streams import follow
-from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
 from penstock.spark.lake import Place, Shape, check_fits
-from penstock.spark.offsets import Log
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
 from penstock.spark.stores import with_store
@@ -47,10 +46,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITION_BY = ("topic", "date")
+SHARED = ("date",)  # topics share files, and readers skip by the least and the greatest topic
 EARLIEST = -2  # as Kafka writes it
 BROKER = "broker"
 KEY = "key"
-DECODED = ("value", "bad")
+VALUE = "value"
+DECODED = (VALUE, "bad")
 LOG = "_log"  # for the sink: the identity of the log that a row is from
 STATISTICS = ("partition", "offset", "timestamp")
 _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
@@ -58,98 +59,43 @@ _OPTIONAL = tuple(name for name, column in COLUMNS.items() if not column.always)
 SETTINGS = (
     Setting("topics", Kind.STRINGS, (), "topics to archive"),
     Setting("pattern", Kind.STRING, "", "or a regular expression; topics made later are found"),
-    Setting(
-        "lookupd",
-        Kind.STRINGS,
-        (),
-        "nsqlookupds' HTTP addresses: all nsqds that they know are archived, instead of url",
-    ),
-    Setting(
-        "gone-brokers",
-        Kind.STRINGS,
-        (),
-        "nsqds (host:port) that are gone for good, so that nothing waits for them",
-    ),
-    Setting(
-        "table",
-        Kind.STRING,
-        "",
-        "the Delta table, made when it is not there: a path, or a URL as delta-rs takes it",
-        required=True,
-    ),
+    Setting("lookupd", Kind.STRINGS, (), "nsqlookupds' HTTP addresses: all nsqds that they know"
+         " are archived, instead of url"),
+    Setting("gone-brokers", Kind.STRINGS, (), "nsqds (host:port) that are gone for good, so that"
+         " nothing waits for them"),
+    Setting("table", Kind.STRING, "", "the Delta table, made when it is not there: a path, or a"
+         " URL as delta-rs takes it", required=True),
     STORAGE_OPTION,
-    Setting(
-        "name", Kind.STRING, "archive", "of this archive; two of one table need different names"
-    ),
-    Setting(
-        "checkpoint",
-        Kind.STRING,
-        "",
-        "where Spark notes how far it is (default: in the table, _penstock/archive/NAME)",
-    ),
-    Setting(
-        "from",
-        Kind.STRING,
-        "earliest",
-        "where a new archive begins",
-        choices=("earliest", "latest"),
-    ),
-    Setting(
-        "recover",
-        Kind.BOOL,
-        False,
-        "when the checkpoint is lost, go on behind the highest offsets of the table",
-    ),
+    Setting("name", Kind.STRING, "archive", "of this archive; two of one table need different"
+         " names"),
+    Setting("checkpoint", Kind.STRING, "", "where Spark notes how far it is (default: in the"
+         " table, _penstock/archive/NAME)"),
+    Setting("from", Kind.STRING, "earliest", "where a new archive begins",
+         choices=("earliest", "latest")),
+    Setting("recover", Kind.BOOL, False, "when the checkpoint is lost, go on behind the highest"
+         " offsets of the table"),
     Setting("columns", Kind.STRINGS, (), f"more columns: {', '.join(_OPTIONAL)}"),
-    Setting(
-        "add-columns",
-        Kind.BOOL,
-        False,
-        "add to the table what it lacks of these; rows that are there have null in them",
-    ),
-    Setting(
-        "schema",
-        Kind.STRING,
-        "",
-        "decode JSON bodies into the column value: Spark's DDL, or @FILE that holds it",
-    ),
-    Setting(
-        "rescue",
-        Kind.BOOL,
-        False,
-        "with a schema: keep what it lacks, and what does not fit it, as JSON in a column",
-    ),
-    Setting(
-        "rescue-column",
-        Kind.STRING,
-        jsonbody.RESCUE_COLUMN,
-        "the name of that column; a name that is given asks for it",
-    ),
+    Setting("add-columns", Kind.BOOL, False, "add to the table what it lacks of these; rows that"
+         " are there have null in them"),
+    Setting("schema", Kind.STRING, "", "decode JSON bodies into the column value: Spark's DDL, or"
+         " @FILE that holds it"),
+    Setting("rescue", Kind.BOOL, False, "with a schema: keep what it lacks, and what does not fit"
+         " it, as JSON in a column"),
+    Setting("rescue-column", Kind.STRING, jsonbody.RESCUE_COLUMN, "the name of that column; a name"
+         " that is given asks for it"),
+    Setting("share-files", Kind.BOOL, False, "of a new table: topics share files, where there are"
+         " hundreds with few messages each"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-offsets-per-trigger", Kind.INT, 500_000, "messages of a batch at most", least=1),
-    Setting(
-        "max-bytes-per-trigger",
-        Kind.INT,
-        limits.PIPELINE_BATCH_BYTES,
-        "bytes of log of a batch at most, roughly",
-        least=1,
-    ),
-    Setting(
-        "fail-on-data-loss",
-        Kind.BOOL,
-        True,
-        "stop when messages are gone before they were archived",
-    ),
-    Setting(
-        "on-topic-deleted",
-        Kind.STRING,
-        "fail",
-        "a topic that is deleted before its end was archived, or made again: stop, or go on",
-        choices=("fail", "ignore"),
-    ),
+    Setting("max-bytes-per-trigger", Kind.INT, limits.PIPELINE_BATCH_BYTES, "bytes of log of a"
+         " batch at most, roughly", least=1),
+    Setting("fail-on-data-loss", Kind.BOOL, True, "stop when messages are gone before they were"
+         " archived"),
+    Setting("on-topic-deleted", Kind.STRING, "fail", "a topic that is deleted before its end was"
+         " archived, or made again: stop, or go on", choices=("fail", "ignore")),
     *care_settings(),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:
@@ -168,11 +114,12 @@ def check(settings: Settings) -> None:
         raise ConfigError("checkpoint", "", rule)
     jsonbody.read_schema(settings.text("schema"))
     _check_rescue(settings)
-    read_options({**_addresses(settings), "subscribe": "any"}, streaming=True)
+    read_options({**addresses(settings), "subscribe": "any"}, streaming=True)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))
-    _logs(settings)  # a wrong address is reported now, and not when Spark is up
+    with Brokers(read_options(subscription(settings), streaming=True)) as brokers:
+        brokers.found()  # a wrong address is reported now, and not when Spark is up
 
 
 def _check_rescue(settings: Settings) -> None:
@@ -189,30 +136,14 @@ def _rescue_column(settings: Settings) -> str:
     return settings.text("rescue-column") if is_wanted else ""
 
 
-def place_of(settings: Settings) -> Place:
-    return Place(settings.text("table"), storage_options(settings))
-
-
 def chosen_columns(settings: Settings, table: DeltaTable | None) -> tuple[str, ...]:
     """Beside those that are always there. Keys are archived in any case; the nsqd of a message is
     told where there are several, and in a table that has it of other messages."""
     chosen = {KEY, *settings.texts("columns")}
     has = table is not None and BROKER in {field.name for field in table.schema().fields}
-    if has or _is_of_several(settings):
+    if has or is_of_several(settings):
         chosen.add(BROKER)
     return tuple(name for name in _OPTIONAL if name in chosen)
-
-
-def _is_of_several(settings: Settings) -> bool:
-    urls = [url for url in settings.text("url").split(",") if url.strip()]
-    return bool(settings.texts("lookupd")) or len(urls) > 1
-
-
-def _addresses(settings: Settings) -> dict[str, str]:
-    """As the source takes them."""
-    lookupds = settings.texts("lookupd")
-    given = {"lookupd": ",".join(lookupds)} if lookupds else {"url": settings.text("url")}
-    return {**given, "goneBrokers": ",".join(settings.texts("gone-brokers"))}
 
 
 def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTable) -> Shape:
@@ -221,8 +152,14 @@ def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTabl
     addable = {BROKER, KEY}
     if settings.flag("add-columns"):
         addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
-    there = {field.name for field in table.schema().fields}
-    kept = [field for field in shape.schema if field.name in there or field.name not in addable]
+    there = pa.schema(table.schema().to_arrow())
+    kept = [
+        field.with_type(jsonbody.narrowed(field.type, there.field(VALUE).type))
+        if field.name == VALUE and VALUE in addable and VALUE in there.names
+        else field
+        for field in shape.schema
+        if field.name in there.names or field.name not in addable
+    ]
     return replace(shape, schema=pa.schema(kept))
 
 
@@ -244,6 +181,10 @@ def shape_of(
         fields += zip(DECODED, (value, pa.string()), strict=True)
         if _rescue_column(settings):
             fields.append((_rescue_column(settings), pa.string()))
+    made = table.metadata().partition_columns if table is not None else None
+    shares = settings.flag("share-files") if made is None else tuple(made) == SHARED
+    if shares:
+        return Shape(pa.schema(fields), SHARED, ("topic", *STATISTICS))
     return Shape(pa.schema(fields), PARTITION_BY, STATISTICS)
 
 
@@ -256,19 +197,15 @@ def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
     return next((kind for kind in map(arrow_type, COLUMNS[name].also) if kind == there), None)
 
 
-def checkpoint_of(settings: Settings) -> str:
-    given = settings.text("checkpoint")
-    path = place_of(settings).local_path
-    if given or path is None:
-        return given
-    return str(path.absolute() / "_penstock" / "archive" / settings.text("name"))
-
-
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     place = place_of(settings)
     ddl = jsonbody.read_schema(settings.text("schema"))
-    value = jsonbody.value_type(session, ddl) if ddl else None
     table = place.open()
+    columns = pa.schema(table.schema().to_arrow()) if table is not None else pa.schema([])
+    if ddl and VALUE in columns.names:
+        wanted = jsonbody.parsed_schema(session, ddl)
+        ddl = jsonbody.ordered(wanted, columns.field(VALUE).type).toDDL()
+    value = jsonbody.value_type(session, ddl) if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
         check_fits(place, table, _shape_there(settings, value, table))
@@ -292,63 +229,31 @@ def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
     place, checkpoint, identity = place_of(settings), checkpoint_of(settings), _identity(settings)
-    logs = _logs(settings)
-    topics = {log.topic for log in logs}
     state = archivestate.load(session, checkpoint, identity)
     if state is not None:
         archivestate.require_table(place, checkpoint)
     place.create(shape, configuration(settings))
+    beginning = Beginning(settings, place, progress, state is not None)
     if state is None:
-        state = _new_state(session, settings, logs, progress)
-    lakelogs.claim(place, state.application, {*topics, *settings.texts("topics")})
-    for topic in sorted(set(settings.texts("topics")) - set(topics)):
+        state = _new_state(session, settings, place, beginning)
+    lakelogs.claim(place, state.application, beginning.owned)
+    for topic in sorted(set(settings.texts("topics")) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
-    begin = _all_partitions(_begin_at(session, settings, state, topics), logs)
-    return _start(session, settings, state._replace(starting=begin), ddl, shape.schema)
-
-
-def _begin_at(
-    session: SparkSession, settings: Settings, state: State, topics: Collection[str]
-) -> Starting:
-    """A checkpoint of one nsqd may go on with several. Its beginning is of no use to them, and
-    after the first batch nobody asks for it."""
-    several = _is_of_several(settings)
-    if state.starting and several != any(":" in name for name in state.starting):
-        checkpoint = checkpoint_of(settings)
-        if not archivestate.has_batches(session, checkpoint):
-            rule = "it has no batch yet: begin with the nsqds that it was made for, or another one"
-            raise ConfigError("checkpoint", checkpoint, rule)
-        return {}
-    if several:
-        return state.starting
-    return {topic: at for topic, at in state.starting.items() if topic in topics}
-
-
-def _all_partitions(starting: Starting, logs: Collection[Log]) -> Starting:
-    """With those that came since the beginning was written down: they begin at their first offset,
-    as all that comes later does."""
-    found: Starting = json.loads(json.dumps(starting))
-    for log in logs:
-        topics = found.get(log.broker, {}) if log.broker else found
-        if log.topic in topics:
-            topics[log.topic].setdefault(str(log.partition), EARLIEST)
-    return found
+    has_batches = archivestate.has_batches(session, checkpoint)
+    begin = beginning.of_checkpoint(state.starting, has_batches)
+    return _start(session, settings, state._replace(starting=begin), ddl, shape)
 
 
 def _new_state(
-    session: SparkSession,
-    settings: Settings,
-    logs: Mapping[Log, Span],
-    progress: Progress,
+    session: SparkSession, settings: Settings, place: Place, beginning: Beginning
 ) -> State:
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
-    place, checkpoint = place_of(settings), checkpoint_of(settings)
+    checkpoint, names = checkpoint_of(settings), beginning.owned
     application = archivestate.new_application(settings.text("name"))
-    names = {*(log.topic for log in logs), *settings.texts("topics")}
     if settings.flag("recover"):
         lakelogs.take_over(place, application, names)
-    state = State(application, _starting(settings, place, logs, progress))
+    state = State(application, beginning.starting())
     lakelogs.claimed(place.properties(), application, names)
     archivestate.make(session, checkpoint, _identity(settings), state)
     try:
@@ -363,90 +268,20 @@ def _identity(settings: Settings) -> Identity:
     return Identity(settings.text("table"), settings.texts("topics"), settings.text("pattern"))
 
 
-def _logs(settings: Settings) -> dict[Log, Span]:
-    """What there is to archive."""
-    given = {
-        **_addresses(settings),
-        "subscribe": ",".join(settings.texts("topics")),
-        "subscribePattern": settings.text("pattern"),
-        "caFile": settings.text("ca-file"),
-    }
-    options = {name: value for name, value in given.items() if value}
-    with Brokers(read_options(options, streaming=True)) as brokers:
-        return brokers.found().have
-
-
-def _starting(
-    settings: Settings, place: Place, logs: Mapping[Log, Span], progress: Progress
-) -> Starting:
-    """Where a checkpoint begins. A topic that is not there yet begins at 0 when it is."""
-    topics = {log.topic for log in logs}
-    wanted, several = {*topics, *settings.texts("topics")}, _is_of_several(settings)
-    recovers = settings.flag("recover")
-    highest = archivestate.highest_offsets(place, wanted, several and recovers)
-    names = {topic for topic, _, _ in highest}
-    if highest and not recovers:
-        rule = (
-            f"there is no checkpoint in {checkpoint_of(settings)}, but the table has messages of "
-            f"{', '.join(sorted(names))}, which would come again: run with --recover to go on "
-            "behind them"
-        )
-        raise ConfigError("table", settings.text("table"), rule)
-    is_latest = settings.text("from") == "latest"
-    begins = {log: span.end if is_latest else span.earliest for log, span in logs.items()}
-    if several:
-        return _by_broker(begins | _recovered(settings, place, highest, logs, progress))
-    lakelogs.check_identities(place, {log.topic: log.identity for log in logs}, names)
-    found: Starting = {topic: {"0": 0} for topic in settings.texts("topics")}
-    for log, at in begins.items():
-        found.setdefault(log.topic, {})[str(log.partition)] = at
-    for (topic, _, partition), offset in sorted(highest.items()):
-        found.setdefault(topic, {})[str(partition)] = offset + 1
-        progress.say(f"recovering: {_named(topic, partition)} goes on at offset {offset + 1}")
-    return found
-
-
-def _named(topic: str, partition: int) -> str:
-    return f"partition {partition} of {topic}" if partition else topic
-
-
-def _recovered(
-    settings: Settings,
-    place: Place,
-    highest: recovery.Reached,
-    logs: Collection[Log],
-    progress: Progress,
-) -> dict[Log, int]:
-    gone = {name_of(name) for name in settings.texts("gone-brokers")}
-    found = recovery.following(highest, lakelogs.known(place.properties()), logs, gone)
-    for log, offset in found.items():
-        name = _named(log.topic, log.partition)
-        progress.say(f"recovering: {name} of {log.broker} goes on at offset {offset}")
-    return found
-
-
-def _by_broker(begins: Mapping[Log, int]) -> Starting:
-    found: Starting = {}
-    for log, at in begins.items():
-        topics = found.setdefault(log.broker, {})
-        topics.setdefault(log.topic, {})[str(log.partition)] = at
-    return found
-
-
 def _start(
-    session: SparkSession, settings: Settings, state: State, ddl: str, schema: pa.Schema
+    session: SparkSession, settings: Settings, state: State, ddl: str, shape: Shape
 ) -> StreamingQuery:
-    source = _source(session, settings, state.starting, schema)
+    source = _source(session, settings, state.starting, shape.schema)
     frame = _shaped(source, ddl, _rescue_column(settings))
     writer = (
         frame.writeStream.format(FORMAT)
         .queryName(settings.text("name"))
         .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(PARTITION_BY))
-        .option("statistics", ",".join(STATISTICS))
+        .option("partitionBy", ",".join(shape.partition_by))
+        .option("statistics", ",".join(shape.statistics))
         .option("txnAppId", state.application)
         .option("logColumn", LOG)
-        .option("brokerColumn", BROKER if BROKER in schema.names else "")
+        .option("brokerColumn", BROKER if BROKER in shape.schema.names else "")
         .option("logsOfTopic", "many" if _lets_in(settings) else "one")
         .option("checkpointLocation", checkpoint_of(settings))
     )
@@ -459,22 +294,19 @@ def _start(
 def _lets_in(settings: Settings) -> bool:
     """More logs of a topic than one: of several nsqds, or of a topic that was made again, whose
     offsets count from 0 again in the same table."""
-    is_many = _is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
+    is_many = is_of_several(settings) or settings.text("on-topic-deleted") == "ignore"
     return is_many or not settings.flag("fail-on-data-loss")
 
 
 def _source(
     session: SparkSession, settings: Settings, starting: Starting, schema: pa.Schema
 ) -> DataFrame:
-    named = () if _is_of_several(settings) else settings.texts("topics")
+    named = () if is_of_several(settings) else settings.texts("topics")
     later = {topic: {"0": EARLIEST} for topic in named if topic not in starting}
     most = settings.number("max-offsets-per-trigger")
     tasks = max(1, session.sparkContext.defaultParallelism)
     options = {
-        **_addresses(settings),
-        "subscribe": ",".join(settings.texts("topics")),
-        "subscribePattern": settings.text("pattern"),
-        "caFile": settings.text("ca-file"),
+        **subscription(settings),
         "startingOffsets": json.dumps({**starting, **later}),
         "maxOffsetsPerTrigger": str(most),
         "maxBytesPerTrigger": str(settings.number("max-bytes-per-trigger")),
@@ -489,7 +321,7 @@ def _source(
     frame = (
         session.readStream.format("penstock")
         .schema(", ".join(f"{name} {kind}" for name, kind in read.items()))
-        .options(**{name: value for name, value in options.items() if value})
+        .options(**options)
         .load()
     )
     return frame.selectExpr(*chosen, f"log AS {LOG}")

@@ -24,14 +24,17 @@ import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.errors import ConfigError, TableAway
+from penstock.pipelines.settings import Settings
+from penstock.pipelines.storage import storage_options
 from penstock.spark.lake import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OFFSETS = ("partition", "offset")
 _RECORD = "penstock.json"
 _VERSION = 1
+_APPLICATION = "penstock-archive-"
+_UUID_CHARS = 37  # with the dash before it
 
 
 class Identity(NamedTuple):
@@ -49,6 +52,18 @@ Starting = dict[str, Any]
 class State(NamedTuple):
     application: str  # the batches of this checkpoint are counted under this name
     starting: Starting
+
+
+def place_of(settings: Settings) -> Place:
+    return Place(settings.text("table"), storage_options(settings))
+
+
+def checkpoint_of(settings: Settings) -> str:
+    given = settings.text("checkpoint")
+    path = place_of(settings).local_path
+    if given or path is None:
+        return given
+    return str(path.absolute() / "_penstock" / "archive" / settings.text("name"))
 
 
 # --- the checkpoint ---
@@ -125,7 +140,12 @@ def has_batches(session: SparkSession, checkpoint: str) -> bool:
 
 
 def new_application(name: str) -> str:
-    return f"penstock-archive-{name}-{uuid.uuid4()}"
+    return f"{_APPLICATION}{name}-{uuid.uuid4()}"
+
+
+def name_of(application: str) -> str:
+    """Of the archive that `new_application` was called for."""
+    return application.removeprefix(_APPLICATION)[:-_UUID_CHARS]
 
 
 def make(session: SparkSession, checkpoint: str, identity: Identity, state: State) -> None:
@@ -171,31 +191,34 @@ def highest_offsets(
         return found
     by_broker = by_broker and "broker" in {field.name for field in table.schema().fields}
     for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        topic = action["partition.topic"]
-        if topic not in topics:
+        if action.get("partition.topic", min(topics, default="")) not in topics:
             continue
-        for (broker, partition), offset in _highest(place, action, by_broker).items():
-            log = (topic, broker, partition)
-            found[log] = max(offset, found.get(log, -1))
+        for log, offset in _highest(place, action, by_broker).items():
+            if log[0] in topics:
+                found[log] = max(offset, found.get(log, -1))
     return found
 
 
 def _highest(
     place: Place, action: Mapping[str, Any], by_broker: bool
-) -> dict[tuple[str, int], int]:
-    """Of one file: by its statistics, unless they are of several partitions or brokers."""
+) -> dict[tuple[str, str, int], int]:
+    """Of one file: by its statistics, unless they are of several topics, partitions or brokers."""
+    topic = action.get("partition.topic")
+    if topic is None and action.get("min.topic") == action.get("max.topic"):
+        topic = action.get("min.topic")
     least, greatest = action.get("min.partition"), action.get("max.partition")
     offset = action.get("max.offset")
-    if not by_broker and least is not None and least == greatest and offset is not None:
-        return {("", int(least)): int(offset)}
+    if not by_broker and topic and least is not None and least == greatest and offset is not None:
+        return {(topic, "", int(least)): int(offset)}
     path = place.full(unquote(action["path"]))  # in the log it is a URL
-    found: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, str, int], int] = {}
     with place.files().open_input_file(path) as opened, pq.ParquetFile(opened) as file:
-        names = ["broker"] if by_broker and "broker" in file.schema_arrow.names else []
-        for batch in file.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, *_OFFSETS]):
-            rows = pa.Table.from_batches([batch]).group_by([*names, "partition"])
+        there = {"topic", *(["broker"] if by_broker else [])} & set(file.schema_arrow.names)
+        names = [*sorted(there), "partition"]
+        for batch in file.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, "offset"]):
+            rows = pa.Table.from_batches([batch]).group_by(names)
             for row in rows.aggregate([("offset", "max")]).to_pylist():
-                log = (row.get("broker") or "", row["partition"])
+                log = (row.get("topic", topic), row.get("broker") or "", row["partition"])
                 if row["offset_max"] is not None:
                     found[log] = max(row["offset_max"], found.get(log, -1))
     return found

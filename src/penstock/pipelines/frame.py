@@ -7,21 +7,22 @@ line is wrong. A pipeline may have others of its own.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.command.flags import HelpWanted, UsageError, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
-from penstock.pipelines.outages import Outages
+from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
-from penstock.pipelines.signals import stopped_by_signals
-from penstock.pipelines.trouble import cause_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,11 +156,59 @@ def _work(
                 progress.note(is_up=True)
                 progress.said = ""  # it has started
                 if not progress.stopping:
-                    work = partial(pipeline.run, session, found, progress)
+                    work = partial(_attempt, pipeline, session, found, progress)
                     code = outages.ride_out(work, DONE)
     except BaseException as error:
         if isinstance(error, _NEVER_CAUGHT):
             raise
-        ending.failed(pipeline.failed, cause_line(error))
+        more = "; --outage-wait=10m waits longer" if is_late(error) else ""
+        ending.failed(pipeline.failed, cause_line(error) + more)
     else:
         ending.finished(code, progress.stopping)
+
+
+def _attempt(pipeline: Pipeline, session: SparkSession, found: Settings, progress: Progress) -> int:
+    from penstock.pipelines.session import end_late_workers, java_pid
+
+    try:
+        return pipeline.run(session, found, progress)
+    except Exception as error:
+        if is_late(error):
+            end_late_workers(
+                java_pid(session)
+            )  # nobody waits for them, and they keep the cores busy
+        raise
+
+
+# --- signals ---
+#
+# SIGINT and SIGTERM end a pipeline after the batch at hand; a second one ends it at once.
+#
+# That is safe too: what a batch has not committed is not there, and is done again.
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
+    """Gives a function that sets the handlers again, after somebody else has set his."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if progress.stopping:
+            os._exit(128 + number)
+        progress.ask_to_stop()
+
+    def take_over() -> None:
+        for number in _NUMBERS:
+            signal.signal(number, on_signal)
+
+    before = [signal.getsignal(number) for number in _NUMBERS]
+    take_over()
+    try:
+        yield take_over
+    finally:
+        for number, handler in zip(_NUMBERS, before, strict=True):
+            signal.signal(number, handler)

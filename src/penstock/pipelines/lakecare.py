@@ -8,6 +8,10 @@ minute.
 
 Replaced files stay for readers that still use them, and are removed when they are old enough;
 so are files that no transaction has named.
+
+The table's log is kept for a week, so that who follows it, as a nightly stream does, finds where he
+was. But each commit lists it: 1,000 versions cost one some 30 ms. So of a table with a batch every
+second fewer are kept, and the run says for how long.
 """
 
 from __future__ import annotations
@@ -20,15 +24,18 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileSelector
 
 from penstock import limits
 from penstock.command.flags import Kind
+from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.spark.lake import Place
+from penstock.spark.lake import Place, Properties
 
 _HOUR_S = 3600
+_LOG_RETENTION = "delta.logRetentionDuration"
 _STEPS_BYTES = (limits.LAKE_MEDIUM_BYTES, limits.LAKE_LARGE_BYTES)
 
 
@@ -59,20 +66,19 @@ def care_settings() -> tuple[Setting, ...]:
         Setting(
             "retain-log",
             Kind.DURATION,
-            hour,
-            "how long the table's old versions are known, for readers that follow it; of a new "
-            "table",
+            7 * 24 * hour,
+            "how long the table's old versions are known, for readers that follow it; of many "
+            f"batches the last {limits.LAKE_LOG_VERSIONS_MAX:,} at most",
             least=60 * limits.SECOND,
         ),
     )
 
 
 def configuration(settings: Settings) -> dict[str, str]:
-    """Properties of a new table. A commit lists the log, so a long one makes every commit slow:
-    3,000 versions cost some 100 ms."""
+    """Properties of a new table."""
     return {
         "delta.checkpointInterval": str(limits.LAKE_CHECKPOINT_COMMITS),
-        "delta.logRetentionDuration": f"interval {int(settings.seconds('retain-log'))} seconds",
+        _LOG_RETENTION: _interval(settings.seconds("retain-log")),
         "delta.deletedFileRetentionDuration": f"interval {int(settings.seconds('retain'))} seconds",
     }
 
@@ -125,6 +131,30 @@ def vacuum(place: Place, retain_s: float) -> int:
     )
 
 
+def retain_log(place: Place, wanted_s: float) -> float:
+    """How long the versions are kept from now on: as wanted, or as long as the newest ones took."""
+    found = place.files().get_file_info(FileSelector(place.full("_delta_log")))
+    versions = sorted(
+        (info.base_name, info.mtime) for info in found if info.base_name.endswith(".json")
+    )
+    kept_s = wanted_s
+    if len(versions) > limits.LAKE_LOG_VERSIONS_MAX:
+        oldest = versions[-limits.LAKE_LOG_VERSIONS_MAX][1]
+        kept_s = min(wanted_s, max(time.time() - oldest.timestamp(), _HOUR_S))
+
+    def changed(known: Properties) -> Properties:
+        now_s = float(known.get(_LOG_RETENTION, "interval 0 seconds").split()[1])
+        is_near = kept_s * 0.8 < now_s < kept_s * 1.25
+        return {} if is_near else {_LOG_RETENTION: _interval(kept_s)}
+
+    place.set_properties(changed)
+    return kept_s
+
+
+def _interval(seconds: float) -> str:
+    return f"interval {int(seconds)} seconds"
+
+
 class Care:
     """Does both beside the query, in a thread. What goes wrong is told, and tried again later: the
     table is whole without it."""
@@ -134,6 +164,7 @@ class Care:
         self._count_min = settings.number("compact-after")
         self._every_s = settings.seconds("vacuum-every")
         self._retain_s = settings.seconds("retain")
+        self._log_s = settings.seconds("retain-log")
         self._progress = progress
         self._compacted_at = 0  # batches
         self._vacuumed_s = time.monotonic()
@@ -169,5 +200,12 @@ class Care:
                 removed = vacuum(self._place, self._retain_s)
                 if removed:
                     self._progress.say(f"removed {removed} old files")
+                log_s = retain_log(self._place, self._log_s)
+                if log_s < self._log_s:
+                    kept = format_duration(int(log_s) * limits.SECOND)
+                    self._progress.say(
+                        f"the table's log goes back {kept} only, as batches are frequent: a longer "
+                        "--trigger keeps it longer"
+                    )
         except (DeltaError, PenstockError, OSError) as error:
             self._progress.say(f"files were not compacted or removed: {error}")

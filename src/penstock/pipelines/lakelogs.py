@@ -138,14 +138,14 @@ def noted(
     return fresh
 
 
-def check_identities(place: Place, present: Mapping[str, str], topics: Collection[str]) -> None:
-    """DataLost when one of these topics, which the table has messages of, is not the log of these
-    messages, or nobody can tell. `present` are the identities of the logs there are."""
-    there = known(place.properties())
-    for topic in sorted(topics):
-        identities = there.get(topic, TopicLog()).identities
-        if topic not in present:
-            raise DataLost(topic, 0, "there is no such topic, and the table has messages of it")
+def check_identities(
+    known: Mapping[str, TopicLog], present: Mapping[str, str], topics: Collection[str]
+) -> None:
+    """DataLost when one of these topics, which the table has messages of, is there, and its log is
+    not that of these messages, or nobody can tell. `present` are the identities of the logs there
+    are."""
+    for topic in sorted(set(topics) & set(present)):
+        identities = known.get(topic, TopicLog()).identities
         if not identities:
             raise DataLost(topic, 0, NOT_SAID)
         if identities != (present[topic],):

@@ -1,33 +1,46 @@
-"""Times as people give them (a moment, milliseconds since 1970, or this long ago) and read them."""
+"""Times as people read them, and those of settings (`times.py`)."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from penstock import limits
-from penstock.durations import parse_duration
 from penstock.errors import ConfigError
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Settings
+from penstock.times import format_time, read_time
 
-RULE = "as 2026-11-21T08:00:00Z, as milliseconds since 1970, or as a duration such as 24h: ago"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_ns(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def at(time_ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_ns // 1000)
 
 
 def read_moment(name: str, text: str, now: datetime) -> datetime | None:
-    """None when nothing is given. A duration is that long before `now`."""
+    """None when nothing is given. What is relative counts from `now`."""
     if not text:
         return None
-    if text == "now":
-        return now
-    if text.isdecimal():
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
     try:
-        return now - timedelta(microseconds=parse_duration(text) // (limits.MS // 1000))
-    except (ValueError, OverflowError):
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
+        return at(read_time(text, time_ns(now)))
     except ValueError as error:
-        raise ConfigError(name, text, RULE) from error
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        raise ConfigError(name, text, str(error)) from error
+
+
+def check_moments(settings: Settings, *names: str) -> None:
+    for name in names:
+        read_moment(name, settings.text(name), datetime.now(UTC))
+
+
+def say_moments(progress: Progress, settings: Settings, now: datetime, *names: str) -> None:
+    """How the times of these settings were understood."""
+    for name in names:
+        text, found = settings.text(name), read_moment(name, settings.text(name), now)
+        if found is not None:
+            progress.say(f"{name} {text} is {format_time(time_ns(found))}")
 
 
 def moment(time: datetime | None) -> str:

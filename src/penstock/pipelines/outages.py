@@ -7,17 +7,20 @@ something was done again.
 
 A run that goes on for ever waits as long as the outage lasts. One that ends by itself (`--once`, a
 replay, an audit) is waited for by somebody: it fails when an outage lasts longer than
-`outage-wait`. Processes of Spark's that die again and again have a reason, so they are counted.
+`outage-wait`. Processes of Spark's that die again and again have a reason, so they are counted. One
+that comes too late is both: a busy machine is waited for, and tried a few times in any case.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.pipelines.trouble import cause_line, is_crash, outage_of
+from penstock.errors import BrokerRefused, FetchFailed, LakeFailed, PenstockError, TableAway
 
 if TYPE_CHECKING:
     from penstock.pipelines.progress import Progress
@@ -82,5 +85,118 @@ class Outages:
             return pause_s if self._pauses.failures <= limits.PIPELINE_CRASHES_MAX else None
         if self._wait_s_max is not None:
             left_s = self._began_s + self._wait_s_max - now_s
-            return min(pause_s, left_s) if left_s > 0 else None
+            if left_s <= 0:
+                is_early = is_late(error) and self._pauses.failures <= limits.PIPELINE_CRASHES_MAX
+                return pause_s if is_early else None
+            return min(pause_s, left_s)
         return pause_s
+
+
+# --- what went wrong ---
+#
+# One line out of what Spark throws.
+#
+# An error in one of our data sources reaches the driver as text within a Java exception within a
+# Python exception, a hundred lines long. What a person needs is the one line that our code wrote.
+
+_OURS = re.compile(r"\bpenstock\.errors\.(\w+): ([^\n]+)")
+_PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): ([^\n]+)", re.MULTILINE)
+_JAVA_NOISE = re.compile(r"^(?:(?:org|java|py4j|scala)(?:\.\w+)+\.(?:\w|\$)+(?:: )?)+")
+_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+$")
+_LATE = "Python worker failed to connect back"
+_CRASH = re.compile(
+    rf"Python worker exited unexpectedly|{_LATE}|EOFException"
+    r"|Stream closed|Socket closed|Broken pipe|Connection reset|no cause message"
+)
+# The disk under a table, a checkpoint or Spark's own files, in the words of the kernel.
+_DISK = re.compile(
+    r"No space left on device|Disk quota exceeded|Input/output error|Stale file handle"
+    r"|Read-only file system|Transport endpoint is not connected"
+)
+# An object store, in the words of delta-rs. What it refuses for good (4xx) is no outage, but
+# "too many requests" and "request timeout" are.
+_STORE = re.compile(r"Generic (?!LocalFileSystem)\w+ error")
+_STORE_REFUSAL = re.compile(r"status(?: code)?:? 4(?!08|29)\d\d|\b4(?!08|29)\d\d [A-Z][a-z]+\b")
+_NOT_READY = re.compile(r"got response 5\d\d\b")
+_LINE_CHARS_MAX = 500
+
+
+def our_error(error: BaseException) -> tuple[str, str] | None:
+    """(class, text) of the error that our own code raised, wherever it stands."""
+    if isinstance(error, PenstockError):
+        return type(error).__name__, str(error)
+    found = _OURS.search(str(error))
+    return (found[1], found[2].strip()) if found else None
+
+
+def outage_of(error: BaseException) -> str:
+    """What is away and may be back any time: nsqd, the store of a table, or a disk. "" when the
+    error is of another kind, which trying again would not cure."""
+    ours = our_error(error)
+    kind, text = ours if ours is not None else ("", str(error))
+    if kind == FetchFailed.__name__:
+        return "nsqd"
+    if kind == BrokerRefused.__name__:
+        return "nsqd" if _NOT_READY.search(text) else ""
+    if kind == TableAway.__name__:
+        return "the table"
+    if kind not in ("", LakeFailed.__name__):
+        return ""
+    if is_late(error):
+        return "this machine"
+    if _DISK.search(text):
+        return "a disk"
+    if _STORE.search(text) and not _STORE_REFUSAL.search(text):
+        return "the table's store"
+    return ""
+
+
+def is_late(error: BaseException) -> bool:
+    """Spark gives a Python process of the driver 10 s to connect, and no setting changes that."""
+    return our_error(error) is None and _LATE in str(error)
+
+
+def _late_line() -> str:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    why = (
+        f"this machine is overloaded (load {load:.0f} on {cores} cores)"
+        if load > cores
+        else "it was started by the Python that PYSPARK_PYTHON names: look whether that one works"
+    )
+    return f"a Python process of Spark's was not up within 10 s: {why}"
+
+
+def is_crash(error: BaseException) -> bool:
+    """A Python process of Spark's died: somebody killed it, or the memory ran out. Spark says it in
+    the words of whoever talked to that process."""
+    return (
+        our_error(error) is None and not outage_of(error) and _CRASH.search(str(error)) is not None
+    )
+
+
+def cause_line(error: BaseException) -> str:
+    """What went wrong, in one line, without Spark's frames."""
+    ours = our_error(error)
+    if ours is not None:
+        return ours[1]
+    if is_late(error):
+        return _late_line()
+    text = str(error).strip()
+    python = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    if python:
+        kind, said = python[-1]
+        return _cut(f"{kind}: {said}")
+    lines = [_JAVA_NOISE.sub("", line.strip().removeprefix(": ")) for line in text.splitlines()]
+    first = next((line for line in lines if line and not _is_frame(line)), "")
+    said = _SQLSTATE.sub("", _STREAM.sub("", first))
+    name = type(error).__name__
+    return _cut(said if name in said or said != first or not said else f"{name}: {said}") or name
+
+
+def _is_frame(line: str) -> bool:
+    return line.startswith(("at ", "An error occurred while calling", "JVM stacktrace"))
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE_CHARS_MAX else line[: _LINE_CHARS_MAX - 3] + "..."

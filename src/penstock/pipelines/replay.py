@@ -5,7 +5,7 @@ makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is
 the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
 under its name goes on behind the last chunk that nsqd has.
 
-Inside a partition the order of the offsets is kept (`replaytarget`). Messages of several topics or
+Inside a partition the order of the offsets is kept (`replayplan`). Messages of several topics or
 partitions come one partition after the other within a chunk, and topic after topic. Several tasks
 write a chunk, each a part of that order, and the commit names what they have staged in the order of
 the parts: so it costs nothing of the promise, and a partition is no slower than many.
@@ -29,10 +29,19 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
+from penstock.pipelines.moments import at, check_moments, read_moment, say_moments, time_ns
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
-from penstock.pipelines.replaytarget import target_partition
+from penstock.pipelines.replayplan import (
+    Bucket,
+    Cut,
+    Kept,
+    Plan,
+    Wish,
+    chunks_of,
+    cuts_of,
+    target_partition,
+)
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.spark.brokerapi import BrokerApi
@@ -59,36 +68,23 @@ SETTINGS = (
     Setting("table", Kind.STRING, "", "the archive's Delta table (default: the topic's own log)"),
     STORAGE_OPTION,
     Setting("broker", Kind.STRING, "", "only of this nsqd (host:port), in a table of several"),
-    Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or seconds"),
+    Setting("since", Kind.STRING, "", "from this time on: 2026-11-21T06:00:00Z, or 24h: ago"),
     Setting("until", Kind.STRING, "", "before this time"),
     Setting("partition", Kind.INT, _NONE, "only of this partition (default: all)", least=_NONE),
     Setting("from-offset", Kind.INT, _NONE, "from this offset on, of one topic", least=_NONE),
     Setting("to-offset", Kind.INT, _NONE, "before this offset", least=_NONE),
     Setting("ids", Kind.STRINGS, (), "only messages with these ids"),
     Setting("where", Kind.STRING, "", "only messages that meet this, in SQL, over the columns"),
-    Setting(
-        "timestamps",
-        Kind.STRING,
-        "keep",
-        "the messages' own times, or new ones of the replay",
-        choices=("keep", "new"),
-    ),
+    Setting("timestamps", Kind.STRING, "keep", "the messages' own times, or new ones of the replay",
+         choices=("keep", "new")),
     Setting("rate", Kind.INT, 0, "messages a second at most, on average; 0: no bound", least=0),
     Setting("chunk", Kind.INT, 500_000, "messages that are committed in one step", least=1),
-    Setting(
-        "plans",
-        Kind.STRING,
-        "",
-        "directory of plans (default: in the table, _penstock/replay, or ~/.local/state/penstock)",
-    ),
-    Setting(
-        "rejected-table",
-        Kind.STRING,
-        "",
-        "a Delta table for messages that nsqd refuses; without it they end the replay",
-    ),
+    Setting("plans", Kind.STRING, "", "directory of plans (default: in the table,"
+         " _penstock/replay, or ~/.local/state/penstock)"),
+    Setting("rejected-table", Kind.STRING, "", "a Delta table for messages that nsqd refuses;"
+         " without it they end the replay"),
     Setting("dry-run", Kind.BOOL, False, "say what would be replayed, and write nothing"),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:
@@ -110,8 +106,7 @@ def check(settings: Settings) -> None:
     for message_id in settings.texts("ids"):
         if not _ID.fullmatch(message_id):
             raise ConfigError("ids", message_id, "16 hexadecimal digits")
-    for which in ("since", "until"):
-        moment(which, settings.text(which))
+    check_moments(settings, "since", "until")
     if settings.text("table"):
         there = _table(settings).columns
         if settings.text("broker") and "broker" not in there:
@@ -126,31 +121,22 @@ def _table(settings: Settings) -> LakeTable:
     return LakeTable(settings.text("table"), options=storage_options(settings))
 
 
-def moment(name: str, text: str) -> datetime | None:
-    """An ISO time, UTC where it names no zone, or seconds since 1970."""
-    if not text:
-        return None
-    try:
-        if text.isascii() and text.isdigit():
-            return datetime.fromtimestamp(int(text), UTC)
-        found = datetime.fromisoformat(text)
-    except (ValueError, OverflowError) as error:
-        rule = "a time such as 2026-11-21T06:00:00Z, or seconds since 1970"
-        raise ConfigError(name, text, rule) from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     source = _Source(session, settings)
     if settings.text("table") and not settings.text("broker"):
         require_one_broker(settings.text("table"), source.wanted())  # each time: tables grow
     if settings.flag("dry-run"):
+        say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))
     with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
         committed = api.last_version(application(settings))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
-    plan = kept.read(source.wish()) or _new_plan(source, kept, committed, progress)
+    plan = kept.read(source.wish())
+    if plan is not None and plan.made_ns:
+        source.now = at(plan.made_ns)
+    say_moments(progress, settings, source.now, "since", "until")
+    plan = plan or _new_plan(source, kept, committed, progress)
     last = kept.last(plan, committed)
     _check_unchanged(source, plan)
     replayed = plan.done_by(last)
@@ -175,6 +161,7 @@ class _Source:
 
     def __init__(self, session: SparkSession, settings: Settings) -> None:
         self.session, self.settings = session, settings
+        self.now = datetime.now(UTC)  # of a plan that is there, when it was made
         self.table = _table(settings) if settings.text("table") else None
 
     def wish(self) -> Wish:
@@ -242,7 +229,9 @@ class _Source:
             found.append(Among("broker", (settings.text("broker"),)))
         if settings.number("partition") != _NONE:
             found.append(Among("partition", (settings.number("partition"),)))
-        bounds = [moment(which, settings.text(which)) for which in ("since", "until")]
+        bounds = [
+            read_moment(which, settings.text(which), self.now) for which in ("since", "until")
+        ]
         if bounds != [None, None]:
             found.append(Span("timestamp", *bounds))
         offsets = [settings.number(name) for name in ("from-offset", "to-offset")]
@@ -327,7 +316,8 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
     progress.say("counting what is wanted")
     chunks = _chunks(source)
     partitions = source.target_partitions() if chunks else 1
-    plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions)
+    made_ns = time_ns(source.now)
+    plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)
     return plan
 

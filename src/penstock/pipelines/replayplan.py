@@ -18,9 +18,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _VERSION = 2  # 2: of a target with several partitions, or of one partition of the source
 _ALL = -1
@@ -62,6 +65,7 @@ class Plan:
     target: str  # the identity of the target topic; "" when it was not there
     chunks: tuple[tuple[Bucket, ...], ...]
     partitions: int = 1  # of the target
+    made_ns: int = 0  # when; a time of the wish such as 24h counts from then
 
     @property
     def messages(self) -> int:
@@ -206,7 +210,8 @@ def _plan(document: dict[str, Any]) -> Plan:
     lists = {"topics": tuple(wish["topics"]), "ids": tuple(wish["ids"])}
     chunks = tuple(tuple(Bucket(*bucket) for bucket in chunk) for chunk in document["chunks"])
     logs, target = document["logs"], document["target"]
-    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, document.get("partitions", 1))
+    more = document.get("partitions", 1), document.get("made_ns", 0)
+    return Plan(Wish(**{**wish, **lists}), logs, target, chunks, *more)
 
 
 def _differences(was: Wish, now: Wish) -> Sequence[str]:
@@ -216,3 +221,26 @@ def _differences(was: Wish, now: Wish) -> Sequence[str]:
         for name in before
         if before[name] != after[name]
     ]
+
+
+# --- where messages go ---
+#
+# Which partition of its target a replayed message goes to.
+#
+# Its own number, where the target has it. Of the other partitions of the source, what has a key
+# goes where its key belongs, and what has none goes, all of a partition, to one and the same. So
+# whatever a partition of the target gets from one of the source has kept its order.
+#
+# The number of partitions is the one that the plan noted: a target that grows meanwhile changes
+# nothing for the rest of the replay.
+
+
+def target_partition(partitions: int, has_key: bool) -> Column:
+    """As the sink's column `partition`; null: by key. `has_key`: the source has a column for it."""
+    from pyspark.sql import functions as F
+
+    number = F.col("partition")
+    beyond = number % F.lit(partitions)
+    if has_key:
+        beyond = F.when(F.col("key").isNull(), beyond)
+    return F.when(number < partitions, number).otherwise(beyond).cast("int").alias("partition")

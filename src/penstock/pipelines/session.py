@@ -7,6 +7,7 @@ the stack traces are cut, and those of the query itself are left out, since the 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,3 +73,27 @@ def open_for(pipeline: Pipeline, settings: Settings) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+def java_pid(session: SparkSession) -> int:
+    """Of the JVM that this process has started, or that has started this process."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return int(process.pid) if process is not None else os.getppid()
+
+
+def end_late_workers(java: int) -> list[int]:
+    """Spark leaves a Python process alone that did not connect in time: it goes on to start, to
+    find that nobody waits. Ends those of a JVM that has no query; daemons, which it keeps, stay.
+    Where there is no /proc nothing is done."""
+    ended = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            words = path.with_name("cmdline").read_bytes().split(b"\0")
+            modules = [word for word in words if word.startswith(b"pyspark.")]
+            if parent == java and modules and modules[0] != b"pyspark.daemon":
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                ended.append(int(path.parent.name))
+        except OSError:
+            continue  # it has just ended by itself
+    return ended

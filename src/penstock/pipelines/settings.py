@@ -60,57 +60,26 @@ class Setting(Flag):
 
 COMMON: tuple[Setting, ...] = (
     Setting("config", Kind.STRING, "", "a TOML file with settings"),
-    Setting(
-        "url",
-        Kind.STRING,
-        "http://127.0.0.1:4151",
-        "nsqd's HTTP address; of archive several, with commas",
-    ),
+    Setting("url", Kind.STRING, "http://127.0.0.1:4151", "nsqd's HTTP address; of archive several,"
+         " with commas"),
     Setting("ca-file", Kind.STRING, "", "authorities for https; the system's otherwise"),
     Setting("http-secret-file", Kind.STRING, "", "file with nsqd's secret for changes"),
-    Setting(
-        "master",
-        Kind.STRING,
-        "",
-        "where Spark runs; the default is this process, local[*,4], unless spark-submit says",
-    ),
+    Setting("master", Kind.STRING, "", "where Spark runs; the default is this process, local[*,4],"
+         " unless spark-submit says"),
     Setting("conf", Kind.REPEATED, (), "a setting of Spark, as spark.executor.memory=2g"),
-    Setting(
-        "spark-log",
-        Kind.STRING,
-        "error",
-        "what Spark itself may say",
-        choices=("off", "error", "warn", "info"),
-    ),
-    Setting(
-        "outage-wait",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "how long a run that ends by itself waits for nsqd, the table or the disk to come back; "
-        "one that goes on waits as long as it takes",
-        least=0,
-    ),
-    Setting(
-        "metrics-address",
-        Kind.STRING,
-        "",
-        "host:port where Prometheus may ask for the figures of this run; default: nowhere",
-    ),
+    Setting("spark-log", Kind.STRING, "error", "what Spark itself may say",
+         choices=("off", "error", "warn", "info")),
+    Setting("outage-wait", Kind.DURATION, 60 * limits.SECOND, "how long a run that ends by itself"
+         " waits for nsqd, the table or the disk to come back; one that goes on waits as long as"
+         " it takes", least=0),
+    Setting("metrics-address", Kind.STRING, "", "host:port where Prometheus may ask for the"
+         " figures of this run; default: nowhere"),
     Setting("json", Kind.BOOL, False, "progress as JSON on stdout, one report a line"),
-    Setting(
-        "report-every",
-        Kind.DURATION,
-        10 * limits.SECOND,
-        "time between reports, where no terminal watches",
-        least=limits.SECOND // 10,
-    ),
-    Setting(
-        "no-report",
-        Kind.BOOL,
-        False,
-        "do not tell nsqadmin about this run, by messages of nsqd's topic _pipelines",
-    ),
-)
+    Setting("report-every", Kind.DURATION, 10 * limits.SECOND, "time between reports, where no"
+         " terminal watches", least=limits.SECOND // 10),
+    Setting("no-report", Kind.BOOL, False, "do not tell nsqadmin about this run, by messages of"
+         " nsqd's topic _pipelines"),
+)  # fmt: skip
 
 
 class Settings:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import PenstockError, QueryRefused
-from penstock.pipelines.trouble import cause_line
+from penstock.pipelines.outages import cause_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

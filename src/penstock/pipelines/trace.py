@@ -31,13 +31,12 @@ from penstock.pipelines.lakecare import Care, care_settings, configuration
 from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
 from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.latencies import latencies, slowest
-from penstock.pipelines.moments import duration, read_moment
+from penstock.pipelines.lifecycles.latencies import Views, latencies, slowest
+from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
-from penstock.pipelines.views import Views
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.stores import with_store
@@ -52,50 +51,31 @@ STATISTICS = ("time", "trace_offset")
 SHAPE = Shape(trace_table.SCHEMA, PARTITION_BY, STATISTICS)
 
 SETTINGS = (
-    Setting(
-        "table",
-        Kind.STRING,
-        "",
-        "the trace table, made when it is not there: a path, or a URL as delta-rs takes it",
-        required=True,
-    ),
+    Setting("table", Kind.STRING, "", "the trace table, made when it is not there: a path, or a"
+         " URL as delta-rs takes it", required=True),
     STORAGE_OPTION,
-    Setting(
-        "checkpoint",
-        Kind.STRING,
-        "",
-        "where Spark notes how far it is (default: in the table, _penstock/trace)",
-    ),
+    Setting("checkpoint", Kind.STRING, "", "where Spark notes how far it is (default: in the"
+         " table, _penstock/trace)"),
     Setting("once", Kind.BOOL, False, "stop when all is there that was traced at the start"),
     Setting("trigger", Kind.DURATION, limits.SECOND, "time between batches", least=0),
     Setting("max-bodies-per-trigger", Kind.INT, 20_000, "bodies of a batch at most", least=1),
-    Setting(
-        "lifecycles",
-        Kind.STRING,
-        "",
-        "keep a table there, a row for each message and channel (with report: TABLE_lives)",
-    ),
-    Setting(
-        "lifecycles-every",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "time between updates of it",
-        least=limits.SECOND,
-    ),
+    Setting("lifecycles", Kind.STRING, "", "keep a table there, a row for each message and channel"
+         " (with report: TABLE_lives)"),
+    Setting("lifecycles-every", Kind.DURATION, 60 * limits.SECOND, "time between updates of it",
+         least=limits.SECOND),
     Setting("report", Kind.BOOL, False, "at the end: latencies and the slowest messages"),
-    Setting(
-        "from", Kind.STRING, "", "report on what was published since: a time, or this long ago"
-    ),
+    Setting("from", Kind.STRING, "", "report on what was published since: a time, or this long ago"
+         ),
     Setting("slowest", Kind.INT, 10, "messages in that list", least=1, most=10_000),
     *care_settings(),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:
     if not settings.text("checkpoint") and _place(settings).local_path is None:
         rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
         raise ConfigError("checkpoint", "", rule)
-    read_moment("from", settings.text("from"), datetime.now(UTC))
+    check_moments(settings, "from")
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
@@ -221,7 +201,9 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
 
 def _report(session: SparkSession, settings: Settings, progress: Progress) -> None:
     path = local_path(settings.text("table"))
-    since = read_moment("from", settings.text("from"), datetime.now(UTC))
+    now = datetime.now(UTC)
+    since = read_moment("from", settings.text("from"), now)
+    say_moments(progress, settings, now, "from")
     span: list[Condition] = []
     if since is not None:
         span = [Span("published", since)]

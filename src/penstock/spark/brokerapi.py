@@ -34,6 +34,7 @@ from penstock.nsqdapi.calls import (
 T = TypeVar("T")
 _NOT_READY = (502, 503, 504)
 _PAUSE_S_MAX = 5.0
+_TCP_PORT = "E_BAD_PROTOCOL"  # what stands behind it takes a request for a protocol's magic
 _PARTS_TRIES = 3  # of a list of stages: nsqd forgets parts when it is restarted
 
 
@@ -231,6 +232,9 @@ class BrokerApi:
                 answer = self._link.exchange(call.method, call.target, call.body, call.content_type)
             except FAILURES as error:
                 self.close()
+                if _TCP_PORT in str(error):
+                    rule = "that is nsqd's TCP port: name its HTTP port, as a rule 4151"
+                    raise ConfigError("url", self._public(""), rule) from error
                 if left == 0:
                     reason = str(error) or type(error).__name__
                     raise FetchFailed(self._public(call.path), reason) from error

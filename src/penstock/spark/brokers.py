@@ -113,6 +113,12 @@ class Brokers:
         found = self._positions(broker, sorted(names)).topics
         return {(name, number) for name, spans in found.items() for number in spans.partitions}
 
+    def ends_of(self, names: Collection[str]) -> Ends:
+        """Where deleted logs of these topics ended, as far as it is known."""
+        for broker in sorted(self._listed() - set(self._options.gone)) if names else ():
+            self._positions(broker, names)
+        return {name: self.ended[name] for name in names if name in self.ended}
+
     def _positions(
         self, broker: str, names: Collection[str], pattern: str | None = None
     ) -> Positions:

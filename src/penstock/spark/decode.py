@@ -157,6 +157,8 @@ class _Rows:
         offsets = pa.py_buffer((ends - start).astype(np.int32))
         return pa.Array.from_buffers(pa.binary(), high - low, [None, offsets, values])
 
+    _value_column = _body_column
+
     def _key_column(self, low: int, high: int) -> pa.Array:
         return self._of_section("key", low, high)
 

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from penstock import limits
 from penstock.kernel import Section, encode_columns
 from penstock.kernel.layout import SECTION_HEADER
-from penstock.spark.buffers import ends_of, values_of
 
 _quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
@@ -213,3 +212,16 @@ def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
 def _rows(chosen: np.ndarray[Any, Any]) -> list[int]:
     found: list[int] = np.flatnonzero(chosen).tolist()
     return found
+
+
+def ends_of(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Where the values begin and end in the data: one more than rows."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    return offsets[column.offset : column.offset + len(column) + 1]
+
+
+def values_of(column: pa.Array) -> memoryview:
+    data = column.buffers()[2]
+    return memoryview(data) if data is not None else memoryview(b"")

@@ -151,12 +151,17 @@ class Place:
         return {} if table is None else dict(table.metadata().configuration)
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Those that the table lacks; rows that are there have null in them. Others may do the same
-        meanwhile."""
+        """Those that the table lacks, also within structs; rows that are there have null in them.
+        Others may do the same meanwhile."""
 
         def add(table: DeltaTable) -> None:
-            there = {field.name for field in table.schema().fields}
-            fresh = [Field.from_arrow(each) for each in fields if each.name not in there]
+            there = {f.name: _plain(f.type) for f in pa.schema(table.schema().to_arrow())}
+            fresh = [
+                Field.from_arrow(each)
+                for each in fields
+                if each.name not in there
+                or (pa.types.is_struct(each.type) and _plain(each.type) != there[each.name])
+            ]
             if fresh:
                 table.alter.add_columns(fresh)
 

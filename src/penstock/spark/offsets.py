@@ -25,10 +25,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock import limits
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Span, TopicSpans
 from penstock.spark.options import EARLIEST, LATEST, SPECIAL, Bound, listed
+from penstock.times import format_time
 
+WANTED = "with onTopicDeleted=ignore that is no error"
 VERSION = 1
 VERSION_SEVERAL = 2  # of several nsqds
 
@@ -203,21 +206,24 @@ def _check_times(times: Mapping[Log, int], found: Offsets, have: Logs) -> None:
     for log, time_ms in times.items():
         if time_ms > reached.get((log.broker, log.topic), -1):
             rule = f"topic {log.topic} has no message at or after that time"
-            raise ConfigError("starting timestamp", time_ms, rule)
+            raise ConfigError("starting timestamp", format_time(time_ms * limits.MS), rule)
 
 
-def check_named(option: str, bound: Bound, have: Logs) -> None:
+def check_named(option: str, bound: Bound, have: Logs, may_be_few: bool) -> None:
     """ConfigError where a topic that is there is named with other partitions than it has: what is
-    left out would be read whole, and an offset of what is not there would be passed over."""
+    left out would be read whole, and an offset of what is not there would be passed over. A stream
+    may begin before its topic is there, so it `may_be_few`: what comes later is read whole."""
     there: dict[tuple[str, str], set[int]] = {}
     for log in have:
         there.setdefault((log.broker, log.topic), set()).add(log.partition)
     for (broker, topic), partitions in there.items():
         given = bound.named(broker, topic)
-        if given is not None and set(given) != partitions:
+        few = may_be_few and given is not None and set(given) <= partitions
+        if given is not None and set(given) != partitions and not few:
+            which = "partitions" if may_be_few else "all partitions"
             rule = (
-                f"it has to name all partitions of {topic}, {listed(partitions)}, and no other: "
-                "-2 is the earliest offset, -1 the latest"
+                f"it has to name {which} of {topic}, {listed(partitions)}, and no other: -2 is the "
+                "earliest offset, -1 the latest"
             )
             raise ConfigError(f"option {option}", f"{topic}: {listed(given)}", rule)
 

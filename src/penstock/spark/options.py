@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.brokerapi import name_of
-from penstock.spark.values import Values
+from penstock.spark.schema import BODY_NAMES
+from penstock.spark.values import Values, time_ms
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -47,6 +48,7 @@ _OTHERS = (
     "includeKey",
     "includeHeaders",
     "includeBroker",
+    "bodyColumn",
     "fetchBytes",
     "requestTimeoutMs",
     "fetchOffset.numRetries",
@@ -177,6 +179,11 @@ def included_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
+def body_column(given: Mapping[str, str]) -> str:
+    """What the bodies' column is called: Kafka's jobs know it as `value`."""
+    return Values(given, NAMES).word("bodyColumn", BODY_NAMES, "body")
+
+
 def _addresses(values: Values) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(nsqds, nsqlookupds): one of the two."""
     urls, lookupds = _listed(values.get("url")), _listed(values.get("lookupd"))
@@ -236,13 +243,13 @@ def _is_partition(number: object) -> bool:
 
 def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
     """Of several, Kafka's order counts: one time, a time for each partition, offsets."""
-    name = f"{which}Timestamp"
-    if values.get(name) is not None:
-        return Bound(timestamps_ms=values.number(name, 0, 0))
+    at_ms = values.time_ms(f"{which}Timestamp")
+    if at_ms is not None:
+        return Bound(timestamps_ms=at_ms)
     name = f"{which}OffsetsByTimestamp"
     text = values.get(name)
     if text is not None:
-        return Bound(timestamps_ms=_per_partition(name, text, 0))
+        return Bound(timestamps_ms=_times(name, text))
     name = f"{which}Offsets"
     text = values.get(name)
     if text is None:
@@ -251,7 +258,7 @@ def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
         return Bound(word=text.strip().lower())
     if several:
         return Bound(by_broker=_by_broker(name, text))
-    return Bound(offsets=_per_partition(name, text, -2))
+    return Bound(offsets=_offsets(name, text))
 
 
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
@@ -260,25 +267,36 @@ def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
     document = _object(name, text, rule)
     if not all(":" in broker and isinstance(part, dict) for broker, part in document.items()):
         raise ConfigError(f"option {name}", text, rule)
-    return {
-        name_of(broker): _per_partition(name, json.dumps(part), -2)
-        for broker, part in document.items()
-    }
+    return {name_of(broker): _offsets(name, json.dumps(part)) for broker, part in document.items()}
 
 
-def _per_partition(name: str, text: str, least: int) -> PerPartition:
-    kinds = '"earliest", "latest" or ' if least < 0 else ""
-    rule = f'{kinds}JSON such as {{"orders": {{"0": 1234, "1": 567}}}}'
-    rule += ", where -2 is the earliest and -1 the latest" if least < 0 else ", in milliseconds"
+def _offsets(name: str, text: str) -> PerPartition:
+    rule = (
+        '"earliest", "latest" or JSON such as {"orders": {"0": 1234, "1": 567}}, where -2 is the '
+        "earliest and -1 the latest"
+    )
+
+    def offset(value: Any) -> int:
+        if type(value) is not int or not -2 <= value < 1 << 63:
+            raise ConfigError(f"option {name}", text, rule)
+        return value
+
+    return _per_partition(name, text, rule, offset)
+
+
+def _times(name: str, text: str) -> PerPartition:
+    rule = 'JSON such as {"orders": {"0": 1795240800000, "1": "2026-11-21T06:00:00Z"}}'
+    return _per_partition(name, text, rule, lambda value: time_ms(f"option {name}", str(value)))
+
+
+def _per_partition(name: str, text: str, rule: str, read: Callable[[Any], int]) -> PerPartition:
     found: PerPartition = {}
     for topic, partitions in _object(name, text, rule).items():
         if not isinstance(partitions, dict) or not partitions:
             raise ConfigError(f"option {name}", text, rule)
-        for number, value in partitions.items():
-            is_known = number.isdecimal() and _is_partition(int(number))
-            if not is_known or type(value) is not int or not least <= value < 1 << 63:
-                raise ConfigError(f"option {name}", text, rule)
-        found[topic] = {int(number): value for number, value in partitions.items()}
+        if not all(number.isdecimal() and _is_partition(int(number)) for number in partitions):
+            raise ConfigError(f"option {name}", text, rule)
+        found[topic] = {int(number): read(value) for number, value in partitions.items()}
     return found
 
 

@@ -59,6 +59,7 @@ def arrow_type(sql_type: str) -> pa.DataType:
     return types[sql_type]
 
 
+BODY_NAMES = ("body", "value")  # as Kafka's
 _BINARY = ("binary", "string")
 _HEADERS = (
     "string",  # a JSON object of texts
@@ -75,7 +76,6 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "headers": _HEADERS,
     "timestamp": ("timestamp",),
 }
-_BODY_NAMES = ("body", "value")  # as Kafka's
 # A message gets new ones: those that the source gives are passed over, so that a topic is copied
 # as it was read. Columns of these names and other types mean something else, and are refused.
 _NEW_NAMES = ("offset", "id", "attempts", "log", "broker")
@@ -88,10 +88,11 @@ def sql_type(name: str, kind: pa.DataType) -> str:
     return next((sql for sql in column.also if arrow_type(sql) == kind), column.sql_type)
 
 
-def source_schema(included: Collection[str]) -> str:
-    """The schema of a reader without one of its own, as DDL; `included` are more columns."""
+def source_schema(included: Collection[str], body: str = "body") -> str:
+    """The schema of a reader without one of its own, as DDL; `included` are more columns, `body` is
+    what that one is called."""
     return ", ".join(
-        f"{name} {column.sql_type}"
+        f"{body if name == 'body' else name} {column.sql_type}"
         for name, column in COLUMNS.items()
         if column.always or name in included
     )
@@ -103,9 +104,11 @@ def projection(schema: StructType) -> pa.Schema:
 
     fields = []
     for field in schema.fields:
-        column = COLUMNS.get(field.name.lower())
+        name = field.name.lower()
+        column = COLUMNS.get("body" if name in BODY_NAMES else name)
         if column is None:
-            raise ConfigError("schema", field.name, f"the columns are {', '.join(COLUMNS)}")
+            allowed = ", ".join(COLUMNS).replace("body", "body (or value)")
+            raise ConfigError("schema", field.name, f"the columns are {allowed}")
         given = field.dataType.simpleString()
         if given not in (column.sql_type, *column.also):
             types = " or ".join((column.sql_type, *column.also))
@@ -124,7 +127,7 @@ def sink_columns(schema: StructType, topic: str | None) -> dict[str, str]:
         name, given = field.name.lower(), field.dataType.simpleString()
         if _NEWLY_GIVEN.get(name) == given:
             continue
-        name = "body" if name in _BODY_NAMES else name
+        name = "body" if name in BODY_NAMES else name
         if name not in SINK_COLUMNS:
             allowed = "body (or value), " + ", ".join(list(SINK_COLUMNS)[1:])
             raise ConfigError("column", field.name, f"the columns of the sink are {allowed}")

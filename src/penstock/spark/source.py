@@ -40,7 +40,15 @@ from penstock.nsqdapi.calls import Ends, Fetched
 from penstock.spark import offsets, tasks
 from penstock.spark.brokers import Brokers, Found
 from penstock.spark.offsets import Log, Logs, Offsets, Range
-from penstock.spark.options import EARLIEST, LATEST, Bound, Options, included_columns, read_options
+from penstock.spark.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Options,
+    body_column,
+    included_columns,
+    read_options,
+)
 from penstock.spark.schema import projection, sink_columns, source_schema
 from penstock.spark.sinkoptions import read_sink_options
 from penstock.wire.names import is_ephemeral
@@ -60,7 +68,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        return source_schema(included_columns(self.options))
+        return source_schema(included_columns(self.options), body_column(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(read_options(self.options, streaming=False), projection(schema))
@@ -103,9 +111,9 @@ class _Log:
     def _brokers(self) -> Brokers:
         return Brokers(self._options)
 
-    def _begins(self, brokers: Brokers, have: Logs) -> Offsets:
+    def _begins(self, brokers: Brokers, have: Logs, may_be_few: bool = False) -> Offsets:
         bound, falls_to_latest = self._options.starting, self._options.starting_falls_to_latest
-        offsets.check_named("startingOffsets", bound, have)
+        offsets.check_named("startingOffsets", bound, have, may_be_few)
         return self._resolve(brokers, bound, have, falls_to_latest)
 
     def _resolve(
@@ -135,7 +143,9 @@ class _Log:
         elif end is not None and offset >= end and not is_back:
             logger.info("topic %s is deleted, and was read to its end, %d", log.topic, end)
         else:
-            self._on_loss(lost)
+            known = "" if end is None or is_back else f", and its log ended at {end}"
+            advice = f"{lost.reason}{known}: {offsets.WANTED}"
+            self._on_loss(DataLost(lost.topic, lost.partition, advice))
 
     def _tasks(self, ranges: list[Range]) -> list[InputPartition]:
         options = self._options
@@ -219,7 +229,7 @@ class BatchReader(_Log, DataSourceReader):
             for topic, number in sorted(self._absent(found)):
                 self._on_loss(DataLost(topic, number, "there is no such partition"))
             start = self._begins(brokers, found.have)
-            offsets.check_named("endingOffsets", options.ending, found.have)
+            offsets.check_named("endingOffsets", options.ending, found.have, False)
             end = self._resolve(brokers, options.ending, found.have, True, LATEST)
         have = found.have
         return self._tasks(offsets.planned(start, end, have, self._on_loss, self._on_deleted))
@@ -254,7 +264,7 @@ class StreamReader(_Log, DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._brokers() as brokers:
             found = brokers.found()
             offsets.check_begin(options.starting, found.topics)
-            start = self._begins(brokers, found.have)
+            start = self._begins(brokers, found.have, may_be_few=True)
         return offsets.first_document(start)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.times import format_seconds
 from penstock.tools import channel_messages, channel_report, nodes
-from penstock.tools.peek import epoch_ms
+from penstock.tools.peek import given_time
 from penstock.tools.stats import as_json, look
 from penstock.tools.topic import act, add_verbs, configure
 from penstock.tools.verbs import (
@@ -102,7 +103,7 @@ def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
         "position",
         metavar="POSITION",
         help="earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
-        "timestamp:SECONDS, 2026-11-21T06:00:00Z",
+        "2026-11-21T06:00:00Z, 24h (ago), seconds since 1970",
     )
     seek.add_argument(
         "--partition", type=int, metavar="N", help="only in this one; offset and back need it"
@@ -193,9 +194,10 @@ def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
     position: str = arguments.position
     if len(members) > 1 and position.partition(":")[0] in ONE_NODE:
         raise PenstockError(f"{position} is a place in the log of one node: name one")
-    if position[:1].isdigit():
-        seconds, milliseconds = divmod(epoch_ms(position), 1000)
-        position = f"timestamp:{seconds}.{milliseconds:03}"
+    kind, _, value = position.partition(":")
+    if kind == "timestamp" or position[:1].isdigit() or position == "now":
+        time_ns = given_time(value if kind == "timestamp" else position)
+        position = f"timestamp:{format_seconds(time_ns)}"
     target |= {"position": position}
     if arguments.partition is not None:
         target["partition"] = str(arguments.partition)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import base64
 import heapq
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +20,7 @@ from typing import Any
 from penstock import limits
 from penstock.command import terminal
 from penstock.nsqdapi import calls
+from penstock.times import format_time, read_time
 from penstock.tools import nodes
 from penstock.tools.envelopes import KEY, as_text
 from penstock.tools.verbs import WrongUse, print_json
@@ -31,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--offset", type=int, metavar="N", help="from this offset on")
     place.add_argument("--id", metavar="HEX", help="from this message on (alone: only it)")
-    place.add_argument("--time", metavar="TIME", help="from then on: 2026-11-21T06:00:00Z, seconds")
+    place.add_argument(
+        "--time", metavar="TIME", help="from then on: 2026-11-21T06:00:00Z, 24h (ago), seconds"
+    )
     parser.add_argument(
         "--count", type=int, metavar="N", help="this many (10; without a place: the newest ones)"
     )
@@ -58,18 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     return found.code
 
 
-def epoch_ms(text: str) -> int:
-    """Seconds since 1970, or an ISO time; one without a zone is UTC."""
+def given_time(text: str) -> int:
+    """Nanoseconds since 1970. What it was understood as is said on stderr."""
     try:
-        if text.isascii() and text.isdigit():
-            return int(text) * 1000
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        rule = "is neither a time such as 2026-11-21T06:00:00Z nor seconds since 1970"
-        raise WrongUse(f"{text!r} {rule}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+        found = read_time(text, time.time_ns())
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
+    print(f"from {format_time(found)} on", file=sys.stderr)
+    return found
 
 
 def when(time_ns: int) -> str:
@@ -116,7 +117,7 @@ def _spans(node: nodes.Node, arguments: argparse.Namespace) -> dict[int, calls.S
 def _from_time(
     node: nodes.Node, arguments: argparse.Namespace, spans: dict[int, calls.Span], count: int
 ) -> list[Any]:
-    at_ms, topic = epoch_ms(arguments.time), arguments.topic
+    at_ms, topic = given_time(arguments.time) // limits.MS, arguments.topic
     found = []
     for partition in spans:
         start = node.ask(calls.offset_at(topic, at_ms, partition, committed=True))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from penstock.command.flags import HelpWanted, UsageError
 from penstock.errors import PenstockError
-from penstock.pipelines import example, registry, settings
+from penstock.pipelines import registry, settings
 from penstock.pipelines.frame import Pipeline, run_by_name
 from penstock.tools import nodes, where
 from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
@@ -59,7 +59,7 @@ def _act(arguments: argparse.Namespace) -> int:
         for name in arguments.names:
             if name not in registry.PIPELINES:
                 raise WrongUse(f"no such pipeline: {name}")
-        print(example.example(arguments.names or list(registry.PIPELINES)), end="")
+        print(registry.example(arguments.names or list(registry.PIPELINES)), end="")
         return DONE
     return _run(arguments.name, arguments.settings)
 

@@ -24,7 +24,7 @@ from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
 from penstock.nsqdapi import calls
 from penstock.tools import nodes
-from penstock.tools.peek import epoch_ms, when
+from penstock.tools.peek import given_time, when
 from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
 from penstock.trace.contexts import context_of, copies
 from penstock.trace.events import TOPIC, Event
@@ -108,7 +108,7 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
     if (arguments.id is None) == (arguments.trace_id is None):
         raise WrongUse("give a message id, or --trace-id")
     only = Only(arguments.topic, arguments.partition)
-    since_ms = epoch_ms(arguments.since) if arguments.since else None
+    since_ms = given_time(arguments.since) // limits.MS if arguments.since else None
     if arguments.trace_id is not None:
         trace_id = read_trace_id(arguments.trace_id)
         if not trace_id:

@@ -156,7 +156,7 @@ class Oracle:
         yield life.fate
         if life.is_corrupt and life.fate == "ended":
             judged = True
-            yield "lost"
+            yield "corrupt"
         if not judged:
             return
         yield "judged"

@@ -20,7 +20,7 @@ from penstock.pipelines.settings import defaults
 from penstock.trace.events import TOPIC as TRACE
 from spark.patience import patiently
 
-from ..node import Node, numbered, skewed
+from ..node import Node, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,24 +177,3 @@ def test_a_kill_makes_nothing_lost(bench: Bench) -> None:
     assert report["channels"][0]["messages"] == 120
     code, report = bench.audited(url=bench.node.url)  # the channel's own journal knows
     assert (code, counts(report)) == (0, {}), report
-
-
-def test_a_topic_of_four_partitions_is_judged_by_partition(bench: Bench) -> None:
-    """One has nine tenths. All is consumed but what one consumer holds of the last partition."""
-    bench.daemon.post("/topic/create?topic=orders&partition_num=4")
-    bench.traced()
-    there = skewed(500)
-    bench.node.publish_to("orders", there)
-    bench.consume(500)
-    bench.node.publish_to("orders", {3: numbered(2, 500)})
-    with bench.consumer() as holding:
-        holding.rdy(2)
-        assert len(holding.messages(2)) == 2
-        code, report = bench.audited(log=True, url=bench.node.url)
-        assert (code, counts(report)) == (1, {"stuck": 2})
-    (stuck,) = report["findings"]
-    assert stuck["partitions"] == {"3": 2}
-    assert [(e["partition"], e["offset"]) for e in stuck["examples"]] == [(3, 30), (3, 31)]
-    logged = {one["partition"]: one["logged"] for one in report["partitions"]}
-    traced = {one["partition"]: one["traced"] for one in report["partitions"]}
-    assert logged == traced == {0: 20, 1: 450, 3: 32}

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cases import each
 from kernel.figures import in_sample
 from penstock.pipelines import trace_table
-from penstock.pipelines.audit.report import Report
+from penstock.pipelines.audit.report import KINDS, Report
 from penstock.pipelines.audit.rules import Rules
 from penstock.pipelines.audit.tracing import Switch, tracing
 from penstock.pipelines.lifecycles.events import INDEX_BITS
@@ -191,3 +191,19 @@ def test_of_a_channel_that_is_traced_less_its_sample_is_judged() -> None:
     assert channel.judged == channel.fates["finished"] + 1
     assert 900 < channel.judged < 1100
     assert "nobody knows" in report.notes[0]
+
+
+def test_what_is_corrupt_is_not_to_be_sent_again() -> None:
+    """Its bytes are gone, so the advice for other lost messages would be of no use."""
+    events = healthy(200)
+    for missing in (7, 120):
+        events.drop("sent", missing)
+        events.drop("finished", missing)
+    span = moment(0), moment(T0_US + 10**9), moment(T0_US + 10**12)
+    table = events.table(ranges=((120, 1),), fate="corrupt")
+    report = audited(table, Rules(*span, 60, 300, tracing((), ())), 1)
+    found = {one.kind: [each.offset for each in one.examples] for one in report.findings}
+    assert found == {"lost": [7], "corrupt": [120]}
+    assert report.channels[0].lost == 2
+    assert "peek" in KINDS["lost"].advice
+    assert not any(word in KINDS["corrupt"].advice for word in ("peek", "seek"))

@@ -15,8 +15,7 @@ from penstock import limits
 from penstock.errors import ConfigError, LakeFailed
 from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
-from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.notes import Notes
+from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
 from penstock.pipelines.progress import Progress
 from penstock.spark.lake import Place, commit
 from penstock.spark.lakefiles import Stager

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.pipelines.audit import passes
 from penstock.pipelines.audit.report import Example
+from penstock.pipelines.lifecycles.fates import FATES
 from penstock.pipelines.moments import moment
 from penstock.trace.events import Kind
 
@@ -31,8 +32,10 @@ def example(row: Any, time_us: int, note: str) -> Example:
 
 
 def kind_of(case: Any) -> str:
-    if case["kind"] in (passes.LOST, passes.STUCK):
-        return "lost" if case["kind"] == passes.LOST else "stuck"
+    if case["kind"] == passes.LOST:
+        return "corrupt" if FATES[case["fate"]] == "ended" else "lost"
+    if case["kind"] == passes.STUCK:
+        return "stuck"
     return repeat(int(case["kind"]), int(case["before"]))
 
 

@@ -73,7 +73,6 @@ _EXCUSED = {
 }
 
 
-_CORRUPT = "stepped over: its bytes in the log are corrupt"
 _HOLES_MAX = 64  # that are looked at one by one: each is a column of what is known of a channel
 
 
@@ -285,7 +284,7 @@ class Audit:
         reports = {name: ChannelReport(name) for name in known.names}
         waits: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         repeats: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-        wrong: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # lost and stuck
+        wrong: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)  # lost and stuck ones
         for one in found[passes.TALLIES]:
             tally = one.head["tally"]
             name = tally["channel"]
@@ -302,7 +301,7 @@ class Audit:
                 reports[name].waits[wait] = percentiles(bars)
         shown = self._shown(found[passes.SHOWN])
         for report in reports.values():
-            for kind in ("lost", "stuck"):
+            for kind in ("corrupt", "lost", "stuck"):
                 key = (kind, report.name)
                 examples = self._asked(report, kind, shown.get(key, []), wrong[key])
                 if wrong[key]:
@@ -329,17 +328,16 @@ class Audit:
         self, report: ChannelReport, kind: str, found: list[Example], counts: Counter[int]
     ) -> list[Example]:
         """Without those of which nsqd says that they are no finding; nor do they count."""
-        if self._ask is None or not found:
+        if self._ask is None or not found or kind not in _EXCUSES:
             return found
         ask, excuses = self._ask, _EXCUSES[kind]
         left = [
             one
             for one in found
-            if one.note == _CORRUPT
-            or ask(report.name, one.partition, one.offset, one.message_id or "") not in excuses
+            if ask(report.name, one.partition, one.offset, one.message_id or "") not in excuses
         ]
-        count, gone = getattr(report, kind), len(found) - len(left)
-        setattr(report, kind, count - gone)
+        count, gone = counts.total(), len(found) - len(left)
+        setattr(report, kind, getattr(report, kind) - gone)
         kept = Counter(one.partition for one in left)
         counts -= Counter(one.partition for one in found) - kept
         if gone:
@@ -366,8 +364,8 @@ class Audit:
 
     def _example(self, case: Any, clients: dict[int, str | None]) -> Example:
         time_us = int(case["time_us"])
-        if case["kind"] == passes.LOST and FATES[case["fate"]] == "ended":
-            note = _CORRUPT
+        if kind_of(case) == "corrupt":
+            note = "stepped over: its bytes in the log are corrupt"
         elif case["kind"] == passes.LOST:
             note = "published, never delivered"
         elif case["kind"] == passes.STUCK:

@@ -30,7 +30,7 @@ from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
 from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
-from penstock.pipelines.moments import read_moment
+from penstock.pipelines.moments import check_moments, read_moment, say_moments
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
@@ -53,47 +53,26 @@ SETTINGS = (
     Setting("broker", Kind.STRING, "", "the nsqd (host:port) to audit, in an archive of several"),
     Setting("log", Kind.BOOL, False, "read the topic itself from nsqd, and check its offsets"),
     Setting("channels", Kind.STRINGS, (), "only these channels (default: all that were traced)"),
-    Setting(
-        "from", Kind.STRING, "", "published since: a time, or this long before as-of (default: all)"
-    ),
+    Setting("from", Kind.STRING, "", "published since: a time, or this long before as-of (default:"
+         " all)"),
     Setting("to", Kind.STRING, "", "published before (default: as-of)"),
-    Setting(
-        "as-of",
-        Kind.STRING,
-        "",
-        "what is known up to this time, or now (default: the last event in the trace table)",
-    ),
-    Setting(
-        "msg-timeout",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "nsqd's message timeout",
-        least=limits.MS,
-    ),
-    Setting(
-        "stuck-after",
-        Kind.INT,
-        5,
-        "a message is stuck when this many message timeouts have passed since its first delivery",
-        least=1,
-    ),
-    Setting(
-        "settle",
-        Kind.DURATION,
-        60 * limits.SECOND,
-        "a message younger than this is never called lost",
-        least=0,
-    ),
+    Setting("as-of", Kind.STRING, "", "what is known up to this time, or now (default: the last"
+         " event in the trace table)"),
+    Setting("msg-timeout", Kind.DURATION, 60 * limits.SECOND, "nsqd's message timeout",
+         least=limits.MS),
+    Setting("stuck-after", Kind.INT, 5, "a message is stuck when this many message timeouts have"
+         " passed since its first delivery", least=1),
+    Setting("settle", Kind.DURATION, 60 * limits.SECOND, "a message younger than this is never"
+         " called lost", least=0),
     Setting("examples", Kind.INT, 10, "of each finding that are shown", least=1, most=1000),
     Setting("html", Kind.STRING, "", "write the report to this file too, as one page"),
-)
+)  # fmt: skip
 
 
 def check(settings: Settings) -> None:
     if not (settings.text("trace") or settings.text("archive") or settings.flag("log")):
         raise ConfigError("trace, archive, log", None, "at least one of them is needed")
-    for name in ("from", "to", "as-of"):
-        read_moment(name, settings.text(name), datetime.now(UTC))
+    check_moments(settings, "from", "to", "as-of")
     html = settings.text("html")
     if html and not Path(html).absolute().parent.is_dir():
         raise ConfigError("html", html, "its directory does not exist")
@@ -101,6 +80,8 @@ def check(settings: Settings) -> None:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     rules = rules_of(session, settings)
+    say_moments(progress, settings, datetime.now(UTC), "as-of")
+    say_moments(progress, settings, rules.as_of, "from", "to")
     tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
     progress.note(table=settings.text("trace") or settings.text("archive"))

@@ -28,6 +28,13 @@ KINDS: dict[str, Kind] = {
         "The messages are in the log. Look at one with `penstock topic peek`, and send them "
         "again with `penstock channel seek` to the lowest offset.",
     ),
+    "corrupt": Kind(
+        "lost, its bytes too",
+        "never delivered, because its bytes in the log are corrupt: the channel stepped over it",
+        "nsqd cannot send it again. `penstock log verify` says which file it is: look at the disk. "
+        "What an archive has comes back with the pipeline `replay`; the publisher may have the "
+        "rest.",
+    ),
     "stuck": Kind(
         "stuck",
         "delivered long ago, and neither finished nor waiting for a time",

@@ -250,7 +250,11 @@ def tally(one: Judged, rules: Rules) -> dict[str, Any]:
         "sends": int(one.lives["sends"].sum()),
         "partitions": {
             name: counted(one.lives["partition"][mask])
-            for name, mask in (("lost", one.lost), ("stuck", one.stuck))
+            for name, mask in (
+                ("corrupt", one.lost & (one.fate == ENDED)),
+                ("lost", one.lost & (one.fate != ENDED)),
+                ("stuck", one.stuck),
+            )
         },
         "fates": np.bincount(one.fate, minlength=len(FATES)).tolist(),
         "slots": {n: np.bincount(slots[flags[n]], minlength=SLOTS).tolist() for n in _IN_SLOTS},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.pipelines.lifecycles.fates import WAITS
-from penstock.pipelines.views import Views
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _MICROSECONDS = "unix_micros({until}) - unix_micros({since})"
 PERCENTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
@@ -66,3 +67,46 @@ def latencies(views: Views, lives: DataFrame) -> DataFrame:
 def slowest(views: Views, lives: DataFrame, count: int) -> DataFrame:
     """The messages that took longest from publish to finish."""
     return views.sql(_SLOWEST, {"count": count}, lives=lives)
+
+
+# --- views ---
+#
+# SQL over frames by name, for several queries over one that is kept in memory.
+#
+# `spark.sql(text, lives=frame)` does the same, but makes a view for that one text and drops it,
+# and dropping a view drops what was kept of the frames in it: the next query would begin at the
+# files again, without a word. Here views live until all queries are done.
+
+
+class Views:
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._names: list[str] = []
+        self._kept: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in reversed(self._names):
+            self._spark.catalog.dropTempView(name)
+        for frame in self._kept:
+            frame.unpersist()
+
+    def sql(
+        self, text: str, arguments: Mapping[str, Any] | None = None, **frames: DataFrame
+    ) -> DataFrame:
+        """`{lives}` in the text is the frame of that name, `:since` an argument."""
+        names = {name: self._add(frame) for name, frame in frames.items()}
+        return self._spark.sql(text.format(**names), dict(arguments or {}))
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Computed once, and kept until the end."""
+        self._kept.append(frame.persist())
+        return frame
+
+    def _add(self, frame: DataFrame) -> str:
+        name = f"penstock_{uuid.uuid4().hex}"
+        frame.createTempView(name)
+        self._names.append(name)
+        return name

@@ -1,0 +1,285 @@
+"""Where an archive begins: at what its checkpoint notes, at an end of the logs, or, when the
+checkpoint is lost, behind what its table has.
+
+A row is known by broker, topic, partition and offset, and the table notes which log the rows of a
+broker are from (`lakelogs`). An nsqd that moved has another name and the same logs; a topic that
+was made again has the same name and another log. So with several nsqds names lead from a row to its
+log, and the log's identity to the nsqd that has it now. Where they do not lead to exactly one, an
+offset would be a guess, which skips messages or brings them twice: that is refused.
+
+Of a topic that is deleted nsqd knows where its log ended. If the table has all of it nothing is
+lost; else, or where nobody knows, that is data loss, unless topics may come and go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from penstock.errors import ConfigError, DataLost
+from penstock.nsqdapi.calls import Ends, Span
+from penstock.pipelines import archivestate, lakelogs
+from penstock.pipelines.archivestate import Starting
+from penstock.pipelines.lakelogs import AGAIN, NOT_SAID, TopicLog
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Settings
+from penstock.spark.brokerapi import name_of
+from penstock.spark.brokers import Brokers
+from penstock.spark.lake import Place
+from penstock.spark.offsets import WANTED, Log
+from penstock.spark.options import Options, read_options
+from penstock.wire.names import is_ephemeral
+
+Reached = Mapping[tuple[str, str, int], int]  # by topic, broker ("": none named) and partition
+OnLoss = Callable[[DataLost], None]
+
+
+def is_of_several(settings: Settings) -> bool:
+    urls = [url for url in settings.text("url").split(",") if url.strip()]
+    return bool(settings.texts("lookupd")) or len(urls) > 1
+
+
+def addresses(settings: Settings) -> dict[str, str]:
+    """As the source takes them."""
+    lookupds = settings.texts("lookupd")
+    given = {"lookupd": ",".join(lookupds)} if lookupds else {"url": settings.text("url")}
+    return {**given, "goneBrokers": ",".join(settings.texts("gone-brokers"))}
+
+
+def subscription(settings: Settings) -> dict[str, str]:
+    """What there is to archive, as options of the source."""
+    given = {
+        **addresses(settings),
+        "subscribe": ",".join(settings.texts("topics")),
+        "subscribePattern": settings.text("pattern"),
+        "caFile": settings.text("ca-file"),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+class Beginning:
+    """What there is to archive, what the table has of it, and where that leads to."""
+
+    def __init__(
+        self, settings: Settings, place: Place, progress: Progress, has_checkpoint: bool
+    ) -> None:
+        self._settings = settings
+        self._place = place
+        self._progress = progress
+        self._options: Options = read_options(subscription(settings), streaming=True)
+        self._several = is_of_several(settings)
+        self._named = set(settings.texts("topics"))
+        self._known = lakelogs.known(place.properties())
+        with Brokers(self._options) as brokers:
+            self.logs: dict[Log, Span] = brokers.found().have
+        self.topics = {log.topic for log in self.logs}
+        self.owned = self.topics | self._named
+        self._recovers = settings.flag("recover") and not has_checkpoint
+        if self._recovers:
+            self.owned |= {topic for topic in self._known if self._is_old(topic)}
+
+    def _is_old(self, topic: str) -> bool:
+        """Of a topic that the table has and nsqd has not: the pattern would find it, and this
+        archive has written it."""
+        pattern = self._settings.text("pattern")
+        matches = pattern and re.fullmatch(pattern, topic) is not None
+        owner, name = self._known[topic].owner, self._settings.text("name")
+        if topic in self.topics or not matches:
+            return False
+        if not owner or archivestate.name_of(owner) == name:
+            return True
+        self._progress.say(f"topic {topic} is not there, and the archive {owner} has written it")
+        return False
+
+    # --- without a checkpoint ---
+
+    def starting(self) -> Starting:
+        """A topic that is not there yet is not in it: it begins at its first message."""
+        settings, recovers = self._settings, self._recovers
+        highest = archivestate.highest_offsets(self._place, self.owned, self._several and recovers)
+        if highest and not recovers:
+            names = ", ".join(sorted({topic for topic, _, _ in highest}))
+            rule = (
+                f"there is no checkpoint in {archivestate.checkpoint_of(settings)}, but the table "
+                f"has messages of {names}, which would come again: run with --recover to go on "
+                "behind them"
+            )
+            raise ConfigError("table", settings.text("table"), rule)
+        is_latest = settings.text("from") == "latest"
+        begins = {log: span.end if is_latest else span.earliest for log, span in self.logs.items()}
+        ended = self._ended(self.owned - self.topics) if recovers else {}
+        if self._several:
+            return self._of_several(begins, highest, ended)
+        return self._of_one(begins, highest, ended)
+
+    def _of_one(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
+        present = {log.topic: log.identity for log in self.logs}
+        reached = by_topic(highest)
+        lakelogs.check_identities(self._known, present, reached)
+        for topic in sorted(self.owned - self.topics):
+            self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
+        found: Starting = {}
+        for log, at in begins.items():
+            found.setdefault(log.topic, {})[str(log.partition)] = at
+        for (topic, _, partition), offset in sorted(highest.items()):
+            found.setdefault(topic, {})[str(partition)] = offset + 1
+            self._progress.say(
+                f"recovering: {_label(topic, partition)} goes on at offset {offset + 1}"
+            )
+        return found
+
+    def _of_several(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
+        gone = {name_of(name) for name in self._settings.texts("gone-brokers")}
+        recovered = following(highest, self._known, list(self.logs), gone, ended, self._on_deleted)
+        for topic in sorted(self.owned - self.topics - {topic for topic, _, _ in highest}):
+            self._check_old(topic, {}, ended.get(topic, {}))
+        for log, offset in recovered.items():
+            name = _label(log.topic, log.partition)
+            self._progress.say(f"recovering: {name} of {log.broker} goes on at offset {offset}")
+        found: Starting = {}
+        for log, at in {**begins, **recovered}.items():
+            topics = found.setdefault(log.broker, {})
+            topics.setdefault(log.topic, {})[str(log.partition)] = at
+        return found
+
+    def _check_old(
+        self, topic: str, reached: Mapping[int, int], lives: Mapping[str, Mapping[int, int]]
+    ) -> None:
+        """One that is not there any more, or not yet: then nobody knows of it."""
+        identities = self._known.get(topic, TopicLog()).identities
+        if topic in self._named and not reached and not identities:
+            return
+        try:
+            if len(identities) > 1 or (reached and not identities):
+                raise DataLost(topic, 0, NOT_SAID)
+            ends = lives.get(identities[0], {}) if identities else newest(lives)
+            check_read(topic, reached, ends)
+        except DataLost as lost:
+            self._on_deleted(lost)
+
+    def _on_deleted(self, lost: DataLost) -> None:
+        settings = self._settings
+        is_wanted = settings.text("on-topic-deleted") == "ignore" or is_ephemeral(lost.topic)
+        if not is_wanted and settings.flag("fail-on-data-loss"):
+            raise lost
+        self._progress.say(str(lost))
+
+    def _ended(self, topics: Iterable[str]) -> Ends:
+        with Brokers(self._options) as brokers:
+            return brokers.ends_of(sorted(topics))
+
+    # --- with one ---
+
+    def of_checkpoint(self, starting: Starting, has_batches: bool) -> Starting:
+        """A checkpoint of one nsqd may go on with several. Its beginning is of no use to them, and
+        after the first batch nobody asks for it."""
+        if starting and self._several != any(":" in name for name in starting):
+            if not has_batches:
+                rule = "it has no batch yet: begin with the nsqds that it was made for, or another"
+                checkpoint = archivestate.checkpoint_of(self._settings)
+                raise ConfigError("checkpoint", checkpoint, rule)
+            return {}
+        if not has_batches:
+            self._check_begun(starting)
+        if self._several:
+            return starting
+        return {topic: at for topic, at in starting.items() if topic in self.topics}
+
+    def _check_begun(self, starting: Starting) -> None:
+        """Spark knows no offsets yet, so it would pass over a topic that was deleted since."""
+        by_broker = starting if self._several else {"": starting}
+        begun = {
+            topic: {int(number): offset - 1 for number, offset in at.items()}
+            for topics in by_broker.values()
+            for topic, at in topics.items()
+            if topic not in self.topics
+        }
+        ended = self._ended(begun) if begun else {}
+        for topic, reached in sorted(begun.items()):
+            lives = ended.get(topic, {})
+            if lives or (not self._several and topic not in self._named):
+                try:
+                    check_read(topic, reached, newest(lives))
+                except DataLost as lost:
+                    self._on_deleted(lost)
+
+
+def by_topic(highest: Reached) -> dict[str, dict[int, int]]:
+    """Where brokers do not matter."""
+    found: dict[str, dict[int, int]] = {}
+    for (topic, _, partition), offset in highest.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+def _label(topic: str, partition: int) -> str:
+    return f"partition {partition} of {topic}" if partition else topic
+
+
+def newest(lives: Mapping[str, Mapping[int, int]]) -> Mapping[int, int]:
+    """The ends of the log that was deleted last."""
+    return list(lives.values())[-1] if lives else {}
+
+
+def check_read(topic: str, reached: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """DataLost where a deleted log is not archived to its end. `reached`: the last offset, by
+    partition."""
+    if not ends:
+        raise DataLost(topic, 0, f"it is deleted, and nsqd does not know where it ended: {WANTED}")
+    for number, end in sorted(ends.items()):
+        first = reached.get(number, -1) + 1
+        if first < end:
+            reason = f"it is deleted, and offsets {first} to {end - 1} were not archived: {WANTED}"
+            raise DataLost(topic, number, reason)
+
+
+# --- rows of several nsqds ---
+
+
+def following(
+    reached: Reached,
+    known: Mapping[str, TopicLog],
+    present: Collection[Log],
+    gone: Collection[str],
+    ended: Ends,
+    on_deleted: OnLoss,
+) -> dict[Log, int]:
+    """Of the logs that are present, those that the table has messages of, each with the offset
+    behind its last one. `gone` are nsqds that are given up, `ended` says where logs of deleted
+    topics ended. DataLost where it is not certain."""
+    by_identity = {(log.topic, log.identity, log.partition): log for log in present}
+    places = {(log.topic, log.broker) for log in present}
+    found: dict[Log, int] = {}
+    deleted: dict[tuple[str, str], dict[int, int]] = {}
+    for (topic, broker, partition), offset in sorted(reached.items()):
+        noted = known.get(topic, TopicLog())
+        identity = _identity(noted, topic, broker, (topic, "", partition) in reached)
+        log = by_identity.get((topic, identity, partition))
+        if log is not None:
+            found[log] = max(offset + 1, found.get(log, 0))
+        elif {broker, *noted.brokers(identity)} & set(gone):
+            continue
+        elif identity in ended.get(topic, {}) and (topic, broker) not in places:
+            parts = deleted.setdefault((topic, identity), {})
+            parts[partition] = max(offset, parts.get(partition, -1))
+        else:
+            is_back = (topic, broker) in places
+            away = f"nsqd {broker or 'from before'} has messages of it in the table, and its log"
+            raise DataLost(topic, partition, AGAIN if is_back else f"{away} is nowhere now")
+    for (topic, identity), parts in deleted.items():
+        try:
+            check_read(topic, parts, ended[topic][identity])
+        except DataLost as lost:
+            on_deleted(lost)
+    return found
+
+
+def _identity(noted: TopicLog, topic: str, broker: str, has_unnamed: bool) -> str:
+    """Of the only log that these rows can be from. A log that no broker is noted for may be one
+    from before brokers were noted, unless there are rows without a broker, which are of it."""
+    named = {each.partition("@")[0] for each in noted.noted if "@" in each}
+    stray = noted.of("") - named
+    identities = noted.of(broker)
+    if len(identities) != 1 or (stray and not has_unnamed):
+        raise DataLost(topic, 0, NOT_SAID)
+    return identities.pop()

@@ -1,0 +1,192 @@
+"""Where each log goes on by what a table has, where that is a guess, and what is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import each
+from penstock.errors import DataLost
+from penstock.pipelines import archive, lakelogs
+from penstock.pipelines.archivestart import Beginning, Reached, following
+from penstock.pipelines.archivestate import Starting, new_application
+from penstock.pipelines.lakelogs import TopicLog
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import defaults
+from penstock.spark import lake
+from penstock.spark.lake import Place, Properties
+from penstock.spark.offsets import Log
+from spark.fakebroker import FakeBroker
+
+from .test_lake import SHAPE, rows, stage
+
+A, B = Log("orders", "one", 0, "a:1"), Log("orders", "two", 0, "b:1")
+BOTH: Reached = {("orders", "a:1", 0): 4, ("orders", "b:1", 0): 7}
+OWN = new_application("archive")
+
+
+def known(*logs: str) -> dict[str, TopicLog]:
+    return {"orders": TopicLog(logs, "owner")}
+
+
+def found(
+    reached: Reached,
+    notes: dict[str, TopicLog],
+    present: list[Log],
+    gone: tuple[str, ...] = (),
+    ended: Mapping[str, Mapping[int, int]] | None = None,
+) -> dict[Log, int]:
+    def refused(lost: DataLost) -> None:
+        raise lost
+
+    ends: Any = {"orders": ended or {}}
+    return following(reached, notes, present, gone, ends, refused)
+
+
+def test_each_log_goes_on_behind_its_own_rows() -> None:
+    new = Log("orders", "three", 0, "c:1")
+    other = Log("bills", "four", 0, "a:1")
+    assert found(BOTH, known("one@a:1", "two@b:1"), [A, B, new, other]) == {A: 5, B: 8}
+
+
+def test_rows_from_before_there_were_several() -> None:
+    reached = {("orders", "", 0): 9, **BOTH}
+    assert found(reached, known("one", "one@a:1", "two@b:1"), [A, B]) == {A: 10, B: 8}
+
+
+def test_an_nsqd_that_moved_is_known_by_its_log() -> None:
+    moved = B._replace(broker="c:1")
+    assert found(BOTH, known("one@a:1", "two@b:1"), [A, moved]) == {A: 5, moved: 8}
+    twice = {**BOTH, ("orders", "c:1", 0): 12}
+    notes = known("one@a:1", "two@b:1", "two@c:1")
+    assert found(twice, notes, [A, moved]) == {A: 5, moved: 13}
+
+
+def test_what_is_gone_for_good_is_left_out() -> None:
+    notes = known("one@a:1", "two@b:1")
+    assert found(BOTH, notes, [A], ("b:1",)) == {A: 5}
+    with pytest.raises(DataLost, match=r"nsqd b:1 has messages of it .* is nowhere now"):
+        found(BOTH, notes, [A])
+
+
+def test_a_log_that_was_deleted_is_no_loss_when_the_table_has_all_of_it() -> None:
+    notes = known("one@a:1", "two@b:1")
+    assert found(BOTH, notes, [A], ended={"two": {0: 8, 1: 0}}) == {A: 5}
+    for ends, lost in (({0: 9}, "offsets 8 to 8"), ({0: 8, 1: 3}, "partition 1.*offsets 0 to 2")):
+        with pytest.raises(DataLost, match=rf"{lost} were not archived.*onTopicDeleted"):
+            found(BOTH, notes, [A], ended={"two": ends})
+
+
+@each(
+    ("reached", "logs", "said"),
+    [
+        (BOTH, ("one@a:1", "two"), "does not say which log"),  # two: of an earlier build
+        (BOTH, ("one", "two", "one@a:1"), "does not say which log"),
+        (BOTH, ("old", "one@a:1", "two@b:1"), "does not say which log"),  # whose old was is unknown
+        ({("orders", "", 0): 9}, ("one", "old"), "does not say which log"),
+        (BOTH, ("one@a:1", "two@b:1", "old@b:1"), "does not say which log"),  # made again, let in
+        (BOTH, ("one@a:1", "old@b:1"), "deleted and made again"),
+    ],
+)
+def test_a_guess_is_refused(reached: Reached, logs: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DataLost, match=said):
+        found(reached, known(*logs), [A, B], ended={"old": {0: 8}})
+
+
+# --- one nsqd, and a table with ten messages of topic a that is deleted ---
+
+
+class Lost:
+    def __init__(self, table: Path, owner: str) -> None:
+        self.place = Place(str(table), {})
+        self.place.create(SHAPE, {})
+        self.said = io.StringIO()
+
+        def needs(known: Properties) -> Properties:
+            return lakelogs.noted(known, owner, [("a", "one")])
+
+        lake.commit(self.place, SHAPE, owner, 0, stage(self.place, rows(range(10))), needs=needs)
+
+    def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
+        given = {"url": broker.url, "table": self.place.uri, "recover": True, **changed}
+        settings = defaults(archive.SETTINGS, **given)
+        return Beginning(settings, self.place, Progress("archive", 0, self.said), has_checkpoint)
+
+
+@each(
+    ("names", "ends", "reason"),
+    [
+        ({"pattern": "a|b"}, {"one": 12}, "offsets 10 to 11 were not archived"),
+        ({"topics": ("a", "b")}, {"one": 12}, "offsets 10 to 11 were not archived"),
+        ({"pattern": "a|b"}, {}, "nsqd does not know where it ended"),
+        ({"pattern": "a|b"}, {"other": 10}, "nsqd does not know where it ended"),
+        ({"pattern": "a|b"}, {"one": 10}, ""),
+        ({"topics": ("a", "b")}, {"one": 10}, ""),
+        ({"pattern": "b"}, {"one": 12}, ""),
+    ],
+)
+def test_a_topic_that_is_deleted_is_not_passed_over(
+    tmp_path: Path, names: dict[str, Any], ends: dict[str, int], reason: str
+) -> None:
+    lost = Lost(tmp_path / "lake", OWN)
+    with FakeBroker() as broker:
+        broker.topic("b").publish([b"x"] * 3)
+        broker.ended = {"a": ends}
+        if not reason:
+            assert lost.begin(broker, **names).starting()["b"] == {"0": 0}
+            return
+        with pytest.raises(DataLost, match=rf"topic a .*{reason}.*onTopicDeleted=ignore"):
+            lost.begin(broker, **names).starting()
+        assert "b" in lost.begin(broker, on_topic_deleted="ignore", **names).starting()
+        assert reason in lost.said.getvalue()
+
+
+def test_a_deleted_topic_of_another_archive_is_named_and_left_to_it(tmp_path: Path) -> None:
+    lost = Lost(tmp_path / "lake", new_application("other"))
+    with FakeBroker() as broker:
+        broker.ended = {"a": {"one": 12}}
+        beginning = lost.begin(broker, pattern=".*")
+        assert (beginning.starting(), beginning.owned) == ({}, set())
+    assert "topic a is not there" in lost.said.getvalue()
+
+
+@each(
+    ("starting", "lives", "lost"),
+    [
+        ({"a": {"0": 7}}, {"one": 9}, "offsets 7 to 8"),
+        ({"a": {"0": 7}}, {"one": 7}, ""),
+        ({"a": {"0": 7}}, {}, "does not know"),
+        ({}, {"one": 9}, ""),
+    ],
+)
+def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
+    tmp_path: Path, starting: Starting, lives: dict[str, int], lost: str
+) -> None:
+    made = Lost(tmp_path / "lake", OWN)
+    with FakeBroker() as broker:
+        broker.ended = {"a": lives}
+        beginning = made.begin(broker, True, pattern=".*", recover=False)
+        if lost:
+            with pytest.raises(DataLost, match=lost):
+                beginning.of_checkpoint(starting, has_batches=False)
+        else:
+            assert beginning.of_checkpoint(starting, has_batches=False) == {}
+        assert beginning.of_checkpoint(json.loads(json.dumps(starting)), has_batches=True) == {}
+
+
+def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
+    """Nsqd knows where that one ended; the archive has never seen it."""
+    made = Lost(tmp_path / "lake", OWN)
+    made.place.set_properties(lambda known: lakelogs.claimed(known, OWN, ["late"]))
+    with FakeBroker() as broker:
+        broker.topic("a", "one").publish([b"x"] * 10)
+        broker.ended = {"late": {"old": 50}}
+        for recovers in (True, False):
+            beginning = made.begin(broker, not recovers, topics=("a", "late"), recover=recovers)
+            starting = beginning.starting() if recovers else {"a": {"0": 10}}
+            assert beginning.of_checkpoint(starting, has_batches=False) == {"a": {"0": 10}}
