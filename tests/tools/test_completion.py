@@ -179,7 +179,6 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
         ("context remove a", ["away"]),
         ("trace --topic o", ["orders"]),
         ("tail --nsqd-tcp-address 127.0.0.1:1 ", []),
-        ("cheat rep", ["replay"]),
         ("admin put-user ann --role v", ["view"]),
         ("pub orders ", []),
         ("fly ", []),

@@ -19,7 +19,7 @@ from penstock.tools.contexts import Context
 from penstock.tools.main import main
 from tools.parsers import all_parsers, examples_of
 
-VERBS = {"admin", "channel", "check", "cheat", "completion", "context", "definitions", "drain",
+VERBS = {"admin", "channel", "check", "completion", "context", "definitions", "drain",
          "id", "node", "pub", "stats", "topic"}  # fmt: skip
 
 

@@ -129,7 +129,6 @@ def keys_of(document: Any, above: str = "") -> Iterator[str]:
         ("node", "list", *QUICK),
         ("node", "show", *QUICK),
         ("check",),
-        ("cheat",),
         ("context", "list"),
         ("topic", "create", "few"),
         ("pub", "few", "x"),

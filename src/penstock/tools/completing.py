@@ -119,10 +119,6 @@ def values(wanted: Wanted) -> Iterable[str]:
     try:
         if dest == "context" or (dest == "name" and wanted.program.startswith("penstock context")):
             return list(contextfile.load().context)
-        if dest == "theme":
-            from penstock.tools.recipes import RECIPES
-
-            return [one.theme for one in RECIPES]
         return list(_asked(wanted)) if dest in _DAEMON_DESTS else ()
     except _EXPECTED:
         return ()
