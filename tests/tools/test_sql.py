@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.pipelines.sqlrows import Result
-from penstock.tools import contextfile, sql_output, where
+from penstock.tools import contexts, sql_output, where
 from penstock.tools.contexts import Context
 from penstock.tools.sql import parser, place, sql_main
 from pipelines.test_lakeread import append, rows
@@ -89,10 +89,10 @@ def test_the_address_is_given_or_of_the_environment_or_a_context(
     for name in (*where.HTTP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     assert found() == ("127.0.0.1:4151", None)
-    with contextfile.changed() as contexts:
-        contexts.put("one", Context(nsqd_http_address=("one:1",)))
-        contexts.put("two", Context(nsqd_http_address=("two:1", "two:2")))
-        contexts.select("one")
+    with contexts.changed() as kept:
+        kept.put("one", Context(nsqd_http_address=("one:1",)))
+        kept.put("two", Context(nsqd_http_address=("two:1", "two:2")))
+        kept.select("one")
     assert found("--ca-file", "ca.pem") == ("one:1", "ca.pem")
     with pytest.raises(PenstockError, match="several nsqds, give --url: two:1, two:2"):
         found("--context", "two")
