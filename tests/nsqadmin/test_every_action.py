@@ -172,8 +172,8 @@ def test_every_route_that_changes_is_in_the_tables() -> None:
             if isinstance(node, ast.Call) and _changes(node):
                 handlers.add(ast.unparse(node.args[1] if len(node.args) > 1 else node.args[0]))
     wanted = {"self.create", "self.act", "self.delete", "self.act_channel", "self.delete_channel",
-              "self.tombstone", "self.put", "f'{shared.base}/login'",
-              "f'{shared.base}/logout'", "f'{shared.base}/session'"}  # fmt: skip
+              "self.tombstone", "self.put", "f'{ground.base}/login'",
+              "f'{ground.base}/logout'", "f'{ground.base}/session'"}  # fmt: skip
     assert handlers == wanted | {"refuse"}
 
 

@@ -1,4 +1,4 @@
-"""Diagnostic bundles that nsqadmin gathers: one at a time for an installation, the last few kept.
+"""Diagnostic bundles that nsqadmin gathers: one at a time, the last few kept.
 
 A bundle is judged when it is made. Its file loses its name at once and stays open, so nothing is
 left behind whatever becomes of the process. nsqadmin adds what it knows itself: its options, stores
@@ -72,7 +72,7 @@ class Kept:
 
 
 class Diagnostics:
-    """Those of one installation, the newest last."""
+    """The newest last."""
 
     def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
         self._clock_s = clock_s
@@ -165,9 +165,8 @@ def _options(ground: Ground) -> dict[str, Any]:
 def _stores(ground: Ground) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    shared = Path(ground.options.data_path)
-    own = shared if ground.is_default else shared / "installations" / ground.name
-    for path in sorted({*shared.glob("admin.db*"), *own.glob("history.db*")}):
+    data = ground.data_path
+    for path in sorted((*data.glob("admin.db*"), *data.glob("history.db*"))):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
@@ -179,7 +178,6 @@ def _polling(ground: Ground) -> dict[str, Any]:
     latest = ground.watch.latest
     interval_s = ground.options.poll_interval_ns / limits.SECOND
     return {
-        "installation": ground.name,
         "interval_s": interval_s,
         "errors": list(latest.errors),
         "nodes": [

@@ -13,7 +13,7 @@ from nicegui import ui
 from penstock.nsqadmin import aggregate, lag
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
     chart,
     existing,
@@ -32,10 +32,10 @@ from penstock.nsqadmin.pages.topic import oldest_of
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics/{topic}/{name}")
     async def channel(request: Request, topic: str, name: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await existing.check(here, topic, name)
         with layout.page(here, f"{topic}/{name}"):
             draw(here, topic, name)

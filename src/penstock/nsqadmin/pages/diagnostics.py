@@ -11,17 +11,17 @@ from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.diagnostics import Kept
 from penstock.nsqadmin.diagnostics_api import ACTION, detail_of
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import guard, layout, overview, words
 from penstock.nsqadmin.pages.layout import Opened
 
 _SHOWN = 100  # findings: nobody reads more
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/diagnostics")
     def diagnostics(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         if not here.may(Role.OPERATE):
             raise Forbidden("this page needs the role operate")
         with layout.page(here, "Diagnostics"):

@@ -13,7 +13,7 @@ from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import series_of_node
 from penstock.nsqadmin.pages import chart, layout, process, static, words
 from penstock.nsqadmin.pages.grid import (
@@ -37,16 +37,16 @@ _HEIGHT = "calc(100vh - 150px)"
 _SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/nodes")
     def nodes(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Nodes"):
             draw_all(here)
 
     @ui.page("/nodes/{address}")
     def node(request: Request, address: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, address):
             draw(here, address)
 

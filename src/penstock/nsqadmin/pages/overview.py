@@ -12,7 +12,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding, Level, of_runs
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import chart, layout, pipelines, states, words
 from penstock.nsqadmin.pages.layout import Opened
@@ -25,10 +25,10 @@ _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "i
 _POINTS = 60  # of a curve: more are not seen
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/")
     def overview(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Overview"):
             draw(here)
 

@@ -12,7 +12,7 @@ from nicegui import context, ui
 from penstock import limits
 from penstock.nsqadmin import lag
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import chart, existing, layout, settings, states, telling, words
 from penstock.nsqadmin.pages import partitions as split
 from penstock.nsqadmin.pages.grid import (
@@ -34,10 +34,10 @@ from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics/{name}")
     async def topic(request: Request, name: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await existing.check(here, name)
         with layout.page(here, name):
             draw(here, name)

@@ -16,7 +16,7 @@ from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import layout, states
 from penstock.nsqadmin.pages.grid import (
@@ -65,10 +65,10 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 }
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics")
     def topics(request: Request, q: str = "", state: str = "") -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Topics"):
             with_internal = request.cookies.get(_COOKIE) == "1"
             _Page(here, q, state if state in _STATES else "", with_internal).draw()
