@@ -54,6 +54,9 @@ CLICKS = {
     "pages.channel._buttons.empty": Click(HOOK, CHANNEL, "Empty", DESTROY),
     "pages.channel._buttons.delete": Click(HOOK, CHANNEL, "Delete", DESTROY),
     "pages.nodes._tombstone.go": Click(MADE, NODE, "Delete there", DESTROY),
+    "pages.nodes._forget.go": Click(
+        "pages/test_cluster.py::test_a_node_that_crashed_is_remembered_until_it_is_forgotten",
+        NODE, "", DESTROY),
     "pages.lookup._creation.create": Click(MADE, "/lookup", "Make", OPERATE),
     "pages.lookup._idle.delete": Click(
         "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),

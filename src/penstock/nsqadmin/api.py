@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -280,13 +280,13 @@ class Api:
     async def delete(self, request: Request, topic: str) -> Document:
         """Delete a topic everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = partial(ground.actions.delete, topic)
+        run = partial(ground.delete, topic)
         return await _change(ground, request, caller, ("delete_topic",), _about(topic), run)
 
     async def delete_channel(self, request: Request, topic: str, channel: str) -> Document:
         """Delete a channel everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = partial(ground.actions.delete, topic, channel)
+        run = partial(ground.delete, topic, channel)
         about = _about(topic, channel)
         return await _change(ground, request, caller, ("delete_channel",), about, run)
 
@@ -329,7 +329,7 @@ async def _stats_of(
 
 
 def node_stats(
-    producers: list[Producer], answers: dict[str, dict[str, Any]]
+    producers: list[Producer], answers: Mapping[str, Mapping[str, Any]]
 ) -> list[aggregate.NodeStats]:
     return [
         aggregate.NodeStats(

@@ -7,6 +7,7 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 | rule            | when                                                                | level |
 |-----------------|---------------------------------------------------------------------|-------|
 | node down       | a node does not answer                                              | bad   |
+| not listed      | a node answers that no nsqlookupd knows                             | warn  |
 | unhealthy       | a node says so itself                                               | bad   |
 | warns           | a node serves all that is sound, and something stored is not        | warn  |
 | refusing        | a topic refuses publishes                                           | bad   |
@@ -37,6 +38,7 @@ from penstock import limits
 from penstock.nsqadmin import split
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.remembered import clock, holding, words_of
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
@@ -78,7 +80,7 @@ _MINUTE = Window()
 def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> list[Finding]:
     found: list[Finding] = []
     for node in snapshot.nodes.values():
-        found += _of_node(node)
+        found += _of_node(snapshot, node)
     for topic in snapshot.topics.values():
         found += _of_topic(topic)
         for channel in topic.channels.values():
@@ -125,13 +127,23 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     return Finding(Level.BAD, f"pipeline {state.name} fell silent", why, step, path)
 
 
-def _of_node(node: NodeState) -> Iterator[Finding]:
+def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
     path = ("nodes", node.address)
     what = f"node {node.address}"
     if node.error:
         step = "See whether the process runs and its port can be reached."
-        yield Finding(Level.BAD, f"{what} does not answer", node.error, step, path)
+        if not node.is_listed:
+            step += " Its page forgets it, if it is gone for good."
+        why = f"{node.error.rstrip('.')}."
+        if node.heard_s:
+            held = words_of(holding(snapshot, node))
+            why = f"It last answered at {clock(node)} ({node.error}). {held}"
+        yield Finding(Level.BAD, f"{what} does not answer", why, step, path)
         return
+    if not node.is_listed:
+        why = "It answers, and no consumer finds it."
+        step = "See whether its -lookupd-tcp-address is right and can be reached from there."
+        yield Finding(Level.WARN, f"{what} is known to no nsqlookupd", why, step, path)
     if node.is_unhealthy:
         step = "Its log says more; a full or failing disk is the usual cause."
         yield Finding(Level.BAD, f"{what} is not healthy", node.health, step, path)

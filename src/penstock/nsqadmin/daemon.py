@@ -38,6 +38,7 @@ from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
+from penstock.nsqadmin.remembered import Remembered
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import DataPathLock, Store
 from penstock.nsqadmin.upstream import Upstream
@@ -113,7 +114,7 @@ def make_ground(options: Options) -> Ground:
     secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
     upstream = Upstream(fetcher, lookupds, nsqds, secret)
-    watch = Watch(upstream, options.poll_interval_ns)
+    watch = Watch(upstream, options.poll_interval_ns, Remembered(store))
     return Ground(
         options=options,
         store=store,

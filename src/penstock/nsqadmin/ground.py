@@ -18,9 +18,10 @@ from penstock.nsqadmin.history import History
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
 from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.remembered import words_about
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
-from penstock.nsqadmin.upstream import Upstream
+from penstock.nsqadmin.upstream import Upstream, warnings
 from penstock.nsqadmin.watch import Watch
 
 
@@ -68,6 +69,11 @@ class Ground:
         for action in actions:
             self.notifier.tell(action, of(action, about), who | origin)
         return warning
+
+    async def delete(self, topic: str, channel: str = "") -> str:
+        """Everywhere; the warning says what is left on nodes that do not answer."""
+        said = await self.actions.delete(topic, channel)
+        return warnings(said, words_about(self.watch.latest, topic, channel))
 
     def start(self) -> None:
         self.watch.listen(self.history.take)

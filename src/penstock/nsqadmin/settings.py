@@ -157,7 +157,7 @@ async def write(
     """An empty value goes back to the default. Returns a warning. SettingRefused."""
     path, query = _path(about), {**about, **changes}
     if not nodes:
-        raise SettingRefused("no node has it")
+        raise SettingRefused("no node that answers has it")
     try:
         await upstream.post(nodes[0], path, query)
     except DaemonRefused as error:

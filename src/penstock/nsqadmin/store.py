@@ -6,6 +6,7 @@
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
 | tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
 | audit    | id, time_s, who, how, remote, action, target, detail, result        |
+| nodes    | address (key), heard_s, told (JSON: what it held; `remembered.py`)  |
 
 An action is in the log before it is done: with the result "begun", which is then replaced. What
 can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always
@@ -33,7 +34,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +58,8 @@ CREATE TABLE IF NOT EXISTS audit (
     remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
     result TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS audit_time ON audit (time_s);
+CREATE TABLE IF NOT EXISTS nodes (address TEXT PRIMARY KEY, heard_s REAL NOT NULL,
+    told BLOB NOT NULL) WITHOUT ROWID;
 """
 _END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
@@ -359,6 +362,17 @@ class Store:
         if all(one.name != name for one in self.tokens()):
             raise NotFound("token", name)
         self._write(("DELETE FROM tokens WHERE name = ?", (name,)))
+
+    # --- nodes that were seen ---
+
+    def nodes(self) -> list[tuple[str, float, bytes]]:
+        return self._db.execute("SELECT address, heard_s, told FROM nodes").fetchall()
+
+    def keep_nodes(self, rows: Iterable[tuple[str, float, bytes]]) -> None:
+        self._write(*(("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", row) for row in rows))
+
+    def forget_node(self, address: str) -> None:
+        self._write(("DELETE FROM nodes WHERE address = ?", (address,)))
 
     # --- the audit log ---
 

@@ -183,7 +183,7 @@ def test_rows_say_where_why_and_what_to_do() -> None:
         "level": "CRITICAL",
         "what": "node 10.0.0.3:4151 does not answer",
         "where": "nodes/10.0.0.3:4151",
-        "why": "connection refused",
+        "why": "connection refused.",
         "next_step": "See whether the process runs and its port can be reached.",
     }
 

@@ -33,7 +33,7 @@ def test_a_topic_that_is_well_and_one_that_nobody_reads() -> None:
 
 
 def test_what_is_not_known_of_a_topic() -> None:
-    assert telling.of_topic(TopicState("idle"), {}).startswith("No nsqd has it")
+    assert telling.of_topic(TopicState("idle"), {}).startswith("No nsqd that is known has it")
     unseen = TopicState("orders", registered=["n:1"], stale_s=9.0)
     assert telling.of_topic(unseen, {}) == "n:1 does not answer, so nothing is known of it."
     assert states.of_topic(unseen, {}) == ("node down", "soft")

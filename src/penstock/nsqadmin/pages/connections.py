@@ -143,7 +143,7 @@ def _is(row: Row, name: str, value: str) -> bool:
     return bool(row[name] == value)
 
 
-_EMPTY = "No client is connected, or none that you look for."
+_EMPTY = "No client is known to be connected, or none that you look for."
 
 
 def _columns(sort: str) -> list[dict[str, Any]]:

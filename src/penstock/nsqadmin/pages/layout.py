@@ -182,7 +182,8 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 
 class StateButtons:
     """Pause, Empty and Delete of a topic or channel, for those who may; hidden while no node of it
-    can be asked, because then nothing would be done."""
+    can be asked, because then nothing would be done. `deletable`: its name can be deleted at the
+    nsqlookupds all the same."""
 
     def __init__(
         self, here: Opened, turn: Callable[[bool], Awaitable[None]],
@@ -197,13 +198,16 @@ class StateButtons:
                 button = ui.button(label, on_click=act).props("flat dense color=negative")
                 self._destroying.append(button)
 
-    def show(self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str]) -> None:
+    def show(
+        self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str],
+        deletable: bool = False,
+    ) -> None:  # fmt: skip
         can_act = snapshot.can_ask(nodes)
         if self._switch is not None:
             self._switch.show(of.paused, of.is_paused_partly)
             self._switch.set_visibility(can_act)
         for button in self._destroying:
-            button.set_visibility(can_act)
+            button.set_visibility(can_act or (deletable and button is self._destroying[-1]))
 
 
 def show_age(element: ui.element, stale_s: float) -> None:

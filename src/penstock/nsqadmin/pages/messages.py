@@ -117,7 +117,7 @@ class _Browser:
                 button = ui.button("Publish one", on_click=self._publish)
                 button.props("flat dense")
         if not self._nodes:
-            ui.label("No nsqd has this topic, so there is nothing to show.").classes("empty")
+            ui.label("No nsqd that answers has this topic.").classes("empty")
             return
         self._controls()
         self._below()

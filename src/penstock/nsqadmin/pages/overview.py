@@ -77,7 +77,8 @@ def _first_steps(here: Opened) -> None:
             layout.written("span", ".")
 
     def show(snapshot: Snapshot) -> None:
-        empty.set_visibility(bool(snapshot.nodes) and not snapshot.topics)
+        answers = all(one.can_be_asked for one in snapshot.nodes.values())
+        empty.set_visibility(bool(snapshot.nodes) and answers and not snapshot.topics)
 
     layout.follow(here, show)
 
@@ -111,6 +112,9 @@ def _attention(here: Opened) -> None:
 def _all_well(snapshot: Snapshot) -> str:
     if not snapshot.nodes:
         return "No nsqd is known yet: start one with the address of this nsqlookupd."
+    late = [one.address for one in snapshot.nodes.values() if not one.can_be_asked]
+    if late:
+        return f"As far as is known: {', '.join(late[:4])} has not answered for a while."
     return "All nodes answer, and every channel moves."
 
 
