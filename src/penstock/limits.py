@@ -133,6 +133,7 @@ REDRIVE_LOOKED_AT = 5_000  # letters of other channels that one step passes over
 LISTED_MESSAGES = 100  # of a channel, in one /channel/messages without a limit
 LISTED_MESSAGES_MAX = 1_000  # and with one: more is no reading for people
 IN_FLIGHT_LOOKED_AT = 10_000  # to find those of them that time out first: some milliseconds
+OLDEST_WALK = 1000  # messages that are not due, passed in one look for the oldest: a few ms
 OLDEST_LOOK_NS = 5 * SECOND  # between looks into the log for a channel's oldest message
 WAITING_BYTES_MAX = 200 * MIB  # publishes that wait for room in a partition: Youzan's bound, too
 ALLOWANCE_ALL = 1 << 62  # bytes that a window may send: as good as no bound
