@@ -48,6 +48,7 @@ LONG = (
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
     "tests/test_build.py",
+    "tests/test_extras.py",
     "tests/tools/test_demo.py::test_messages_are_archived_beside_the_traffic",
     "tests/tools/test_sql.py",
 )
