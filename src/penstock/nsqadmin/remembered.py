@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import limits
+from penstock.nsqadmin.pages import words
+from penstock.nsqadmin.pages.words import count
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store, StoreFailed
 from penstock.nsqadmin.upstream import Producer
@@ -91,13 +93,13 @@ class Left(NamedTuple):
 
     @property
     def words(self) -> str:
-        had = f"{self.messages:,} message{'' if self.messages == 1 else 's'}"
+        had = count(self.messages, "message")
         return f"{self.node.address}, silent since {clock(self.node)}, has {had} of it on its disk"
 
 
 def clock(node: NodeState) -> str:
     """When it last answered."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(node.heard_s))
+    return words.clock(node.heard_s)
 
 
 def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
@@ -152,9 +154,7 @@ def holding(snapshot: Snapshot, node: NodeState) -> Holding:
 def words_of(found: Holding) -> str:
     if not found.topics:
         return "It held no topic."
-    held = f"{found.messages:,} message{'' if found.messages == 1 else 's'}"
-    topics = f"{found.topics:,} topic{'' if found.topics == 1 else 's'}"
-    said = f"It held {held} in {topics}."
+    said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}."
     if found.only:
         named = ", ".join(found.only[:4]) + (" …" if len(found.only) > 4 else "")
         said += f" On no other node: {named}."

@@ -28,7 +28,7 @@ def test_a_topic_that_is_well_and_one_that_nobody_reads() -> None:
     found = {"a": Lag(lag.KEEPS_UP, 0), "b": Lag(lag.KEEPS_UP, 3)}
     assert telling.of_topic(topic("a", "b"), found).endswith("All channels keep up.")
     held = TopicState("orders", depth=5, nodes=["n:1"])
-    assert "5 messages are held for the first one" in telling.of_topic(held, {})
+    assert "5 messages wait for the first one" in telling.of_topic(held, {})
     assert telling.of_topic(topic(in_rate=0.0), {}).startswith("Nothing comes in")
 
 

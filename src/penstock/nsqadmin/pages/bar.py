@@ -29,7 +29,7 @@ Place = tuple[str, str, Role]  # path, words, the role that sees it
 _YEAR_S = 365 * 86400
 _FIND = "penstock_find"  # the event of quick open
 
-SCRIPT = static.text("bar.js").replace("FIND", _FIND)
+SCRIPT = static.text("bar.js").replace("FIND", _FIND) + static.text("away.js")
 
 
 def draw(here: Opened, places: Sequence[Place], first: frozenset[str]) -> None:
@@ -116,9 +116,7 @@ def who(here: Opened) -> None:
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
                     form.props["action"] = f"{here.ground.base}/logout"
-                    leave = ui.button("Log out").props("flat dense type=submit")
-                leave.disable()  # what is pressed while the page connects would be lost
-                context.client.on_connect(lambda: leave.enable())
+                    ui.button("Log out").props("flat dense type=submit")
             elif here.caller.how == "header" and here.ground.options.logout_url:
                 ui.link("Log out", here.ground.options.logout_url)
 

@@ -44,7 +44,7 @@ def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
     if topic.paused:
         said.append("It is paused: its channels get nothing.")
     if not topic.channels:
-        held = f"{words.number(topic.depth)} messages are held" if topic.depth else "It holds none"
+        held = words.wait(topic.depth) if topic.depth else "It holds none"
         said.append(f"It has no channel. {held} for the first one.")
     holders = {name for name, one in topic.channels.items() if one.is_internal}
     said += [_holds(topic.channels[name]) for name in sorted(holders)]
@@ -103,11 +103,11 @@ _STEPS = {
 def _pace(found: Lag) -> str:
     waits = words.number(found.waits)
     if found.pace == lag.PAUSED:
-        return f"is paused, and {waits} messages wait"
+        return f"is paused, and {words.wait(found.waits)}"
     if found.pace == lag.UNREAD:
-        return f"has no consumer, and {waits} messages wait"
+        return f"has no consumer, and {words.wait(found.waits)}"
     if found.pace == lag.STUCK:
-        return f"is stuck: {waits} messages wait, and its consumers finish none"
+        return f"is stuck: {words.wait(found.waits)}, and its consumers finish none"
     if found.pace == lag.LOSES:
         return f"is {waits} behind, and {_amount(found.growth)} more with every second"
     if found.pace == lag.GAINS:

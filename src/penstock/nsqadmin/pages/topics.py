@@ -144,7 +144,7 @@ class _Page:
 
 _COLUMNS = [
     linked("name", "Topic", "link", flex=3, minWidth=130),
-    numbers("in_rate", "In", RATE),
+    wide(420, numbers("in_rate", "In", RATE)),
     wide(500, numbers("out_rate", "Out", RATE)),
     numbers("backlog", "Depth"),
     wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
@@ -157,7 +157,7 @@ _COLUMNS = [
     wide(1200, numbers("messages", "Messages", minWidth=100)),
     wide(1000, numbers("stored", "On disk", BYTES, minWidth=88)),
     wide(1400, numbers("nodes", "Nodes")),
-    wide(500, stated("state", "State", width=135, **FLASH)),
+    stated("state", "State", width=125, **FLASH),  # what matters most, also on a phone
 ]  # fmt: skip
 
 
