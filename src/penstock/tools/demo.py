@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from types import FrameType
 from penstock.errors import ConfigError
 from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_admin, demo_archive
+from penstock.tools.demo_admin import WebUi
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 from penstock.tools.demo_words import Words
@@ -30,7 +32,7 @@ from penstock.tools.verbs import VerbParser
 
 TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
-START_SECONDS_MAX = 10.0
+STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
 STOP_SECONDS_MAX = 15.0
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
 
@@ -54,18 +56,20 @@ def demo_main(argv: Sequence[str]) -> int:
         signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
     lacks_web = demo_admin.missing() if web else "off"
-    pages = None if lacks_web else demo_admin.start(admin, http, data_path)
+    pages = None if lacks_web else WebUi(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
-            print("nsqd did not start; its own words stand above", file=sys.stderr)
+            how = shlex.join(map(str, daemon.args))  # type: ignore[arg-type]
+            said = f"nsqd ended with code {daemon.returncode} before it listened on {tcp}"
+            print(f"{said}; it was started by:\n  {how}", file=sys.stderr)
             return 1
         lake = demo_archive.lake_of(data_path)
         print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
-        print(words.web(admin, lacks_web), end="")
+        print(words.no_web(lacks_web), end="")
         print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
         print("Ctrl-C stops everything.", flush=True)
         archive = None if lacks_spark else ArchiveProcess(http, data_path)
-        return asyncio.run(_run(options, tcp, daemon, archive))
+        return asyncio.run(_run(options, tcp, daemon, archive, pages))
     except KeyboardInterrupt:
         return 0
     finally:
@@ -73,7 +77,7 @@ def demo_main(argv: Sequence[str]) -> int:
             signal.signal(number, signal.SIG_IGN)  # it ends already
         _stop_daemon(daemon)
         if pages is not None:
-            demo_admin.stop(pages)
+            pages.stop()
         with contextlib.suppress(OSError):  # the terminal may be gone
             print(words.farewell(), end="", flush=True)
 
@@ -148,11 +152,15 @@ def _start_daemon(options: argparse.Namespace, data_path: Path) -> subprocess.Po
 
 
 def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> bool:
-    deadline_s = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline_s and daemon.poll() is None:
+    """As long as it lives. False: it has ended."""
+    begun_s, told = time.monotonic(), 0
+    while daemon.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection((tcp.host, tcp.port), 1):
             return True
         time.sleep(0.05)
+        if time.monotonic() - begun_s > STILL_STARTING_S * (told + 1):
+            told += 1
+            print(f"nsqd is starting, since {STILL_STARTING_S * told:.0f} s", flush=True)
     return False
 
 
@@ -175,6 +183,7 @@ async def _run(
     tcp: Address,
     daemon: subprocess.Popen[bytes],
     archive: ArchiveProcess | None,
+    pages: WebUi | None,
 ) -> int:
     producer = Meter("producer")
     meters = {name: Meter(name) for name in CONSUMERS}
@@ -192,7 +201,7 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGINT, *_ENDINGS):
         loop.add_signal_handler(number, stop.set)
-    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive))
+    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive, pages))
     beside = [asyncio.create_task(archive.run())] if archive else []
     try:
         done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -221,6 +230,7 @@ async def _show(
     seconds: float,
     stop: asyncio.Event,
     archive: ArchiveProcess | None,
+    pages: WebUi | None,
 ) -> None:
     """One line per client group, drawn over each second on a terminal."""
     redraws = sys.stdout.isatty()
@@ -238,6 +248,8 @@ async def _show(
         lines += [archive.line()] if archive else []
         if redraws and not first:
             print(f"\x1b[{len(lines)}A", end="")
+        if pages is not None and (news := await asyncio.to_thread(pages.news)):
+            print(f"\x1b[J{news}" if redraws else news)
         print("\n".join(f"\x1b[K{line}" if redraws else line for line in lines), flush=True)
         first = False
 

@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 from penstock.net.listener import Address
 
@@ -20,27 +21,52 @@ def missing() -> str:
     return ""
 
 
-def start(address: Address, nsqd: Address, data_path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "penstock.nsqadmin.main",
-            f"--http-address={address}",
-            f"--nsqd-http-address={nsqd}",
-            f"--data-path={data_path / 'nsqadmin'}",
-            f"--lake={data_path / 'lake'}",
-            "--log-level=warn",
-        ],
-        start_new_session=True,  # Ctrl-C is the demo's to pass on, once
-    )
+class WebUi:
+    """The process."""
 
+    def __init__(self, address: Address, nsqd: Address, data_path: Path) -> None:
+        self._address = address
+        self._is_told = False
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "penstock.nsqadmin.main",
+                f"--http-address={address}",
+                f"--nsqd-http-address={nsqd}",
+                f"--data-path={data_path / 'nsqadmin'}",
+                f"--lake={data_path / 'lake'}",
+                "--log-level=warn",
+            ],
+            start_new_session=True,  # Ctrl-C is the demo's to pass on, once
+        )
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(_STOP_S_MAX)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    def news(self) -> str:
+        """Once, when it answers or has ended; else "". It may take half a second."""
+        if self._is_told:
+            return ""
+        code = self._process.poll()
+        if code is not None:
+            said = f"No web UI: nsqadmin ended with code {code}."
+        elif self._answers():
+            said = f"See and steer it all in a browser:  http://{self._address}"
+        else:
+            return ""
+        self._is_told = True
+        return said
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(f"http://{self._address}/ping", timeout=0.5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
