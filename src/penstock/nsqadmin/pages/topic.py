@@ -279,9 +279,9 @@ class _Clients:
         link, latest = self._here.link, self._here.ground.watch.latest
         topic = latest.topics.get(self._name) or TopicState(self._name)
         silent = [at for at in (*topic.nodes, *topic.registered) if not latest.can_ask([at])]
-        said = f"{telling.listed(silent)} does not answer: who is there now is not known."
+        said = f"{telling.listed(silent)} does not answer" if silent else ""
         with self._client:
-            self._silent.set_text(said if silent else "")
+            self._silent.set_text(f"{said}: who is there now is not known." if said else "")
             self._grid.show([
                 row | {"reads_link": link("topics", row["topic"], row["channel"]),
                        "node_link": link("nodes", row["node"])}
