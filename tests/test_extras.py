@@ -91,7 +91,7 @@ def test_every_verb_says_what_it_does_or_needs(core: Environment) -> None:
     ("words", "said"),
     [
         (("nsqadmin", "-nsqd-http-address=127.0.0.1:1"), "needs the extra `admin`"),
-        (("penstock", "sql", "SELECT 1"), "needs the extra `spark`"),
+        (("penstock", "sql", "SELECT 1"), "needs the extra `sql`"),
     ],
 )
 def test_what_is_missing_is_named(core: Environment, words: tuple[str, ...], said: str) -> None:

@@ -90,7 +90,7 @@ VERBS = {
         "penstock.tools.pipeline", "pipeline_main", "archive and more on Spark: run, list"
     ),
     "sql": VerbEntry(
-        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL, on Spark in this process"
+        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL (DuckDB, in this process)"
     ),
     "bench": VerbEntry(
         "penstock.tools.bench", "bench_main", "publish to an nsqd and consume, and say how quickly"
