@@ -53,7 +53,6 @@ class Kept:
     size: int  # in bytes
     made_s: float
     who: str
-    anonymous: bool
     findings: list[Finding]
     failures: list[Failure]
 
@@ -87,15 +86,13 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(
-        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
-    ) -> Kept:
+    async def make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy
         self._is_busy = True
         try:
-            kept = await self._make(ground, who, seconds, anonymous, tell)
+            kept = await self._make(ground, who, seconds, tell)
         finally:
             self._is_busy = False
         self.keep(kept)
@@ -105,13 +102,11 @@ class Diagnostics:
         self._kept.append(kept)
         self._forget_old()
 
-    async def _make(
-        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
-    ) -> Kept:
+    async def _make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
         await ground.watch.ready()
         wish = Wish(
             who, "nsqadmin", tuple(ground.watch.latest.nodes), ground.upstream.lookupds,
-            seconds=seconds, anonymous=anonymous,
+            seconds=seconds,
         )  # fmt: skip
         now_s = self._clock_s()
         folder = Path(tempfile.mkdtemp(prefix="penstock-diagnostics-"))
@@ -125,7 +120,7 @@ class Diagnostics:
             file = path.open("rb")
             return Kept(
                 secrets.token_urlsafe(12), path.name, file, path.stat().st_size, now_s, who,
-                anonymous, found, failures,
+                found, failures,
             )  # fmt: skip
         finally:
             await fetcher.close()

@@ -18,7 +18,6 @@ from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.ground import Ground
 
 ACTION = "gather_diagnostics"  # in the audit log
-_YES = ("1", "true")
 
 
 class DiagnosticsApi:
@@ -31,18 +30,14 @@ class DiagnosticsApi:
         router.add_api_route("/{id_}", self.fetch, methods=["GET"], include_in_schema=False)
         return router
 
-    async def make(
-        self, request: Request, seconds: str = "", anonymous: str = ""
-    ) -> StreamingResponse:
+    async def make(self, request: Request, seconds: str = "") -> StreamingResponse:
         ground, caller = self._check(request)
         count = _seconds(seconds)
-        is_anonymous = anonymous in _YES
-        detail = detail_of(count, is_anonymous)
-        entries = ground.audit.begin(caller, (ACTION,), {}, detail)
+        entries = ground.audit.begin(caller, (ACTION,), {}, f"{count} s")
         result = "interrupted"
         try:
             made = await ground.diagnostics.make(
-                ground, caller.shown, count, is_anonymous, lambda share, words: None
+                ground, caller.shown, count, lambda share, words: None
             )
             result = ""
         except DiagnosticsBusy as error:
@@ -69,10 +64,6 @@ class DiagnosticsApi:
         if access.is_foreign(request.headers):
             raise Forbidden("another site's page has sent this request")
         return ground, caller
-
-
-def detail_of(seconds: int, is_anonymous: bool) -> str:
-    return f"{seconds} s{', names replaced' if is_anonymous else ''}"
 
 
 def _seconds(text: str) -> int:

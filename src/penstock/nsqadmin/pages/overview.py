@@ -125,13 +125,12 @@ _LEVELS = {
 }
 
 
-def finding(here: Opened, one: Finding, leads_on: bool = True) -> None:
-    """`leads_on` False: its names are not those of any page."""
+def finding(here: Opened, one: Finding) -> None:
     what = one.what[:1].upper() + one.what[1:]
     with ui.element("div").classes("finding"):
         _level(*_LEVELS[one.level])
         with ui.element("div"):
-            if leads_on and one.path:
+            if one.path:
                 ui.link(what, here.link(*one.path))
             else:
                 ui.label(what)
