@@ -17,11 +17,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
-from penstock.nsqadmin import aggregate, graphite, runs_api
+from penstock.nsqadmin import aggregate, graphite
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
 from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.runs import run_row, run_whole
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
@@ -216,7 +217,7 @@ class Api:
         await ground.runs.ready()
         runs = ground.runs.runs
         found = [run for run in runs.all() if pipeline in ("", run.state.pipeline)]
-        return {"runs": [runs_api.document(runs, run) for run in found], "message": ""}
+        return {"runs": [run_row(runs, run) for run in found], "message": ""}
 
     async def pipeline(self, request: Request, run: str) -> Document:
         """One run, with its chart and the command that starts it again."""
@@ -226,7 +227,7 @@ class Api:
         found = runs.find(run)
         if found is None:
             raise ApiError(404, "RUN_NOT_FOUND")
-        return {**runs_api.whole(runs, found), "message": ""}
+        return {**run_whole(runs, found), "message": ""}
 
     async def render(self, request: Request) -> Response:
         """Graphite's pictures."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import shlex
 import signal
 import socket
@@ -20,11 +21,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from urllib.request import urlopen
 
 from penstock.errors import ConfigError
 from penstock.net.listener import Address, listen, parse_address
-from penstock.tools import demo_admin, demo_archive
-from penstock.tools.demo_admin import WebUi
+from penstock.tools import demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 from penstock.tools.demo_words import Words
@@ -34,6 +35,7 @@ TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
 STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
 STOP_SECONDS_MAX = 15.0
+_WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
 
 
@@ -55,7 +57,7 @@ def demo_main(argv: Sequence[str]) -> int:
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
         signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
-    lacks_web = demo_admin.missing() if web else "off"
+    lacks_web = _lacks_web() if web else "off"
     pages = None if lacks_web else WebUi(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
@@ -75,7 +77,7 @@ def demo_main(argv: Sequence[str]) -> int:
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
-        _stop_daemon(daemon)
+        _stop(daemon)
         if pages is not None:
             pages.stop()
         with contextlib.suppress(OSError):  # the terminal may be gone
@@ -164,7 +166,7 @@ def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> boo
     return False
 
 
-def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
+def _stop(daemon: subprocess.Popen[bytes]) -> None:
     if daemon.poll() is None:
         daemon.terminate()
     try:
@@ -260,3 +262,58 @@ def _line(meter: Meter, what: str, delay: str) -> str:
         f"{meter.name:<9} {what:<12} {count:>7,}/s  total {meter.total:>11,}  "
         f"{delay} p50 {median_ms:7.2f} ms  p99 {high_ms:7.2f} ms"
     )
+
+
+# --- the web UI, in a process of its own ---
+
+
+def _lacks_web() -> str:
+    """What nsqadmin lacks here, "" when nothing."""
+    if any(importlib.util.find_spec(name) is None for name in _WEB_PACKAGES):
+        return "its packages are not installed (the extra `admin`; `make run` installs them)"
+    return ""
+
+
+class WebUi:
+    """The process."""
+
+    def __init__(self, address: Address, nsqd: Address, data_path: Path) -> None:
+        self._address = address
+        self._is_told = False
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "penstock.nsqadmin.main",
+                f"--http-address={address}",
+                f"--nsqd-http-address={nsqd}",
+                f"--data-path={data_path / 'nsqadmin'}",
+                f"--lake={data_path / 'lake'}",
+                "--log-level=warn",
+            ],
+            start_new_session=True,  # Ctrl-C is the demo's to pass on, once
+        )
+
+    def news(self) -> str:
+        """Once, when it answers or has ended; else "". It may take half a second."""
+        if self._is_told:
+            return ""
+        code = self._process.poll()
+        if code is not None:
+            said = f"No web UI: nsqadmin ended with code {code}."
+        elif self._answers():
+            said = f"See and steer it all in a browser:  http://{self._address}"
+        else:
+            return ""
+        self._is_told = True
+        return said
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(f"http://{self._address}/ping", timeout=0.5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        _stop(self._process)
