@@ -6,7 +6,7 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 
 | rule            | when                                                                | level |
 |-----------------|---------------------------------------------------------------------|-------|
-| node down       | a node does not answer                                              | bad   |
+| node down       | a node does not answer; warn: none knows it, and it held no message | bad   |
 | not listed      | a node answers that no nsqlookupd knows                             | warn  |
 | unhealthy       | a node says so itself                                               | bad   |
 | warns           | a node serves all that is sound, and something stored is not        | warn  |
@@ -133,11 +133,11 @@ def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
         step = "See whether the process runs and its port can be reached."
         if not node.is_listed:
             step += " Its page forgets it, if it is gone for good."
-        why = f"{node.error.rstrip('.')}."
+        why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
         if node.heard_s:
-            held = words_of(holding(snapshot, node))
-            why = f"It last answered at {clock(node)} ({node.error}). {held}"
-        yield Finding(Level.BAD, f"{what} does not answer", why, step, path)
+            why = f"It last answered at {clock(node)} ({node.error}). {words_of(held)}"
+        level = Level.BAD if node.is_listed or held.messages else Level.WARN  # taken away, maybe
+        yield Finding(level, f"{what} does not answer", why, step, path)
         return
     if not node.is_listed:
         why = "It answers, and no consumer finds it."
