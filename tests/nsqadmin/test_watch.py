@@ -227,3 +227,19 @@ def test_who_cannot_say_who_is_there_drops_nobody() -> None:
         assert watch.latest.nodes["b:1"].is_listed
 
     watching(test)
+
+
+def test_a_node_is_unknown_only_when_those_who_may_know_it_have_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        upstream.is_silent = True
+        await watch.look()
+        assert not watch.is_unknown("a:1")
+        upstream.is_silent = False
+        await looks(watch, 0.2)
+        assert [watch.is_unknown(at) for at in ("a:1", "c:1")] == [False, True]
+
+    watching(test)

@@ -113,6 +113,11 @@ class Watch:
         self._wanted_s = time.monotonic()
         self._hurry.set()
 
+    def is_unknown(self, address: str) -> bool:
+        """Who may know such a node has been asked, and none does."""
+        has_asked = self._is_told or not self._upstream.lookupds
+        return has_asked and not self._errors and address not in self.latest.nodes
+
     def forget(self, address: str) -> None:
         """A node that no nsqlookupd knows, and what it held."""
         if self._remembered is not None:

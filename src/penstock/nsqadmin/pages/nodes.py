@@ -49,8 +49,7 @@ def add(ground: Ground) -> None:
     async def node(request: Request, address: str) -> None:
         here = layout.opened(ground, request)
         await here.ground.watch.ready()
-        latest = here.ground.watch.latest
-        if address not in latest.nodes and not latest.errors:
+        if here.ground.watch.is_unknown(address):
             raise existing.NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it"
                                       " was not seen before or has been forgotten")  # fmt: skip
         with layout.page(here, address):
