@@ -6,9 +6,9 @@ Penstock is installed from a checkout or from a wheel, so that is what the text 
 from __future__ import annotations
 
 _EXTRAS = {
-    "spark": ("pyspark", "pyarrow", "pandas", "numpy", "deltalake"),
+    "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "numpy"),
 }
 
 
