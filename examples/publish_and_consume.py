@@ -1,4 +1,4 @@
-"""Publish ten messages with pynsq and read them back: an unchanged NSQ client against Penstock.
+"""Publish ten messages over HTTP and read them back, against the demo.
 
 make run                                             # in one terminal
 .venv/bin/python examples/publish_and_consume.py     # in another
@@ -7,10 +7,10 @@ make run                                             # in one terminal
 from __future__ import annotations
 
 import argparse
+import asyncio
 from urllib.request import Request, urlopen
 
-import nsq
-from tornado.ioloop import IOLoop
+from penstock.client import Consumer
 
 COUNT = 10
 
@@ -22,38 +22,23 @@ def publish(http: str, topic: str) -> None:
         print("published:", answer.read().decode())
 
 
-def consume(tcp: str, topic: str) -> None:
-    """Read until all have come. Returning True finishes a message; False would requeue it."""
+async def consume(tcp: str, topic: str) -> None:
+    """Read until all have come, and finish each."""
     left = COUNT
-
-    def handler(message: nsq.Message) -> bool:
-        nonlocal left
-        print("received:", message.body.decode(), "id", message.id.decode())
-        left -= 1
-        if left == 0:
-            # The answer to this message is sent before the loop stops.
-            IOLoop.current().call_later(0.1, IOLoop.current().stop)
-        return True
-
-    nsq.Reader(
-        topic=topic,
-        channel="example",
-        message_handler=handler,
-        nsqd_tcp_addresses=[tcp],
-        max_in_flight=COUNT,
-    )
-    IOLoop.current().start()
+    async with Consumer(topic, "example", tcp, max_in_flight=COUNT) as consumer:
+        async for message in consumer:
+            print("received:", message.body.decode(), "id", message.id.decode())
+            await message.fin()
+            left -= 1
+            if left == 0:
+                break
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--tcp", default="127.0.0.1:4150")
     options.add_argument("--http", default="127.0.0.1:4151")
     options.add_argument("--topic", default="examples")
     given = options.parse_args()
     publish(given.http, given.topic)
-    consume(given.tcp, given.topic)
-
-
-if __name__ == "__main__":
-    main()
+    asyncio.run(consume(given.tcp, given.topic))

@@ -48,15 +48,14 @@ LONG = (
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",
     "tests/test_build.py",
+    "tests/test_extras.py",
     "tests/tools/test_demo.py::test_messages_are_archived_beside_the_traffic",
-    "tests/tools/test_sql.py",
 )
 # Of the tests that start Spark or a browser, the smallest set that shows each promise.
 NOT_LONG = (
     "tests/nsqadmin/pages/test_pages.py",
     "tests/pipelines/test_archive.py::test_every_message_once_over_several_runs",
     "tests/pipelines/test_replay.py::test_a_table_comes_back_in_order_and_once",
-    "tests/pipelines/test_sqldoor.py::test_topics_and_tables_in_one_statement",
     "tests/pipelines/test_trace_pipeline.py::test_every_event_is_in_the_table_once_and_reported",
     "tests/spark/test_real_nsqd.py::test_a_stream_goes_on_after_nsqd_was_killed",
     "tests/spark/test_sink.py::test_a_batch_that_is_done_again_changes_nothing",

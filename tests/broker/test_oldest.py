@@ -52,3 +52,24 @@ def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
     assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
     world.broker.topic("t").channel("ch").seek(0)  # back: what is known of a later batch is no use
     assert age_s(world) is None
+
+
+def test_what_is_not_due_has_no_age(start: Any) -> None:
+    world = start()
+    world.broker.topic("t").channel("ch")
+    for _ in range(3):
+        world.publish("t", b"later", due_ns=world.clock.wall_ns() + 60 * SECOND)
+    world.pass_ns(30 * SECOND)
+    assert age_s(world) is None
+    world.publish("t", b"now")  # behind those
+    world.pass_ns(10 * SECOND)
+    assert age_s(world) == 10
+    consumer = world.consumer("t", "ch")
+    (now,) = consumer.take()
+    world.pass_ns(limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 15
+    consumer.finish(now)
+    world.turn()
+    assert age_s(world) is None
+    world.pass_ns(35 * SECOND)  # they are due since 20 s
+    assert age_s(world) == 20

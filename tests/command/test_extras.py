@@ -39,14 +39,14 @@ def without(package: str, tmp_path: Path, *words: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"},
     )
 
 
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
     [
-        ("pyspark", ("sql", "select 1"), "spark"),
+        ("duckdb", ("sql", "select 1", "--url=127.0.0.1:1"), "sql"),
         ("pyspark", ("pipeline", "run", "archive", "--table=x"), "spark"),
         ("pyspark", ("pipeline", "list"), "spark"),
         ("nicegui", ("nsqadmin", "-nsqd-http-address=127.0.0.1:1"), "admin"),

@@ -127,7 +127,7 @@ def test_discovery(tmp_path: Path) -> None:
         assert lines == [f"published to {where}", f"from {where} one"]
 
 
-def test_another_library(daemon: Daemon, address: str) -> None:
+def test_over_http_and_back(daemon: Daemon, address: str) -> None:
     http = f"--http=127.0.0.1:{daemon.http_port}"
     lines = run("publish_and_consume", f"--tcp={address}", http)
     assert lines[0] == "published: OK"

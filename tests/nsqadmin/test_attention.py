@@ -76,6 +76,17 @@ def test_each_rule(given: dict[str, Any], level: Level, what: str) -> None:
     assert judged(**given) == [(level, what)]
 
 
+def test_a_node_that_was_taken_away_is_a_fault_only_with_messages() -> None:
+    levels = []
+    for depth in (0, 3):
+        rows = [{"topic_name": "t", "depth": depth}]
+        node = NodeState("n:1", Producer("n", "n", 1, 1, ""), {"topics": rows}, error="refused")
+        node.heard_s, node.is_listed = 1.0, False
+        (found,) = findings(Snapshot(1.0, {"n:1": node}), lambda name: ())
+        levels.append(found.level)
+    assert levels == [Level.WARN, Level.BAD]
+
+
 def test_a_channel_that_was_only_just_seen_is_not_judged() -> None:
     short = samples([3] * 13, out=0.0)[:5]
     assert judged(short, clients=1, depth=3) == []
@@ -106,7 +117,7 @@ def run_states(**changed: Any) -> Runs:
     ("changed", "level", "what", "why"),
     [
         ({"state": "failed", "reason": "gone"}, Level.BAD, "pipeline nightly failed", "gone."),
-        ({"lag": 1000}, Level.WARN, "pipeline nightly falls behind", "18,000 messages more"),
+        ({"lag": 1000}, Level.WARN, "pipeline nightly falls behind", "18,000 more than"),
         (
             {"state": "finished", "code": 1, "outcome": "3 findings"},
             Level.WARN, "pipeline nightly has something to tell", "3 findings.",

@@ -131,3 +131,17 @@ def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
         assert upstream.asked == ["/connections", "/stats", "/stats"]
 
     asyncio.run(story())
+
+
+def test_who_was_connected_to_a_silent_node_stays() -> None:
+    async def story() -> None:
+        watch, upstream = _Watch(), _Upstream(official=False)
+        connections = Connections(upstream, watch)
+        connections.listen(lambda rows: None)
+        await connections.ready()
+        watch.latest.nodes[NODE].error = "timed out"
+        await connections._ask(watch.latest)
+        (found,) = connections.latest
+        assert (found["channel"], found["stale"]) == ("mail", True)
+
+    asyncio.run(story())

@@ -88,16 +88,6 @@ def test_no_secret_of_nsqadmin_is_in_it(guarded: Admin) -> None:
     assert config["notification_http_endpoint"] == "http://127.0.0.1:9/***"
 
 
-def test_names_are_replaced_on_request(guarded: Admin, installation: Installation) -> None:
-    installation.nsqd.post("/topic/create?topic=zauberei")
-    try:
-        _, body, _ = guarded.request("GET", f"{PATH}&anonymous=true", headers=OPERATOR)
-    finally:
-        installation.nsqd.post("/topic/delete?topic=zauberei")
-    assert [name for name, data in members(body).items() if b"zauberei" in data] == []
-    assert b"olga" not in members(body)["manifest.json"]
-
-
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -157,7 +147,7 @@ def test_kept_files_are_few() -> None:
     store = Diagnostics(lambda: now_s[0])
 
     def put(name: str) -> Kept:
-        kept = Kept(name, name, io.BytesIO(b"x"), 1, now_s[0], "ann", False, [], [])
+        kept = Kept(name, name, io.BytesIO(b"x"), 1, now_s[0], "ann", [], [])
         store.keep(kept)
         return kept
 

@@ -54,6 +54,9 @@ CLICKS = {
     "pages.channel._buttons.empty": Click(HOOK, CHANNEL, "Empty", DESTROY),
     "pages.channel._buttons.delete": Click(HOOK, CHANNEL, "Delete", DESTROY),
     "pages.nodes._tombstone.go": Click(MADE, NODE, "Delete there", DESTROY),
+    "pages.nodes._forget.go": Click(
+        "pages/test_cluster.py::test_a_node_that_crashed_is_remembered_until_it_is_forgotten",
+        NODE, "", DESTROY),
     "pages.lookup._creation.create": Click(MADE, "/lookup", "Make", OPERATE),
     "pages.lookup._idle.delete": Click(
         "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),
@@ -172,8 +175,8 @@ def test_every_route_that_changes_is_in_the_tables() -> None:
             if isinstance(node, ast.Call) and _changes(node):
                 handlers.add(ast.unparse(node.args[1] if len(node.args) > 1 else node.args[0]))
     wanted = {"self.create", "self.act", "self.delete", "self.act_channel", "self.delete_channel",
-              "self.tombstone", "self.put", "f'{shared.base}/login'",
-              "f'{shared.base}/logout'", "f'{shared.base}/session'"}  # fmt: skip
+              "self.tombstone", "self.put", "f'{ground.base}/login'",
+              "f'{ground.base}/logout'", "f'{ground.base}/session'"}  # fmt: skip
     assert handlers == wanted | {"refuse"}
 
 

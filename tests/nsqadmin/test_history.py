@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from penstock import limits
 from penstock.nsqadmin.attention import findings
 from penstock.nsqadmin.history import FIELDS, History
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.upstream import Producer
 
 DAY_S = 86_400.0
 BEGIN_S = 20_000 * 60.0
@@ -132,3 +134,23 @@ def test_the_window_is_full_however_far_apart_the_looks_are(tmp_path: Path) -> N
         taken.topics["t"].channels["c"].clients = 1
         assert [one.state for one in findings(taken, history.window)] == ["stuck"]
         history.close()
+
+
+def test_silence_is_a_gap_and_no_line(tmp_path: Path) -> None:
+    """Also read from the disk, and until somebody answers again."""
+    history, node = History(tmp_path, DAY_S), NodeState("n:1", Producer("n", "n", 1, 1, ""))
+
+    def at(time_s: float, error: str) -> Snapshot:
+        found = snapshot(time_s)
+        found.nodes["n:1"] = replace(node, error=error)
+        found.topics["t"].nodes = found.topics["t"].channels["c"].nodes = ["n:1"]
+        return found
+
+    for minute, error in enumerate(["", "refused", "refused", ""]):
+        history.take(at(BEGIN_S + 60 * minute, error))
+    history.flush()
+    for series in ("", "t", "t/c", "@n:1"):
+        kept = history.minutes(series, BEGIN_S, BEGIN_S + 180)
+        for samples in (kept, history.recent(series)):
+            assert [one.values is None for one in samples] == [False, True, True, False]
+    history.close()

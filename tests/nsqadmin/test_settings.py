@@ -65,7 +65,8 @@ def test_a_channel_has_its_own() -> None:
     held = read(upstream, ["a"], CHANNEL).held
     assert [(one.setting.name, one.chosen, one.shown) for one in held] == [
         ("max_attempts", "5", "5"), ("dead_letter_topic", "", "t.ch.dead"), ("trace_rate", "", "0"),
-        ("ack_retry_cnt", "", ""), ("ack_old_than_time", "", ""),
+        ("ack_retry_cnt", "", ""), ("ack_old_than_time", "", ""), ("order", "", ""),
+        ("poison", "", ""),
     ]  # fmt: skip
 
 

@@ -77,34 +77,6 @@ def test_a_local_user_of_the_same_name_is_another(tmp_path: Path, hashed: str) -
     store.close()
 
 
-def test_the_audit_log_from_before_there_could_be_several_installations(tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / "admin.db")
-    db.execute(
-        "CREATE TABLE audit (id INTEGER PRIMARY KEY, time_s REAL NOT NULL, who TEXT NOT NULL,"
-        " how TEXT NOT NULL, remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL,"
-        " detail TEXT NOT NULL, result TEXT NOT NULL)"
-    )
-    db.execute("INSERT INTO audit VALUES (7, 1.5, 'ann', 'session', '::1', 'a', 't', 'd', 'ok')")
-    db.commit()
-    db.close()
-    for _ in range(2):  # and once more: it is migrated once
-        store = Store(tmp_path)
-        store.record("bob", "session", "::1", "b", "t/c", "", "ok", "staging")
-        store.record("eve", "login", "::1", "login", "", "", "ok")
-        found = store.audit()
-        assert [(one.who, one.installation) for one in found][-3:] == [
-            ("eve", ""), ("bob", "staging"), ("ann", ""),
-        ]  # fmt: skip
-        assert found[-1][1:] == (1.5, "ann", "session", "::1", "a", "t", "d", "ok", "")
-        assert {one.who for one in store.audit("staging")} == {"bob"}
-        assert {one.who for one in store.audit(only="staging")} == {"bob"}
-        assert {one.who for one in store.audit(only="")} == {"eve", "ann"}
-        assert {one.who for one in store.audit(without=["staging"])} == {"eve", "ann"}
-        assert {one.who for one in store.audit(without=["staging", ""])} == set()
-        assert store.audit("%") == []
-        store.close()
-
-
 def test_sessions_and_log_ins_are_told_without_their_tokens(tmp_path: Path, hashed: str) -> None:
     clock = _Clock()
     store = Store(tmp_path, clock)

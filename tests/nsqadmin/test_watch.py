@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import limits
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.snapshot import NodeState
+from penstock.nsqadmin.attention import findings
+from penstock.nsqadmin.remembered import Remembered, words_about
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Producer, Upstream
 from penstock.nsqadmin.watch import Watch, pause_s
 
@@ -44,13 +48,16 @@ class Nodes(Upstream):
         self.asked: list[str] = []
         self.hung: set[str] = set()
         self.failed: set[str] = set()
+        self.gone: set[str] = set()  # nsqlookupd knows them no more
+        self.missed = ""
         self.is_silent = False  # nsqlookupd
 
     async def producers(self) -> tuple[list[Producer], str]:
         while self.is_silent:
             await asyncio.sleep(0.01)
         topics = (("both", False), ("orders", False))
-        return [Producer(name, name, 0, 1, "1", topics=topics) for name in "ab"], ""
+        found = [Producer(name, name, 0, 1, "1", topics=topics) for name in "ab"]
+        return [one for one in found if one.address not in self.gone], self.missed
 
     async def topics(self) -> tuple[list[str], str]:
         return ["both", "idle", "orders"], ""
@@ -65,7 +72,7 @@ class Nodes(Upstream):
         names = ("both", "orders") if address == "b:1" else ("both",)
         return {"start_time": 1, "topics": [
             {"topic_name": name, "message_count": self.count, "paused": address == "b:1",
-             "channels": []} for name in names
+             "depth": 7, "channels": []} for name in names
         ]}  # fmt: skip
 
 
@@ -171,5 +178,68 @@ def test_after_an_action_all_are_asked_at_once() -> None:
         watch.hurry()
         await watch.look()
         assert sorted(upstream.asked) == ["a:1", "b:1"]
+
+    watching(test)
+
+
+def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
+    """Also after a restart of nsqadmin; until somebody forgets it."""
+
+    async def live(upstream: Nodes, store: Store, forget: bool = False) -> Snapshot:
+        watch = Watch(upstream, limits.SECOND // 100, Remembered(store))
+        try:
+            await watch.look()
+            upstream.failed.add("b:1")
+            upstream.gone.add("b:1")  # nsqlookupd has dropped it
+            watch.hurry()
+            found = await watch.look()
+            if forget:
+                watch.forget("b:1")
+                found = await watch.look()
+            return found
+        finally:
+            await watch.stop()
+
+    store, upstream = Store(tmp_path), Nodes()
+    for _ in range(2):  # the second run has never heard of it itself
+        found = asyncio.run(live(upstream, store))
+        node = found.nodes["b:1"]
+        assert (node.is_listed, node.error, node.heard_s > 0) == (False, "timed out", True)
+        assert found.topics["orders"].nodes == ["b:1"]
+        assert not found.topics["orders"].is_idle
+        assert "b:1, silent since 20" in words_about(found, "orders")
+        assert "has 7 messages of it on its disk" in words_about(found, "orders")
+        (finding,) = [one for one in findings(found, lambda name: ()) if "b:1" in one.what]
+        assert "It held 14 messages in 2 topics. On no other node: orders." in finding.why
+    found = asyncio.run(live(upstream, store, forget=True))
+    assert "b:1" not in found.nodes
+    assert "b:1" not in asyncio.run(live(upstream, store)).nodes
+    store.close()
+
+
+def test_who_cannot_say_who_is_there_drops_nobody() -> None:
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        await watch.look()
+        upstream.gone.add("b:1")
+        upstream.missed = "WARNING: one nsqlookupd does not answer"
+        watch.hurry()
+        await watch.look()
+        assert watch.latest.nodes["b:1"].is_listed
+
+    watching(test)
+
+
+def test_a_node_is_unknown_only_when_those_who_may_know_it_have_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        upstream.is_silent = True
+        await watch.look()
+        assert not watch.is_unknown("a:1")
+        upstream.is_silent = False
+        await looks(watch, 0.2)
+        assert [watch.is_unknown(at) for at in ("a:1", "c:1")] == [False, True]
 
     watching(test)

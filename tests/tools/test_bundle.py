@@ -77,7 +77,7 @@ def test_a_healthy_installation(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "b.zip"
-    files = gather(path, *cluster.asked, "--seconds=1", f"--data-path={cluster.nsqds[0].data_path}")
+    files = gather(path, *cluster.asked, "--seconds=1")
     assert "penstock bundle analyze" in capsys.readouterr().out
     _, levels = analyze(path, capsys)
     assert {one for one in levels.values() if one != "NOTE"} == set(), levels
@@ -92,17 +92,13 @@ def test_a_healthy_installation(
         low, high = json.loads(files[f"{place}/facts.json"])["clock_offset_s"]
         assert low <= 0 <= high
     assert json.loads(files["nsqlookupd/1/topics.json"]) == {"topics": ["orders"]}
-    held = json.loads(files["data/1/facts.json"])
-    assert held["lock"]["pid"] == cluster.nsqds[0].pid
-    assert "open_files" in held["lock"]["process"]["ulimits"]
-    assert json.loads(files["data/1/verify.json"])["sound"]
     assert json.loads(files["machine/versions.json"])["penstock"]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_no_secret_is_in_any_byte(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "b.zip"
-    files = gather(path, *cluster.asked, "--seconds=0", f"--data-path={cluster.nsqds[0].data_path}")
+    files = gather(path, *cluster.asked, "--seconds=0")
     files["the zip itself"] = path.read_bytes()
     key = cluster.certificates.key.read_bytes().splitlines()[1]
     secrets = [one.encode() for one in (USER, PASSWORD, PATH, QUERY)] + [key]
@@ -127,31 +123,6 @@ def test_a_node_that_wants_tls(
     code, levels = analyze(path, capsys)
     assert code == 2
     assert any("does not answer" in what for what in levels)
-
-
-def test_a_data_path_without_its_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Daemon(tmp_path / "nsqd") as nsqd:
-        for number in range(20):
-            nsqd.post("/pub?topic=orders", b"body-that-is-secret %d" % number)
-        assert nsqd.stop() == 0
-    address = f"--nsqd-http-address=127.0.0.1:{nsqd.http_port}"
-    path, data = tmp_path / "b.zip", f"--data-path={nsqd.data_path}"
-    files = gather(path, address, data, "--seconds=0")
-    assert json.loads(files["data/1/verify.json"])["sound"]
-    assert not json.loads(files["data/1/facts.json"])["lock"]["held"]
-    assert [name for name, held in files.items() if b"body-that-is-secret" in held] == []
-    segment = next(nsqd.data_path.rglob("*.log"))
-    whole = bytearray(segment.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    segment.write_bytes(whole)
-    gather(path, address, data, "--seconds=0")
-    code, levels = analyze(path, capsys)
-    assert code == 2
-    assert levels[f"data path {nsqd.data_path} is damaged"] == "CRITICAL"
-    files = gather(path, address, data, "--seconds=0", "--no-verify")
-    assert "data/1/verify.json" not in files
-    gather(path, address, f"--data-path={tmp_path / 'nowhere'}", "--seconds=0")
-    assert f"data path {tmp_path / 'nowhere'} can't be read" in analyze(path, capsys)[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
-from penstock.tools import completing, contextfile, where
+from penstock.tools import completing, contexts, where
 from penstock.tools.completing import complete_line
 from penstock.tools.completion import script
 from penstock.tools.contexts import Context
@@ -57,7 +57,7 @@ def configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def here(daemon: Daemon) -> str:
     address = f"127.0.0.1:{daemon.http_port}"
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         found.put("prod", Context(nsqd_http_address=(address,)))
         found.put("looked-up", Context(lookupd_http_address=(daemon.flags[-1],)))
         found.put("away", Context(nsqd_http_address=("127.0.0.1:1",)))
@@ -179,7 +179,6 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
         ("context remove a", ["away"]),
         ("trace --topic o", ["orders"]),
         ("tail --nsqd-tcp-address 127.0.0.1:1 ", []),
-        ("cheat rep", ["replay"]),
         ("admin put-user ann --role v", ["view"]),
         ("pub orders ", []),
         ("fly ", []),
@@ -191,7 +190,7 @@ def test_what_belongs_there(words: str, offered: list[str], complete: Offers, he
 
 
 def test_nothing_is_printed_when_the_file_is_damaged(complete: Offers, here: str) -> None:
-    contextfile.path().write_text("][")
+    contexts.path().write_text("][")
     assert complete("stats --context ") == []
     assert complete("pub ") == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tools import contextfile, contexts
+from penstock.tools import contexts
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
 
 FULL = Context(
@@ -102,21 +102,21 @@ def test_a_damaged_file_is_named(text: str, place: Path) -> None:
     place.parent.mkdir(parents=True)
     place.write_text(text)
     with pytest.raises(ContextTrouble, match="is corrupt: ") as caught:
-        contextfile.load()
+        contexts.load()
     assert str(caught.value).startswith(str(place))
-    with pytest.raises(ContextTrouble, match="is corrupt"), contextfile.changed():
+    with pytest.raises(ContextTrouble, match="is corrupt"), contexts.changed():
         pass
     assert place.read_text() == text
 
 
 def test_the_file_is_private_and_whole(place: Path) -> None:
-    assert contextfile.load() == Contexts()
-    with contextfile.changed() as found:
+    assert contexts.load() == Contexts()
+    with contexts.changed() as found:
         found.put("a", FULL)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
     before = place.read_bytes()
-    with pytest.raises(ContextTrouble), contextfile.changed() as found:
+    with pytest.raises(ContextTrouble), contexts.changed() as found:
         found.context["b"] = found.get("gone")
     assert place.read_bytes() == before
     assert os.listdir(place.parent) == ["contexts.toml"]
@@ -127,7 +127,7 @@ def test_a_link_stays_a_link(place: Path, tmp_path: Path) -> None:
     kept.parent.mkdir()
     place.parent.mkdir(parents=True)
     place.symlink_to(kept)
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         found.put("a", FULL)
     assert place.is_symlink()
     assert "a" in contexts.read(kept.read_text()).context
@@ -135,7 +135,7 @@ def test_a_link_stays_a_link(place: Path, tmp_path: Path) -> None:
 
 def test_two_changes_at_the_same_time_are_both_there() -> None:
     def put(name: str) -> None:
-        with contextfile.changed() as found:
+        with contexts.changed() as found:
             found.put(name, FULL)
 
     names = [f"c{number}" for number in range(16)]
@@ -144,7 +144,7 @@ def test_two_changes_at_the_same_time_are_both_there() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(contextfile.load().context) == sorted(names)
+    assert sorted(contexts.load().context) == sorted(names)
 
 
 def test_a_relative_directory_of_configurations_does_not_count(
@@ -152,4 +152,4 @@ def test_a_relative_directory_of_configurations_does_not_count(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert contextfile.path() == tmp_path / ".config" / "penstock" / "contexts.toml"
+    assert contexts.path() == tmp_path / ".config" / "penstock" / "contexts.toml"

@@ -81,6 +81,41 @@ def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: 
     assert run("import", str(path), "--yes", on=others) == (0, "nothing to change\n", "")
 
 
+def test_an_empty_installation_becomes_the_same(
+    run: Run, tmp_path: Path, daemons: list[str]
+) -> None:
+    """Everything that can be chosen, byte by byte."""
+    source, path = Daemon(tmp_path / "rich"), tmp_path / "rich.json"
+    with source, Daemon(tmp_path / "empty") as empty:
+        source.post("/topic/create?topic=rich&partition_num=2&extend=true")
+        source.post("/topic/partition/expand?topic=rich&partition_num=4")
+        source.post("/topic/create?topic=wide&partition_num=3")
+        chosen = ("durability=disk&max_depth=5&max_age=48h&retain_age=72h&retain_bytes=900000"
+                  "&trace_rate=0.25&disable_channel_auto_create=true")  # fmt: skip
+        source.post(f"/topic/config?topic=rich&{chosen}")
+        source.post("/topic/config?topic=wide&ordered=true")
+        source.post("/topic/pause?topic=wide")
+        source.post("/channel/create?topic=rich&channel=mail")
+        chosen = ("max_attempts=3&dead_letter_topic=dead&trace_rate=0.5&ack_retry_cnt=7"
+                  "&ack_old_than_time=24h&order=key&poison=hold")  # fmt: skip
+        source.post(f"/channel/config?topic=rich&channel=mail&{chosen}")
+        source.post("/channel/skipZanTest?topic=rich&channel=mail")
+        source.post("/channel/create?topic=wide&channel=none")
+        source.post("/channel/skip?topic=wide&channel=none")
+        source.post("/channel/pause?topic=wide&channel=none")
+        here, there = f"127.0.0.1:{source.http_port}", f"127.0.0.1:{empty.http_port}"
+        text = run("export", "--file", str(path), on=[here])
+        assert text[0] == 0
+        rich = as_json(run("export", on=[here]))["topics"][0]
+        assert {name: rich["settings"][name] for name in ("partitions", "extended")} == {
+            "partitions": "4", "extended": "true",
+        }  # fmt: skip
+        assert rich["settings"]["hash_partitions"] == "2"
+        assert run("import", str(path), "--yes", on=[there])[0::2] == (0, "")
+        assert run("export", on=[there])[1].encode() == path.read_bytes()
+        assert run("import", str(path), "--yes", on=[there])[1] == "nothing to change\n"
+
+
 def is_there(topic: str, node: str) -> bool:
     with urlopen(f"http://{node}/stats?format=json&topic={topic}") as answer:
         found = json.loads(answer.read())["topics"] or ()

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from deltalake import DeltaTable
 
 from e2e.ports import kept_port
-from penstock.net.listener import parse_address
+from penstock.net.listener import Address, parse_address
+from penstock.tools import demo
 from penstock.tools.demo_archive import missing
 from penstock.tools.demo_words import Words
 
@@ -139,3 +141,45 @@ def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     http = parse_address("127.0.0.1:4151", "x")
     words = Words(Path("data"), "", []).archive(http, "messages", Path("lake"), lacks)
     assert words.startswith("No archive")
+
+
+class Daemon:
+    """A process that is about to listen, or to end."""
+
+    def __init__(self, port: int, listens_at: int, ends_at: int) -> None:
+        self._port, self._listens_at, self._ends_at = port, listens_at, ends_at
+        self._polls = 0
+        self.server: socket.socket | None = None
+
+    def poll(self) -> int | None:
+        self._polls += 1
+        if self._polls == self._listens_at:
+            self.server = socket.create_server(("127.0.0.1", self._port))
+        return 3 if self._polls == self._ends_at else None
+
+
+def test_a_daemon_is_waited_for_as_long_as_it_lives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "STILL_STARTING_S", 0.1)
+    port = kept_port()
+    late, dead = Daemon(port, listens_at=6, ends_at=0), Daemon(port, listens_at=0, ends_at=3)
+    address = Address("127.0.0.1", port, "")
+    assert not demo._wait_until_it_listens(dead, address)  # type: ignore[arg-type]
+    assert demo._wait_until_it_listens(late, address)  # type: ignore[arg-type]
+    assert late.server is not None
+    late.server.close()
+    assert "nsqd is starting, since" in capsys.readouterr().out
+
+
+def test_the_browser_is_sent_to_what_answers(tmp_path: Path) -> None:
+    port = kept_port()
+    running = start(tmp_path, kept_port(), kept_port(), f"--admin-address=127.0.0.1:{port}")
+    assert running.stdout is not None
+    for line in running.stdout:
+        if "in a browser" in line:
+            break
+    with urlopen(f"http://127.0.0.1:{port}/ping") as answer:
+        assert answer.read() == b"OK"
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=WAIT_SECONDS)

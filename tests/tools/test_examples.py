@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools import contextfile, where
+from penstock.tools import contexts, where
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 from tools.parsers import all_parsers, examples_of
 
-VERBS = {"admin", "channel", "check", "cheat", "completion", "context", "definitions", "drain",
+VERBS = {"admin", "channel", "check", "completion", "context", "definitions", "drain",
          "id", "node", "pub", "stats", "topic"}  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def beginning(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         for name in ("prod", "test"):
             found.put(name, Context(nsqd_http_address=(here,)))
             found.select(name)

@@ -40,8 +40,6 @@ def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("topics", "is it topic"),
         ("chanel", "is it channel"),
-        ("dlq", "see penstock cheat dead-letters"),
-        ("top", "see penstock cheat watch"),
         ("xyzzy", "usage: penstock"),
     ],
 )

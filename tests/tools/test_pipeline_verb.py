@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tools import contextfile, pipeline, where
+from penstock.tools import contexts, pipeline, where
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
@@ -20,7 +20,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in (*where.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/dev/null"))
         found.put("two", Context(nsqd_http_address=("two:1", "two:2")))
         found.put("https", Context(nsqd_http_address=("https://h:1",)))
@@ -36,7 +36,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]
 
 def test_a_context_says_where(runs: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["pipeline", "run", *AUDIT]) == 0
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         found.select("https")
     assert main(["pipeline", "run", *AUDIT]) == 0
     assert main(["pipeline", "run", *AUDIT, "--url", "http://u:1"]) == 0

@@ -13,10 +13,10 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock import __version__
-from penstock.nsqadmin.snapshot import NodeState, Snapshot, make
+from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
 from penstock.tools import looking
-from penstock.tools.channel_report import chosen, consumers
+from penstock.tools.channel_report import chosen, consumers, empty_s
 from penstock.tools.main import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -129,7 +129,6 @@ def keys_of(document: Any, above: str = "") -> Iterator[str]:
         ("node", "list", *QUICK),
         ("node", "show", *QUICK),
         ("check",),
-        ("cheat",),
         ("context", "list"),
         ("topic", "create", "few"),
         ("pub", "few", "x"),
@@ -185,3 +184,15 @@ def test_rates_are_between_two_looks() -> None:
     assert (client["out_rate"], client["finish_count"]) == (10.0, 25)
     arguments = argparse.Namespace(sort="in", limit=0)
     assert chosen(rated, arguments) == [channel]
+
+
+def test_a_channel_that_keeps_up_is_empty_now_and_not_never() -> None:
+    def state(**given: Any) -> ChannelState:
+        return ChannelState("t", "c", **given)
+
+    keeps_up = state(in_flight=40, in_rate=100.0, finish_rate=100.0)
+    assert empty_s(keeps_up) == 0
+    assert empty_s(state(depth=20, in_rate=100.0, finish_rate=100.0)) == 0
+    assert empty_s(state(depth=900, in_rate=100.0, finish_rate=100.0)) is None
+    assert empty_s(state(depth=3)) is None
+    assert empty_s(state(depth=900, in_rate=10.0, finish_rate=100.0)) == 10

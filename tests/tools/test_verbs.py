@@ -51,7 +51,6 @@ def test_an_unknown_flag(verb: str) -> None:
         (f"channel redrive t c --count=-1 {NOBODY}", 2),
         ("context select", 2),
         ("trace", 2),
-        ("cheat nix", 1),
         ("pipeline example nix", 2),
         ("migrate /nix", 2),
         ("log verify /nix", 2),

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools import contextfile, nodes, where
+from penstock.tools import contexts, nodes, where
 from penstock.tools.contexts import Context, ContextTrouble
 from penstock.tools.where import Where
 
@@ -20,7 +20,7 @@ def nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in (*where.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
-    with contextfile.changed() as found:
+    with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/one.pem"))
         found.put("two", Context(nsqd_http_address=("two:1", "two:2"), nsqd_tcp_address=("two:3",)))
         found.put("tcp", Context(nsqd_tcp_address=("tcp:3",)))
@@ -32,8 +32,8 @@ def found(kinds: tuple[str, ...] = where.HTTP, **given: Any) -> Where:
 
 def test_the_order_of_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nodes.addresses_of(found()) == ["127.0.0.1:4151"]
-    with contextfile.changed() as contexts:
-        contexts.select("one")
+    with contexts.changed() as kept:
+        kept.select("one")
     assert found()[1:] == ("one", "selected")
     monkeypatch.setenv("PENSTOCK_CONTEXT", "two")
     assert found()[1:] == ("two", "PENSTOCK_CONTEXT")
@@ -52,13 +52,13 @@ def test_addresses_replace_those_of_a_context_that_is_named() -> None:
 
 
 def test_addresses_take_nothing_of_a_context_that_nobody_named() -> None:
-    with contextfile.changed() as contexts:
-        contexts.select("one")
+    with contexts.changed() as kept:
+        kept.select("one")
     assert found(nsqd_http_address=["given:1"]).context.tls_root_ca_file == ""
 
 
 def test_a_corrupt_file_does_not_lead_to_this_machine() -> None:
-    contextfile.path().write_text("x")
+    contexts.path().write_text("x")
     with pytest.raises(ContextTrouble, match="is corrupt"):
         found()
     assert found(nsqd_http_address=["given:1"]).context.nsqd_http_address == ("given:1",)

@@ -46,7 +46,7 @@ _NSQADMIN = """
     acl_email_header acl_groups_header acl_http_header admin_users allow_config_from_cidr
     base_path dev_static_dir graphite_url group_role history_retention http_client_tls_cert
     http_client_tls_insecure_skip_verify http_client_tls_key http_client_tls_root_ca_file
-    installation_name installations lake login logout_url mask_field notification_http_endpoint
+    lake login logout_url mask_field notification_http_endpoint
     nsqd_http_addresses nsqlookupd_http_addresses oidc_client_id oidc_client_secret_file
     oidc_groups_claim oidc_issuer oidc_redirect_url oidc_root_ca_file oidc_scopes poll_interval
     proxy_graphite read_only secure_cookie session_lifetime statsd_counter_format

@@ -8,7 +8,7 @@ from __future__ import annotations
 _EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "deltalake"),
     "admin": ("nicegui", "fastapi", "starlette", "uvicorn", "joserfc"),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "numpy"),
 }
 
 

@@ -6,10 +6,9 @@ has the rule for daemons that fail.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,11 +17,12 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from penstock import limits
 from penstock.errors import FetchFailed, NotFound
-from penstock.nsqadmin import aggregate, glance, graphite, runs_api
+from penstock.nsqadmin import aggregate, graphite
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.actions import VERBS
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.runs import run_row, run_whole
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed, warnings
 from penstock.wire.names import is_valid_name
@@ -75,16 +75,14 @@ def caller_of(ground: Ground, request: Request) -> Caller:
     return ground.gate.caller(request.headers, request.cookies, remote)
 
 
-def viewed(grounds: Grounds, request: Request) -> Ground:
-    """The installation that a request is for, when its caller may look at it."""
-    ground = grounds.of(request)
+def viewed(ground: Ground, request: Request) -> Ground:
+    """`ground`, when the caller may look at it."""
     ground.gate.check(caller_of(ground, request), Role.VIEW)
     return ground
 
 
-def changed(grounds: Grounds, request: Request, role: Role) -> tuple[Ground, Caller]:
+def changed(ground: Ground, request: Request, role: Role) -> tuple[Ground, Caller]:
     """The same for a request that changes something."""
-    ground = grounds.of(request)
     caller = caller_of(ground, request)
     try:
         ground.gate.check_change(caller, role, request.headers, request.cookies)
@@ -99,12 +97,12 @@ def changed(grounds: Grounds, request: Request, role: Role) -> tuple[Ground, Cal
 class Api:
     """The handlers. Each checks its caller first."""
 
-    def __init__(self, grounds: Grounds) -> None:
-        self._grounds = grounds
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
 
     def router(self) -> APIRouter:
         router = APIRouter(
-            prefix=self._grounds.base, responses=ERRORS, default_response_class=JSONResponse
+            prefix=self._ground.base, responses=ERRORS, default_response_class=JSONResponse
         )
         add = router.add_api_route
         add("/ping", self.ping, response_class=PlainTextResponse)
@@ -125,9 +123,8 @@ class Api:
         add("/api/graphite", self.graphite, methods=["GET"])
         add("/api/pipelines", self.pipelines, methods=["GET"])
         add("/api/pipelines/{run}", self.pipeline, methods=["GET"])
-        add("/api/installations", self.installations, methods=["GET"])
-        graphites = [one.options for one in self._grounds]
-        if any(one.proxy_graphite and one.graphite_url for one in graphites):
+        options = self._ground.options
+        if options.proxy_graphite and options.graphite_url:
             add("/render", self.render, methods=["GET"])
         self._refuse_the_rest(router)
         return router
@@ -216,33 +213,21 @@ class Api:
 
     async def pipelines(self, request: Request, pipeline: str = "") -> Document:
         """Runs of pipelines, or of one pipeline, that were heard of in the last days."""
-        ground = viewed(self._grounds, request)
+        ground = viewed(self._ground, request)
         await ground.runs.ready()
         runs = ground.runs.runs
         found = [run for run in runs.all() if pipeline in ("", run.state.pipeline)]
-        return {"runs": [runs_api.document(runs, run) for run in found], "message": ""}
+        return {"runs": [run_row(runs, run) for run in found], "message": ""}
 
     async def pipeline(self, request: Request, run: str) -> Document:
         """One run, with its chart and the command that starts it again."""
-        ground = viewed(self._grounds, request)
+        ground = viewed(self._ground, request)
         await ground.runs.ready()
         runs = ground.runs.runs
         found = runs.find(run)
         if found is None:
             raise ApiError(404, "RUN_NOT_FOUND")
-        return {**runs_api.whole(runs, found), "message": ""}
-
-    async def installations(self, request: Request) -> Document:
-        """Every installation that the caller may look at, the one that needs it most first."""
-        seen = {ground.name: ground for ground in self._grounds.seen_by(request)}
-        if not seen:
-            self._viewed(request)  # says why
-        await asyncio.gather(*(ground.watch.ready() for ground in seen.values()))
-        rows = [
-            glance.document(one, seen[one.name].home or "/", seen[one.name].is_default)
-            for one in glance.glances(seen.values())
-        ]
-        return {"installations": rows, "message": ""}
+        return {**run_whole(runs, found), "message": ""}
 
     async def render(self, request: Request) -> Response:
         """Graphite's pictures."""
@@ -296,13 +281,13 @@ class Api:
     async def delete(self, request: Request, topic: str) -> Document:
         """Delete a topic everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = partial(ground.actions.delete, topic)
+        run = partial(ground.delete, topic)
         return await _change(ground, request, caller, ("delete_topic",), _about(topic), run)
 
     async def delete_channel(self, request: Request, topic: str, channel: str) -> Document:
         """Delete a channel everywhere."""
         ground, caller = self._changed(request, Role.DESTROY)
-        run = partial(ground.actions.delete, topic, channel)
+        run = partial(ground.delete, topic, channel)
         about = _about(topic, channel)
         return await _change(ground, request, caller, ("delete_channel",), about, run)
 
@@ -322,17 +307,17 @@ class Api:
     # --- whose ---
 
     def _viewed(self, request: Request) -> Ground:
-        return viewed(self._grounds, request)
+        return viewed(self._ground, request)
 
     def _changed(self, request: Request, role: Role) -> tuple[Ground, Caller]:
-        return changed(self._grounds, request, role)
+        return changed(self._ground, request, role)
 
 
 async def _change(
     ground: Ground, request: Request, caller: Caller, actions: tuple[str, ...],
     about: dict[str, str], run: Callable[[], Awaitable[str]],
 ) -> Document:  # fmt: skip
-    came = origin(request, ground)
+    came = origin(request)
     return {"message": await ground.perform(caller, actions, about, run, came)}
 
 
@@ -345,7 +330,7 @@ async def _stats_of(
 
 
 def node_stats(
-    producers: list[Producer], answers: dict[str, dict[str, Any]]
+    producers: list[Producer], answers: Mapping[str, Mapping[str, Any]]
 ) -> list[aggregate.NodeStats]:
     return [
         aggregate.NodeStats(
@@ -390,15 +375,12 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def origin(request: Request, ground: Ground) -> dict[str, str]:
+def origin(request: Request) -> dict[str, str]:
     """What a notification says about the request."""
-    url = request.url
-    if ground.place:
-        url = url.replace(path=ground.home + url.path.removeprefix(ground.base))
     found = {
         "remote_ip": f"{request.client.host}:{request.client.port}" if request.client else "",
         "user_agent": request.headers.get("user-agent", ""),
-        "url": str(url),
+        "url": str(request.url),
     }
     user = _basic_user(request.headers.get("authorization", ""))
     return {"user": user, **found} if user else found

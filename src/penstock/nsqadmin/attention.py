@@ -6,7 +6,8 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 
 | rule            | when                                                                | level |
 |-----------------|---------------------------------------------------------------------|-------|
-| node down       | a node does not answer                                              | bad   |
+| node down       | a node does not answer; warn: none knows it, and it held no message | bad   |
+| not listed      | a node answers that no nsqlookupd knows                             | warn  |
 | unhealthy       | a node says so itself                                               | bad   |
 | warns           | a node serves all that is sound, and something stored is not        | warn  |
 | refusing        | a topic refuses publishes                                           | bad   |
@@ -36,7 +37,9 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.nsqadmin import split
 from penstock.nsqadmin.history import FIELDS
+from penstock.nsqadmin.pages.words import count, wait
 from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.remembered import clock, holding, words_of
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
@@ -78,7 +81,7 @@ _MINUTE = Window()
 def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> list[Finding]:
     found: list[Finding] = []
     for node in snapshot.nodes.values():
-        found += _of_node(node)
+        found += _of_node(snapshot, node)
     for topic in snapshot.topics.values():
         found += _of_topic(topic)
         for channel in topic.channels.values():
@@ -97,9 +100,7 @@ def of_runs(runs: Runs, now_s: float) -> list[Finding]:
     for run in runs.live():
         grown = grown_lag(run.track.points())
         if grown:
-            why = (
-                f"{grown:,} messages more than some minutes ago: {run.state.lag_rows or 0:,} wait."
-            )
+            why = f"{grown:,} more than some minutes ago: {wait(run.state.lag_rows or 0)}."
             step = "Give Spark more cores, or raise max-offsets-per-trigger."
             what = f"pipeline {run.state.name} falls behind"
             found.append(Finding(Level.WARN, what, why, step, ("pipelines", run.id)))
@@ -125,13 +126,23 @@ def _ended_badly(runs: Runs, run: Run, now_s: float) -> Finding:
     return Finding(Level.BAD, f"pipeline {state.name} fell silent", why, step, path)
 
 
-def _of_node(node: NodeState) -> Iterator[Finding]:
+def _of_node(snapshot: Snapshot, node: NodeState) -> Iterator[Finding]:
     path = ("nodes", node.address)
     what = f"node {node.address}"
     if node.error:
         step = "See whether the process runs and its port can be reached."
-        yield Finding(Level.BAD, f"{what} does not answer", node.error, step, path)
+        if not node.is_listed:
+            step += " Its page forgets it, if it is gone for good."
+        why, held = f"{node.error.rstrip('.')}.", holding(snapshot, node)
+        if node.heard_s:
+            why = f"It last answered at {clock(node)} ({node.error}). {words_of(held)}"
+        level = Level.BAD if node.is_listed or held.messages else Level.WARN  # taken away, maybe
+        yield Finding(level, f"{what} does not answer", why, step, path)
         return
+    if not node.is_listed:
+        why = "It answers, and no consumer finds it."
+        step = "See whether its -lookupd-tcp-address is right and can be reached from there."
+        yield Finding(Level.WARN, f"{what} is known to no nsqlookupd", why, step, path)
     if node.is_unhealthy:
         step = "Its log says more; a full or failing disk is the usual cause."
         yield Finding(Level.BAD, f"{what} is not healthy", node.health, step, path)
@@ -162,12 +173,12 @@ def _of_topic(topic: TopicState) -> Iterator[Finding]:
         step = "Run penstock log verify on the node, and restore from a copy or the archive."
         yield Finding(Level.BAD, f"{what} is damaged", why, step, path, "damaged")
     if topic.paused and topic.backlog:
-        why = f"{topic.backlog:,} messages wait."
+        why = f"{wait(topic.backlog)}."
         yield Finding(
             Level.NOTE, f"{what} is paused", why, "Unpause it when you are done.", path, "paused"
         )
     if topic.depth and not topic.channels:
-        why = f"{topic.depth:,} messages are held for the first channel."
+        why = f"{wait(topic.depth)} for the first channel."
         yield Finding(
             Level.NOTE, f"{what} has no channel", why, "Start its consumer.", path, "no channel"
         )
@@ -182,16 +193,17 @@ def _of_channel(
     grown = _grown(recent, window)
     if channel.paused:
         if waits:
-            why = f"{waits:,} messages wait."
+            why = f"{wait(waits)}."
             step = "Unpause it when you are done."
             yield Finding(Level.NOTE, f"{what} is paused", why, step, path, "paused")
     elif channel.clients and waits and _idle(recent, window) and not _may_be_slow(channel, window):
         since = f" in {window.words}" if window.is_short else ""
-        why = f"{channel.clients} consumers, {waits:,} messages, and none was finished{since}."
+        held = f"{count(channel.clients, 'consumer')}, {count(waits, 'message')}"
+        why = f"{held}, and none was finished{since}."
         step = "Look at what its consumers do; their in-flight messages are on its page."
         yield Finding(Level.BAD, f"{what} is stuck", why, step, path, "stuck")
     elif not channel.clients and grown > 0:
-        why = f"It has no consumer, and {channel.depth:,} messages wait."
+        why = f"It has no consumer, and {wait(channel.depth)}."
         yield Finding(
             Level.WARN, f"nobody reads {what}", why, "Start its consumers.", path, "no consumers"
         )
@@ -205,7 +217,7 @@ def _of_channel(
         yield Finding(Level.WARN, f"{what} times out", why, step, path, "times out")
     if channel.dead_letters:
         where = f" in {channel.dead_letter_topic}" if channel.dead_letter_topic else ""
-        why = f"{channel.dead_letters:,} messages that were given up wait{where}."
+        why = f"{wait(channel.dead_letters)}{where}, given up."
         step = "Look at them on its page, repair the consumer, then redrive them."
         yield Finding(Level.WARN, f"{what} has dead letters", why, step, path, "dead letters")
 
@@ -218,7 +230,7 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
     if unread and channel.clients and not channel.paused:
         numbers = ", ".join(str(one.partition) for one in unread)
         waits = sum(one.depth for one in unread)
-        why = f"{waits:,} messages wait in {numbers}; its consumers have chosen other partitions."
+        why = f"{wait(waits)} in {numbers}; its consumers have chosen other partitions."
         step = "Start consumers for these, or some that take all partitions."
         yield Finding(
             Level.WARN, f"nobody reads partition {numbers} of {what}", why, step, path, "unread"

@@ -18,12 +18,6 @@ log = logging.getLogger("penstock.nsqadmin.audit")
 About = Mapping[str, str]  # names topic, channel, node
 
 
-# Actions that concern all installations.
-OF_ALL = frozenset((
-    "put_user", "remove_user", "end_session", "change_password", "put_token", "remove_token",
-))  # fmt: skip
-
-
 class NotDone(StoreFailed):
     """Nothing was done, because it could not be written down."""
 
@@ -33,11 +27,8 @@ class NotDone(StoreFailed):
 
 
 class Audit:
-    """`installation` is the one that entries are of; "" for what concerns none."""
-
-    def __init__(self, store: Store, installation: str = "") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._installation = installation
 
     async def perform(
         self, caller: Caller, actions: Sequence[str], about: About,
@@ -59,10 +50,9 @@ class Audit:
         """One entry for each action. NotDone."""
         pairs = [(action, "/".join(one for one in of(action, about).values() if one))
                  for action in actions]  # fmt: skip
-        name = "" if set(actions) <= OF_ALL else self._installation
         who = (caller.shown, caller.how, caller.remote)
         try:
-            return self._store.begin(*who, pairs, detail, installation=name)
+            return self._store.begin(*who, pairs, detail)
         except StoreFailed as error:
             raise NotDone(error) from error
 

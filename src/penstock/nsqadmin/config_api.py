@@ -1,8 +1,4 @@
-"""`/config/:opt`: reading every option, and changing two while nsqadmin runs.
-
-An installation shows its own values. The log is that of the whole nsqadmin, so its level is changed
-at the default one's address only.
-"""
+"""`/config/:opt`: reading every option, and changing two while nsqadmin runs."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import ERRORS, ApiError, caller_of
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 
 _WRITABLE = ("log_level", "nsqlookupd_http_addresses")
@@ -35,13 +31,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 class ConfigApi:
-    def __init__(self, grounds: Grounds) -> None:
-        self._grounds = grounds
-        self._values = {ground.name: _values(ground) for ground in grounds}
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._values = _values(ground)
         self._kinds = {flag.file_key: flag.kind for flag in FLAGS}
 
     def router(self) -> APIRouter:
-        router = APIRouter(prefix=f"{self._grounds.base}/config", responses=_ANSWERS)
+        router = APIRouter(prefix=f"{self._ground.base}/config", responses=_ANSWERS)
         router.add_api_route("/{option}", self.get, methods=["GET"])
         router.add_api_route("/{option}", self.put, methods=["PUT"])
         return router
@@ -49,7 +45,7 @@ class ConfigApi:
     async def get(self, request: Request, option: str) -> Response:
         """The value of an option."""
         ground, _ = self._check(request)
-        if option not in self._values[ground.name]:
+        if option not in self._values:
             raise ApiError(400, "INVALID_OPTION")
         return self._show(ground, option)
 
@@ -64,7 +60,7 @@ class ConfigApi:
                 raise ApiError(413, "INVALID_VALUE")
         if not body:
             raise ApiError(413, "INVALID_VALUE")
-        if option not in _WRITABLE or (option == "log_level" and not ground.is_default):
+        if option not in _WRITABLE:
             raise ApiError(400, "INVALID_OPTION")
 
         async def run() -> str:
@@ -77,11 +73,11 @@ class ConfigApi:
 
     def _set(self, ground: Ground, option: str, body: bytes) -> None:
         value: Any = _set_log_level(body) if option == "log_level" else _set_lookupds(ground, body)
-        self._values[ground.name][option] = value
+        self._values[option] = value
 
     def _check(self, request: Request) -> tuple[Ground, Caller]:
         """The network is asked first, as official; then the caller."""
-        ground = self._grounds.of(request)
+        ground = self._ground
         remote = request.client.host if request.client else ""
         if not ground.gate.may_configure(remote):
             raise ApiError(403, "FORBIDDEN")
@@ -90,7 +86,7 @@ class ConfigApi:
         return ground, caller
 
     def _show(self, ground: Ground, option: str) -> Response:
-        value = self._values[ground.name][option]
+        value = self._values[option]
         if option == "log_level":
             return JSONResponse(LOG_LEVELS.index(value) + 1)
         if isinstance(value, str):

@@ -85,10 +85,13 @@ class Connections:
 
     async def _ask(self, snapshot: Snapshot) -> None:
         begun_s = time.monotonic()
-        up = [one.address for one in snapshot.nodes.values() if one.is_up]
-        await asyncio.gather(*(self._ask_node(at) for at in up))
-        for gone in self._nodes.keys() - set(up):
-            del self._nodes[gone]
+        await asyncio.gather(*(self._ask_node(one.address) for one in snapshot.nodes.values()
+                               if one.is_up))  # fmt: skip
+        for at in list(self._nodes):
+            if at not in snapshot.nodes:
+                del self._nodes[at]
+            elif not snapshot.nodes[at].can_be_asked:
+                self._nodes[at].grow_old()
         if self._end_watch is None:
             self._nodes = {}
             return  # the last one has left meanwhile
@@ -105,6 +108,9 @@ class Connections:
             found = await self._of_node(address)
         except PenstockError as error:
             log.debug("%s does not tell of its connections: %s", address, error)
+            known = self._nodes.get(address)
+            if known is not None:
+                known.grow_old()
             return  # the banner says who does not answer; what it said last stays
         now_s = time.monotonic()
         known = self._nodes.get(address)
@@ -131,6 +137,10 @@ class _Node:
         self.rows = rows
         self.at_s = at_s
         self.took_s = took_s
+
+    def grow_old(self) -> None:
+        """Its node is silent: what it said last stays, and is marked."""
+        self.rows = {key: row | {"stale": True, "rate": 0.0} for key, row in self.rows.items()}
 
 
 def from_stats(document: Mapping[str, Any]) -> list[Row]:

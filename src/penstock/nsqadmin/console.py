@@ -3,14 +3,9 @@
     python -m penstock.nsqadmin.console < question > answer
 
 The question and the answer are a JSON document each. The process is bounded in memory, in threads
-and by who started it in time, so that no statement hurts nsqadmin. Before DuckDB even sees the
-statement it loses the right to touch files, the network and extensions, and the right to get it
-back (finding out the names in a statement is enough to open what it names): what a statement can
-see are the views that its names ask for, and nothing else. The answer is bounded too, in rows, in
-what one value may hold and as a whole, because nsqadmin holds it.
-
-- A topic is a view of its newest messages; how many is a limit, which the answer names.
-- A table of a lake is a view of its whole.
+and by who started it in time, so that no statement hurts nsqadmin; the engine (`sqlengine.py`) sees
+to what a statement may touch. The answer is bounded too, in rows, in what one value may hold and as
+a whole, because nsqadmin holds it.
 """
 
 from __future__ import annotations
@@ -18,28 +13,20 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock import limits
 from penstock.command.extras import lacks_extra
-from penstock.errors import (
-    BrokerRefused,
-    ConfigError,
-    FetchFailed,
-    PenstockError,
-    QueryRefused,
-)
+from penstock.errors import ConfigError, PenstockError
+from penstock.nsqadmin.sqlengine import Query, Source, within
 from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
-from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
-_NO_ROUTE = (404, "NOT_FOUND")  # what the official nsqd answers to a path that it has not
+_BOUNDS = (f"memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'", "threads=1")
 _NAME_MAX = 200  # characters of a column's name
 
 
@@ -78,35 +65,25 @@ def main() -> int:
 
 
 def answer(question: Question) -> Reply:
-    import duckdb
-
-    connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
-    _check(question.sql)
-    _lock(connection)
-    reply = Reply()
-    try:
-        names = connection.get_table_names(question.sql, qualified=False)
-        for name in sorted(names):
-            _make_view(connection, name, question, reply)
-        result = connection.execute(question.sql)
-        reply.columns = [column[0][:_NAME_MAX] for column in result.description or ()]
-        reply.types = [str(column[1])[:_NAME_MAX] for column in result.description or ()]
+    tables: dict[str, str] = {}
+    missing = ""
+    for lake in question.lakes:
+        try:
+            tables |= tables_below(lake)
+        except ConfigError as error:
+            missing = f"; {error}"  # it may not be there yet, and topics are
+    for name, path in question.tables.items():
+        tables[name] = local_path(LakeTable(path).path)
+    source = Source(question.nodes, tables, newest=limits.ADMIN_SQL_MESSAGES,
+                    ca_file=question.ca_file, missing=missing)  # fmt: skip
+    query = Query(source, _BOUNDS)
+    result = query.run(question.sql)
+    reply = Reply(notes=query.notes)
+    reply.columns = [column[0][:_NAME_MAX] for column in result.description or ()]
+    reply.types = [str(column[1])[:_NAME_MAX] for column in result.description or ()]
+    with within():
         _fetch(result, question.rows_max, reply)
-    except duckdb.Error as error:
-        raise QueryRefused(_short(str(error))) from error
     return reply
-
-
-def _lock(connection: duckdb.DuckDBPyConnection) -> None:
-    for setting in (
-        f"memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'",
-        "threads=1",
-        "autoinstall_known_extensions=false",
-        "autoload_known_extensions=false",
-        "enable_external_access=false",
-        "lock_configuration=true",
-    ):
-        connection.execute(f"SET {setting}")
 
 
 def _fetch(result: duckdb.DuckDBPyConnection, rows_max: int, reply: Reply) -> None:
@@ -119,88 +96,6 @@ def _fetch(result: duckdb.DuckDBPyConnection, rows_max: int, reply: Reply) -> No
             reply.is_cut = True
             return
         reply.rows.append(shown)
-
-
-def _check(sql: str) -> None:
-    """One statement that reads."""
-    import duckdb
-
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise QueryRefused(_short(str(error))) from error
-    reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-    if len(statements) != 1 or statements[0].type not in reading:
-        raise QueryRefused("one SELECT (or EXPLAIN of one) is answered here, and nothing else")
-
-
-def _make_view(
-    connection: duckdb.DuckDBPyConnection, name: str, question: Question, reply: Reply
-) -> None:
-    """Of the table or the topic with this name; DuckDB's own views are left to it."""
-    tables: dict[str, str] = {}
-    missing = ""
-    for lake in question.lakes:
-        try:
-            tables |= tables_below(lake)
-        except ConfigError as error:
-            missing = f"; {error}"  # it may not be there yet, and topics are
-    if name in question.tables:
-        tables = {name: local_path(LakeTable(question.tables[name]).path)}
-    if name in tables:
-        from penstock.pipelines.lakedataset import dataset
-
-        connection.register(name, dataset(tables[name]))
-        return
-    batches = [batch for node in question.nodes for batch in _told(node, name, question, reply)]
-    if batches:
-        import pyarrow as pa
-
-        connection.register(name, pa.Table.from_batches(batches))
-        return
-    if not name.startswith(("duckdb_", "pragma_")):
-        there = ", ".join(sorted(tables)) or "none"
-        if reply.notes:
-            raise QueryRefused(f"{name} can't be read: {'; '.join(reply.notes)}")
-        raise QueryRefused(
-            f"{name} is neither a topic with messages nor a table (tables: {there}{missing})"
-        )
-
-
-def _told(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:
-    """Of one that can't tell it is noted: what the others have is still an answer."""
-    try:
-        yield from _topic(node, name, question, reply)
-    except FetchFailed as error:
-        lacks = isinstance(error, BrokerRefused) and (error.status, error.code) == _NO_ROUTE
-        why = "it is not Penstock's, and its messages can't be read" if lacks else error.reason
-        reply.notes.append(f"without {node}: {why}")
-
-
-def _topic(node: str, name: str, question: Question, reply: Reply) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    from penstock.spark.decode import decode
-
-    schema = pa.schema([
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")), ("id", pa.string()),
-        ("attempts", pa.int16()), ("body", pa.binary()),
-    ])  # fmt: skip
-    share = limits.ADMIN_SQL_MESSAGES // max(1, len(question.nodes))
-    with BrokerApi(node, ca_file=question.ca_file or None) as api:
-        spans = api.positions([name]).topics.get(name)
-        if spans is None:
-            return
-        share = max(1, share // len(spans.partitions))
-        for partition, span in spans.partitions.items():
-            start = max(span.earliest, span.end - share)
-            if start > span.earliest:
-                reply.notes.append(f"{name} on {node}: its newest {share:,} messages")
-            for fetched in api.fetches(name, partition, spans.identity, start, span.end):
-                held = fetched.base_offset, fetched.next_offset
-                where = name, partition, start, span.end
-                yield from decode(fetched.data, schema, *where, span=held)
 
 
 def _shown(value: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,11 @@ from penstock import __version__, limits
 from penstock.command.program import version_line
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
-from penstock.net.listener import Address, bound_address, close_listener, listen, parse_address
+from penstock.net.listener import bound_address, close_listener, listen, parse_address
 from penstock.net.secretfile import first_secret
 from penstock.nsqadmin import (
     api,
     config_api,
-    description,
     diagnostics_api,
     paths,
     traces_api,
@@ -33,13 +32,13 @@ from penstock.nsqadmin import (
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.gate import Gate
-from penstock.nsqadmin.ground import Ground, Grounds, Shared
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import History
-from penstock.nsqadmin.installations import Installation, naming
 from penstock.nsqadmin.notify import Notifier
 from penstock.nsqadmin.oidclogin import OidcLogin
-from penstock.nsqadmin.options import Options, read_installations
+from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
+from penstock.nsqadmin.remembered import Remembered
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import DataPathLock, Store
 from penstock.nsqadmin.upstream import Upstream
@@ -56,7 +55,7 @@ class Daemon:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
-        self._grounds: Grounds | None = None
+        self._ground: Ground | None = None
         self._lock: DataPathLock | None = None
 
     async def start(self) -> None:
@@ -64,12 +63,11 @@ class Daemon:
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
         self._lock = DataPathLock(Path(options.data_path))
-        grounds = self._grounds = make_grounds(options)
-        app = make_app(grounds)
+        ground = self._ground = make_ground(options)
+        app = make_app(ground)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
-        for ground in grounds:
-            ground.start()
+        ground.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
@@ -94,8 +92,8 @@ class Daemon:
             close_listener(self._socket)
         if self._ending is not None:
             self._ending.cancel()
-        if self._grounds is not None:
-            await self._grounds.stop()
+        if self._ground is not None:
+            await self._ground.stop()
         if self._lock is not None:
             self._lock.close()
         log.info("bye")
@@ -110,51 +108,24 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_grounds(options: Options) -> Grounds:
+def make_ground(options: Options) -> Ground:
     fetcher = _fetcher(options)
     store = Store(Path(options.data_path))
-    address = parse_address(options.http_address, "http-address")
-    gate = Gate(options, store, address)
-    shared = Shared(
+    secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
+    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
+    upstream = Upstream(fetcher, lookupds, nsqds, secret)
+    watch = Watch(upstream, options.poll_interval_ns, Remembered(store))
+    return Ground(
         options=options,
         store=store,
-        gate=gate,
+        gate=Gate(options, store, parse_address(options.http_address, "http-address")),
         notifier=Notifier(fetcher, options.notification_http_endpoint),
         fetcher=fetcher,
         oidc=OidcLogin(options) if options.oidc_issuer else None,
-        gates=[gate],
-    )
-    found = read_installations(options)
-    return Grounds(shared, [_ground(shared, one, one is found[0], address) for one in found])
-
-
-def _ground(
-    shared: Shared, installation: Installation, is_default: bool, address: Address
-) -> Ground:
-    name, options, gate = installation.name, installation.options, shared.gate
-    with naming(name) if options is not shared.options else nullcontext():
-        fetcher = _fetcher(options)
-        secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
-        if installation.has_own_rules or options.read_only != shared.options.read_only:
-            gate = Gate(options, shared.store, address)
-            shared.gates.append(gate)
-    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
-    upstream = Upstream(fetcher, lookupds, nsqds, secret)
-    watch = Watch(upstream, options.poll_interval_ns)
-    directory = Path(options.data_path)
-    if not is_default:
-        directory = directory / "installations" / name
-    return Ground(
-        name=name,
-        is_default=is_default,
-        shared=shared,
-        options=options,
-        gate=gate,
-        fetcher=fetcher,
         upstream=upstream,
         actions=Actions(upstream),
         watch=watch,
-        history=History(directory, options.history_retention_ns / limits.SECOND),
+        history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
         connections=Connections(upstream, watch),
         runs=RunWatch(upstream, watch),
     )
@@ -168,18 +139,18 @@ def _fetcher(options: Options) -> Fetcher:
     )
 
 
-def make_app(grounds: Grounds) -> FastAPI:
+def make_app(ground: Ground) -> FastAPI:
     app = FastAPI(
         title="nsqadmin", version=__version__, redirect_slashes=False,
-        docs_url=None, redoc_url=None, openapi_url=f"{grounds.base}/api/openapi.json",
+        docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
-    proxied = any(one.options.proxy_graphite and one.options.graphite_url for one in grounds)
-    app.add_middleware(paths.OfficialPaths, base=grounds.base, is_graphite_proxied=proxied)
-    app.include_router(traces_api.TracesApi(grounds).router())
-    app.include_router(diagnostics_api.DiagnosticsApi(grounds).router())
-    app.include_router(api.Api(grounds).router())
-    app.include_router(config_api.ConfigApi(grounds).router())
+    proxied = bool(ground.options.proxy_graphite and ground.options.graphite_url)
+    app.add_middleware(paths.OfficialPaths, base=ground.base, is_graphite_proxied=proxied)
+    app.include_router(traces_api.TracesApi(ground).router())
+    app.include_router(diagnostics_api.DiagnosticsApi(ground).router())
+    app.include_router(api.Api(ground).router())
+    app.include_router(config_api.ConfigApi(ground).router())
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)
@@ -187,9 +158,7 @@ def make_app(grounds: Grounds) -> FastAPI:
     for kind in api.HANDLED:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
-    site.add(app, grounds)
-    if grounds.shared.options.installation:
-        description.tell_of(app, grounds.base, [ground.name for ground in grounds])
+    site.add(app, ground)
     app.add_exception_handler(Exception, _broken)
     return app
 

@@ -4,6 +4,10 @@ what was chosen for each. Taken out of one installation, it makes the same in an
     {"version": 1, "topics": [{"name": "orders", "paused": false, "settings": {"max_depth": "5000"},
                                "channels": [{"name": "mail", "settings": {}}]}]}
 
+Beside the settings of nsqd they name, where it is not the usual, a topic's shape (`partitions`,
+`hash_partitions`, `extended`, `replicas`) and what a channel leaves out (`skipped`,
+`zan_test_skipped`).
+
 Putting it in makes what is missing on every nsqd, sets the settings that it names, and pauses what
 it says is paused. It deletes nothing, and what it does not name stays as it is. Messages are not in
 it. Ephemeral topics and channels, Penstock's own topics, and its channels of dead letters are left
@@ -25,14 +29,17 @@ import msgspec
 
 from penstock import limits
 from penstock.errors import PenstockError
+from penstock.net.query import whole_number
 from penstock.nsqadmin import settings
-from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, Setting, SettingRefused
+from penstock.nsqadmin.settings import OF_CHANNEL, OF_TOPIC, SHAPE, Setting, SettingRefused
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-from penstock.nsqadmin.upstream import NSQD, Upstream
+from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 VERSION = 1
 _AT_ONCE = 8  # topics that are asked about at the same time
+_SKIPS = {"skipped": "/channel/skip", "zan_test_skipped": "/channel/skipZanTest"}  # as in `/stats`
+_COUNTS = ("partitions", "hash_partitions", "replicas")
 
 
 class Defined(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,6 +122,7 @@ async def _topic(upstream: Upstream, snapshot: Snapshot, name: str) -> DefinedTo
             defined = Defined(key)
             about = {"topic": name, "channel": key}
             await _fill(upstream, defined, channel, about, found.nodes)
+            _add_skips(defined, snapshot, about)
             topic.channels.append(defined)
     return topic
 
@@ -128,7 +136,7 @@ async def _fill(
     one.nodes = sorted(nodes) if len(nodes) < len(above) else []
     one.paused = found.paused and not found.is_paused_partly
     one.paused_on = sorted(found.paused_on) if found.is_paused_partly else []
-    told = await settings.read(upstream, nodes, about)
+    told = await settings.read(upstream, nodes, about, with_shape=True)
     for held in told.held:
         name, chosen = held.setting.name, {node: held.values[node] for node in sorted(held.own)}
         if len(chosen) == len(nodes) and len(set(chosen.values())) == 1:
@@ -136,6 +144,16 @@ async def _fill(
             continue
         for node, value in chosen.items():
             one.settings_on.setdefault(node, {})[name] = value
+
+
+def _add_skips(one: Defined, snapshot: Snapshot, about: dict[str, str]) -> None:
+    for name in _SKIPS:
+        rows = {at: _row(node, **about) for at, node in sorted(snapshot.nodes.items())}
+        on = [at for at, row in rows.items() if row is not None and row.get(name)]
+        if on and len(on) == sum(row is not None for row in rows.values()):
+            one.settings[name] = "true"
+        for at in on if name not in one.settings else ():
+            one.settings_on.setdefault(at, {})[name] = "true"
 
 
 # --- in ---
@@ -151,10 +169,11 @@ def read(text: str) -> Definitions:
         raise DefinitionsInvalid(f"version {found.version} is not known here, only {VERSION}")
     _check_names("topic", found.topics)
     for topic in found.topics:
-        _check(topic, f"topic {topic.name}", OF_TOPIC)
+        _check(topic, f"topic {topic.name}", (*_names_of(OF_TOPIC), *_names_of(SHAPE)))
         _check_names(f"channel of {topic.name}", topic.channels)
         for channel in topic.channels:
-            _check(channel, f"channel {topic.name}/{channel.name}", OF_CHANNEL)
+            known = (*_names_of(OF_CHANNEL), *_SKIPS)
+            _check(channel, f"channel {topic.name}/{channel.name}", known)
     return found
 
 
@@ -168,11 +187,18 @@ def _check_names(kind: str, found: Sequence[Defined]) -> None:
         raise DefinitionsInvalid(f"a {kind} is named twice")
 
 
-def _check(one: Defined, where: str, known: Iterable[Setting]) -> None:
-    names = [setting.name for setting in known]
-    for name in (*one.settings, *(name for on in one.settings_on.values() for name in on)):
-        if name not in names:
-            raise DefinitionsInvalid(f"{where}: {name!r} is no setting; there are {names}")
+def _names_of(settings_: Iterable[Setting]) -> list[str]:
+    return [one.name for one in settings_]
+
+
+def _check(one: Defined, where: str, known: Sequence[str]) -> None:
+    chosen = [one.settings, *one.settings_on.values()]
+    for name, value in (pair for on in chosen for pair in on.items()):
+        if name not in known:
+            raise DefinitionsInvalid(f"{where}: {name!r} is no setting; there are {[*known]}")
+        if name in _COUNTS and not whole_number(value, limits.PARTITIONS_MAX):
+            rule = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
+            raise DefinitionsInvalid(f"{where}: {name} {value!r} is not {rule}")
 
 
 def summary(found: Definitions, snapshot: Snapshot) -> Summary:
@@ -235,10 +261,12 @@ async def _changes(
     for node in nodes:
         for pair in one.settings_of(node).items():
             wanted.setdefault(pair, []).append(node)
-    told = await settings.read(upstream, having, about) if wanted and having else None
+    told = await settings.read(upstream, having, about, True) if wanted and having else None
     held = {each.setting.name: each for each in told.held} if told else {}
     for (name, value), places in wanted.items():
         same = held[name].chosen_on(value) if name in held else frozenset()
+        if name in _SKIPS:
+            same = frozenset(at for at, row in rows.items() if row is not None and row.get(name))
         other = tuple(node for node in places if node not in same)
         if other:
             changed.append(Change("set", topic, channel, name, value, other))
@@ -249,7 +277,7 @@ async def _changes(
     return changed
 
 
-def _row(node: NodeState, topic: str, channel: str) -> Mapping[str, Any] | None:
+def _row(node: NodeState, topic: str, channel: str = "") -> Mapping[str, Any] | None:
     """Of `/stats`."""
     for row in node.document.get("topics") or ():
         if row.get("topic_name") == topic:
@@ -280,18 +308,62 @@ async def _put(
     async def post(path: str, on: Sequence[str]) -> str:
         return (await upstream.ask(NSQD, on, lambda at: upstream.post(at, path, about))).warning
 
-    warning = await post(f"/{kind}/create", nodes)
-    for on in [[node] for node in nodes] if one.settings_on else [list(nodes)]:
-        chosen = one.settings_of(on[0])
-        if not chosen:
-            continue
-        try:
-            warning = await settings.write(upstream, on, about, chosen) or warning
-        except SettingRefused as error:
-            raise SettingRefused(f"{'/'.join(about.values())}: {error}") from error
+    warning = ""
+    try:
+        for node in nodes:
+            await _shape(upstream, node, about, one.settings_of(node))
+        warning = await post(f"/{kind}/create", nodes)
+        for on in [[node] for node in nodes] if one.settings_on else [list(nodes)]:
+            chosen = {name: value for name, value in one.settings_of(on[0]).items()
+                      if name not in (*_SKIPS, *_names_of(SHAPE))}  # fmt: skip
+            if chosen:
+                warning = await settings.write(upstream, on, about, chosen) or warning
+    except (SettingRefused, DaemonRefused) as error:
+        said = error.said if isinstance(error, DaemonRefused) else error
+        raise SettingRefused(f"{'/'.join(about.values())}: {said}") from error
+    for name, path in _SKIPS.items():
+        if skipping := [node for node in nodes if one.settings_of(node).get(name) == "true"]:
+            warning = await post(path, skipping) or warning
     if paused := [node for node in nodes if one.is_paused_on(node)]:
         warning = await post(f"/{kind}/pause", paused) or warning
     return warning
+
+
+async def _shape(
+    upstream: Upstream, node: str, about: dict[str, str], wanted: Mapping[str, str]
+) -> None:
+    """Make a topic as it is to be, or bring it there; what can't be is refused by nsqd."""
+    if not any(name in wanted for name in _names_of(SHAPE)):
+        return
+    count = int(wanted.get("partitions", 1))
+    hashed = int(wanted.get("hash_partitions", count))
+    there = await _shape_of(upstream, node, about)
+    if there is None:
+        query = about | {"partition_num": str(hashed)}
+        query |= {"extend": wanted["extended"]} if "extended" in wanted else {}
+        query |= {"replicas": wanted["replicas"]} if "replicas" in wanted else {}
+        await upstream.post(node, "/topic/create", query)
+        there = {**wanted, "partitions": hashed, "hash_partitions": hashed}
+    has = int(there.get("partitions", 1)), int(there.get("hash_partitions", 1))
+    if "partitions" in wanted and has != (count, hashed):
+        rehash = {"rehash": "true"} if hashed == count != has[1] else {}
+        query = about | {"partition_num": str(count)} | rehash
+        await upstream.post(node, "/topic/partition/expand", query)
+    if wanted.get("extended") == "true" and not there.get("extended"):
+        await upstream.post(node, "/topic/meta/update", about | {"upgradeext": "true"})
+
+
+async def _shape_of(
+    upstream: Upstream, node: str, about: dict[str, str]
+) -> Mapping[str, Any] | None:
+    """None: it is not there."""
+    try:
+        found: Mapping[str, Any] = await upstream.get(node, "/topic/config", about)
+    except DaemonRefused as error:
+        if error.said == "TOPIC_NOT_FOUND":
+            return None
+        raise
+    return found
 
 
 def to_text(found: Definitions) -> bytes:

@@ -1,4 +1,4 @@
-"""Diagnostic bundles that nsqadmin gathers: one at a time for an installation, the last few kept.
+"""Diagnostic bundles that nsqadmin gathers: one at a time, the last few kept.
 
 A bundle is judged when it is made. Its file loses its name at once and stays open, so nothing is
 left behind whatever becomes of the process. nsqadmin adds what it knows itself: its options, stores
@@ -53,7 +53,6 @@ class Kept:
     size: int  # in bytes
     made_s: float
     who: str
-    anonymous: bool
     findings: list[Finding]
     failures: list[Failure]
 
@@ -72,7 +71,7 @@ class Kept:
 
 
 class Diagnostics:
-    """Those of one installation, the newest last."""
+    """The newest last."""
 
     def __init__(self, clock_s: Callable[[], float] = time.time) -> None:
         self._clock_s = clock_s
@@ -87,15 +86,13 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(
-        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
-    ) -> Kept:
+    async def make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy
         self._is_busy = True
         try:
-            kept = await self._make(ground, who, seconds, anonymous, tell)
+            kept = await self._make(ground, who, seconds, tell)
         finally:
             self._is_busy = False
         self.keep(kept)
@@ -105,13 +102,11 @@ class Diagnostics:
         self._kept.append(kept)
         self._forget_old()
 
-    async def _make(
-        self, ground: Ground, who: str, seconds: int, anonymous: bool, tell: Tell
-    ) -> Kept:
+    async def _make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
         await ground.watch.ready()
         wish = Wish(
             who, "nsqadmin", tuple(ground.watch.latest.nodes), ground.upstream.lookupds,
-            seconds=seconds, anonymous=anonymous,
+            seconds=seconds,
         )  # fmt: skip
         now_s = self._clock_s()
         folder = Path(tempfile.mkdtemp(prefix="penstock-diagnostics-"))
@@ -125,7 +120,7 @@ class Diagnostics:
             file = path.open("rb")
             return Kept(
                 secrets.token_urlsafe(12), path.name, file, path.stat().st_size, now_s, who,
-                anonymous, found, failures,
+                found, failures,
             )  # fmt: skip
         finally:
             await fetcher.close()
@@ -165,9 +160,8 @@ def _options(ground: Ground) -> dict[str, Any]:
 def _stores(ground: Ground) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    shared = Path(ground.options.data_path)
-    own = shared if ground.is_default else shared / "installations" / ground.name
-    for path in sorted({*shared.glob("admin.db*"), *own.glob("history.db*")}):
+    data = ground.data_path
+    for path in sorted((*data.glob("admin.db*"), *data.glob("history.db*"))):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
@@ -179,7 +173,6 @@ def _polling(ground: Ground) -> dict[str, Any]:
     latest = ground.watch.latest
     interval_s = ground.options.poll_interval_ns / limits.SECOND
     return {
-        "installation": ground.name,
         "interval_s": interval_s,
         "errors": list(latest.errors),
         "nodes": [

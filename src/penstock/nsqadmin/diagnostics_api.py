@@ -15,34 +15,29 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import ApiError, caller_of
 from penstock.nsqadmin.diagnostics import DiagnosticsBusy, Kept
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
 
 ACTION = "gather_diagnostics"  # in the audit log
-_YES = ("1", "true")
 
 
 class DiagnosticsApi:
-    def __init__(self, grounds: Grounds) -> None:
-        self._grounds = grounds
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
 
     def router(self) -> APIRouter:
-        router = APIRouter(prefix=f"{self._grounds.base}/api/diagnostics")
+        router = APIRouter(prefix=f"{self._ground.base}/api/diagnostics")
         router.add_api_route("", self.make, methods=["GET"], include_in_schema=False)
         router.add_api_route("/{id_}", self.fetch, methods=["GET"], include_in_schema=False)
         return router
 
-    async def make(
-        self, request: Request, seconds: str = "", anonymous: str = ""
-    ) -> StreamingResponse:
+    async def make(self, request: Request, seconds: str = "") -> StreamingResponse:
         ground, caller = self._check(request)
         count = _seconds(seconds)
-        is_anonymous = anonymous in _YES
-        detail = detail_of(count, is_anonymous)
-        entries = ground.audit.begin(caller, (ACTION,), {}, detail)
+        entries = ground.audit.begin(caller, (ACTION,), {}, f"{count} s")
         result = "interrupted"
         try:
             made = await ground.diagnostics.make(
-                ground, caller.shown, count, is_anonymous, lambda share, words: None
+                ground, caller.shown, count, lambda share, words: None
             )
             result = ""
         except DiagnosticsBusy as error:
@@ -63,16 +58,12 @@ class DiagnosticsApi:
         return _download(found)
 
     def _check(self, request: Request) -> tuple[Ground, Caller]:
-        ground = self._grounds.of(request)
+        ground = self._ground
         caller = caller_of(ground, request)
         ground.gate.check(caller, Role.OPERATE)
         if access.is_foreign(request.headers):
             raise Forbidden("another site's page has sent this request")
         return ground, caller
-
-
-def detail_of(seconds: int, is_anonymous: bool) -> str:
-    return f"{seconds} s{', names replaced' if is_anonymous else ''}"
 
 
 def _seconds(text: str) -> int:

@@ -199,11 +199,9 @@ class Gate:
         """Whether the caller of a page that was opened some time ago may do this now."""
         return self.held(caller) >= role
 
-    def held(self, caller: Caller, despite_read_only: bool = False) -> Role:
-        """What such a caller may do now; also one that another installation's gate has found."""
+    def held(self, caller: Caller) -> Role:
+        """What such a caller may do now."""
         rules = self.rules()
-        if despite_read_only:
-            rules = rules._replace(read_only=False)
         if caller.session and not self._store.has_session(caller.session, self._lifetime_s):
             return Role.NONE
         if caller.how == "oidc" and caller.claimed is not None:
@@ -285,11 +283,6 @@ class Gate:
         if self._store.user(name) is None:
             raise LoginRefused
         self._tries.forget(keys)
-
-    def welcomes(self, claimed: Claimed, remote: str) -> bool:
-        """Whether a provider's user may look here."""
-        known = self._known(claimed)
-        return self.rules().by_provider(claimed, known, remote, "").role >= Role.VIEW
 
     def login_by_provider(self, claimed: Claimed, remote: str) -> str:
         """The token of a new session. Forbidden when the provider's user may do nothing here."""

@@ -12,7 +12,8 @@ mean, levels as its last.
 
 A series that does not move is not written down again: a reader goes on with the last sample, and a
 sample is due at least every hour. So an installation with thousands of idle topics costs nothing.
-Minutes in which nsqadmin did not run are a gap in the chart, shown as such. A series that has no
+Minutes in which nsqadmin did not run are a gap in the chart, and so are those in which nothing that
+a series is of answered (`SILENCE`). A series that has no
 sample any more goes, so that topics that come and go leave nothing behind.
 """
 
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from penstock import limits
-from penstock.nsqadmin.recent import Recent, Sample, Values
+from penstock.nsqadmin.recent import SILENCE, Recent, Sample, Values, heard
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 from penstock.nsqadmin.store import FileDamaged
 
@@ -36,6 +37,7 @@ _RATES = frozenset(("in_rate", "out_rate", "timeout_rate"))
 _MINUTE_S = 60
 _REPEATED_MINUTES = 60  # an unchanged sample is written at least so often
 _COLUMNS = ", ".join(FIELDS)
+_SILENT: Values = (SILENCE,) * len(FIELDS)
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS series (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS samples (series INTEGER NOT NULL, minute INTEGER NOT NULL,
@@ -85,6 +87,10 @@ class History:
         self._recent.take(snapshot.time_s, series)
         for name, values in series.items():
             sums, count = self._sums.get(name, ([0.0] * len(FIELDS), 0))
+            if values == _SILENT and count:
+                continue  # the minute has what was heard in it
+            if count and sums[0] == SILENCE:
+                sums, count = [0.0] * len(FIELDS), 0
             for index, field in enumerate(FIELDS):
                 sums[index] = sums[index] + values[index] if field in _RATES else values[index]
             self._sums[name] = (sums, count + 1)
@@ -193,23 +199,28 @@ def _filled(
         last = found.get(minute, last)
         begun = begun or last is not None
         if begun:
-            yield Sample(minute * _MINUTE_S, last if minute in alive else None)
+            known = last is not None and minute in alive
+            yield Sample(minute * _MINUTE_S, heard(last) if known and last else None)
 
 
 def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
+    """What nobody who answers tells of is silence, whatever was told before."""
     totals = [0.0] * len(FIELDS)
+    silent = {at for at, one in snapshot.nodes.items() if not one.can_be_asked}
     for topic in snapshot.topics.values():
         values = _of_topic(topic)
-        yield topic.name, values
+        yield topic.name, _SILENT if topic.nodes and silent.issuperset(topic.nodes) else values
         for index, value in enumerate(values if not topic.is_internal else ()):
             totals[index] = max(totals[index], value) if FIELDS[index] == "oldest_s" else (
                 totals[index] + value
             )  # fmt: skip
         for channel in topic.channels.values():
-            yield f"{topic.name}/{channel.name}", _of_channel(channel)
-    yield "", tuple(totals)
+            is_silent = channel.nodes and silent.issuperset(channel.nodes)
+            yield (f"{topic.name}/{channel.name}",
+                   _SILENT if is_silent else _of_channel(channel))  # fmt: skip
+    yield "", _SILENT if snapshot.nodes and len(silent) == len(snapshot.nodes) else tuple(totals)
     for node in snapshot.nodes.values():
-        yield series_of_node(node.address), (
+        yield series_of_node(node.address), _SILENT if node.address in silent else (
             node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
             float(node.deferred), node.timeout_rate, 0.0,
         )  # fmt: skip

@@ -16,8 +16,6 @@ from penstock import limits
 from penstock.command.common import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
 from penstock.command.flags import Effect, Flag, Kind, Ranges, check_ranges, resolve
 from penstock.errors import ConfigError
-from penstock.nsqadmin import installations
-from penstock.nsqadmin.installations import Installation
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 TRUSTED_BY_DEFAULT = ("127.0.0.0/8", "::1/128")
@@ -33,12 +31,6 @@ FLAGS: tuple[Flag, ...] = (
          " several times)", key="nsqlookupd_http_addresses"),
     Flag("nsqd-http-address", Kind.STRINGS, (), "<addr>:<port> of an nsqd (may be given several"
          " times)", key="nsqd_http_addresses"),
-    Flag("installation", Kind.REPEATED, (), "NAME=lookupd:HOST:PORT[,...],"
-         " NAME=nsqd:HOST:PORT[,...] or NAME=FILE: another installation, at /i/NAME (may be given"
-         " several times)",
-         key="installations"),
-    Flag("installation-name", Kind.STRING, "default", "what the installation of the other flags is"
-         " called, where there are several"),
     Flag("admin-user", Kind.STRINGS, (), "user that may change things (may be given several times);"
          " when there is none, everybody who is not held back otherwise", key="admin_users"),
     Flag("acl-http-header", Kind.STRING, "X-Forwarded-User", "HTTP header with the user's name, set"
@@ -107,9 +99,8 @@ FLAGS: tuple[Flag, ...] = (
          " longer holds (may be given several times)"),
 )  # fmt: skip
 
-# What is told to nobody: of the program itself, and where the other installations are. Who may look
-# at one of them need not know that.
-UNTOLD = frozenset(("version", "config", "verbose", "dev-static-dir", "installation"))
+# What is told to nobody: of the program itself.
+UNTOLD = frozenset(("version", "config", "verbose", "dev-static-dir"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +111,6 @@ class Options(CommonOptions):
     base_path: str
     lookupd_http_address: tuple[str, ...]
     nsqd_http_address: tuple[str, ...]
-    installation: tuple[str, ...]
-    installation_name: str
     admin_user: tuple[str, ...]
     acl_http_header: str
     acl_email_header: str
@@ -175,7 +164,7 @@ _RANGES: Ranges = {
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """Raises UsageError, ConfigError and HelpWanted (`command/flags.py`)."""
     values = resolve(FLAGS, arguments, environment).values
-    lists = ("lookupd_http_address", "nsqd_http_address", "installation", "admin_user",
+    lists = ("lookupd_http_address", "nsqd_http_address", "admin_user",
              "trusted_proxy_cidr", "mask_field", "group_role", "lake", "trace_table")  # fmt: skip
     values |= {name: tuple(values[name]) for name in lists}
     values["base_path"] = normal_base(values["base_path"])
@@ -183,24 +172,13 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Op
     options = Options(**{field.name: values[field.name] for field in fields(Options)})
     if not options.version:
         _check(options)
-        read_installations(options)
     return options
-
-
-def read_installations(options: Options) -> list[Installation]:
-    """All of them, the default one first."""
-    found = installations.read(options, FLAGS)
-    for one in found:
-        if one.options is not options:
-            with installations.naming(one.name):
-                _check(one.options)
-    return found
 
 
 def _check(options: Options) -> None:
     check_ranges(options, _RANGES)
     lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
-    if not (lookupds or nsqds or options.installation):
+    if not (lookupds or nsqds):
         raise FatalOption("--nsqd-http-address or --lookupd-http-address required")
     if lookupds and nsqds:
         raise FatalOption("use --nsqd-http-address or --lookupd-http-address not both")

@@ -21,8 +21,6 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
-from penstock.nsqadmin.ground import place_in
-
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
@@ -91,9 +89,7 @@ class OfficialPaths:
         allowed = {"Allow": ", ".join(sorted((*found.methods, "OPTIONS")))}
         if found.path != inner:
             query = scope.get("query_string", b"").decode("latin-1")
-            target = f"{self._base}{place_in(scope)}/{quote(found.path)}" + (
-                f"?{query}" if query else ""
-            )
+            target = f"{self._base}/{quote(found.path)}" + (f"?{query}" if query else "")
             return RedirectResponse(target, 301 if method == "GET" else 308)
         if method == "OPTIONS":
             return Response(headers=allowed)

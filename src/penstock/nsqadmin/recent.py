@@ -2,8 +2,9 @@
 
 A sample is stored when it differs from the one before; a reader goes on with the last. So an
 installation with thousands of idle topics costs nothing, and one where everything moves at once
-keeps fewer looks: the oldest go when there are too many samples. A large installation is looked at
-less often, so that fewer looks still are minutes.
+keeps fewer looks: the oldest go when there are too many samples.
+
+A sample of silence, when nothing of the series answered, is stored as `SILENCE` and read as None.
 
 Samples of a series are in one array of doubles: (number of the look, its values...) and so on.
 """
@@ -20,6 +21,7 @@ from typing import NamedTuple
 from penstock import limits
 
 Values = tuple[float, ...]
+SILENCE = math.inf  # each value of such a sample; no rate and no level is
 
 _DROPPED_AT_ONCE = 8  # this part of the looks goes when there are too many samples
 _LOOKS_MIN = 3  # what a rule about growth needs
@@ -28,17 +30,17 @@ _TRIMMED_EVERY = 50  # looks: samples that are too old are removed so often
 
 class Sample(NamedTuple):
     time_s: float
-    values: Values | None  # None: nobody looked
+    values: Values | None  # None: nobody looked, or nobody answered
 
 
 class Recent:
     def __init__(
-        self, width: int, looks_max: int = limits.ADMIN_RECENT_LOOKS,
+        self, width: int, span_s: float = limits.ADMIN_RECENT_S,
         samples_max: int = limits.ADMIN_RECENT_SAMPLES,
     ) -> None:  # fmt: skip
         """`width`: how many values a sample has."""
         self._stride = width + 1
-        self._looks_max = looks_max
+        self._span_s = span_s
         self._samples_max = samples_max
         self._times: deque[float] = deque()
         self._first = 0  # the number of the oldest look that is kept
@@ -58,7 +60,7 @@ class Recent:
                 self.sample_count += 1
         for name in self._series.keys() - series.keys():
             self.sample_count -= len(self._series.pop(name)) // self._stride
-        if len(self._times) > self._looks_max:
+        while self._times[0] < time_s - self._span_s:
             self._forget(1)
         if number % _TRIMMED_EVERY == 0 or self.sample_count > self._samples_max:
             self._trim()
@@ -86,7 +88,7 @@ class Recent:
             while at + stride < end and kept[at + stride] <= number:
                 at += stride
             if kept[at] <= number:
-                yield Sample(time_s, tuple(kept[at + 1 : at + stride]))
+                yield Sample(time_s, heard(tuple(kept[at + 1 : at + stride])))
             number += 1
 
     def _forget(self, count: int) -> None:
@@ -111,3 +113,7 @@ class Recent:
             if at:
                 del kept[:at]
                 self.sample_count -= at // stride
+
+
+def heard(values: Values) -> Values | None:
+    return None if values[0] == SILENCE else values

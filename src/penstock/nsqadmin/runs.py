@@ -17,7 +17,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from penstock import limits
 from penstock.pipelines import runs as messages
@@ -260,3 +262,30 @@ def _word(name: str, value: str) -> str:
     """Quoted, and without characters that a terminal would act on."""
     shown = "".join(one if one.isprintable() else "�" for one in value)
     return f"--{name}={shlex.quote(shown)}" if shown else f"--{name}"
+
+
+# --- as documents of `/api` ---
+
+
+def run_row(runs: Runs, run: Run) -> dict[str, Any]:
+    """All that the run says of itself, whose secrets are `***` already, and how we see it."""
+    state = run.state
+    found = msgspec.structs.asdict(state)
+    found["logs"] = [msgspec.structs.asdict(one) for one in state.logs]
+    share = done_share(state)
+    return found | {
+        "phase": runs.phase(run),
+        "done_share": None if share is None else round(share, 4),
+        "node": run.node,
+        "heard_s": run.heard_s,
+    }
+
+
+def run_whole(runs: Runs, run: Run) -> dict[str, Any]:
+    """With its chart, and the command that starts it again."""
+    points = [
+        {"time_s": one.time_s, "rows_per_second": one.rate, "lag_rows": one.lag_rows,
+         "lag_seconds": one.lag_seconds}
+        for one in run.track.points()
+    ]  # fmt: skip
+    return run_row(runs, run) | {"points": points, "command": command(run.state)}

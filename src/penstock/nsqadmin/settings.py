@@ -21,6 +21,7 @@ from penstock.nsqadmin.upstream import NSQD, DaemonRefused, Upstream
 
 _NOT_FOUND = 404
 _DURABILITIES = ("disk", "os")
+_TRUTHS = ("false", "true")
 
 
 class Setting(NamedTuple):
@@ -41,6 +42,9 @@ OF_TOPIC = (
     Setting("retain_age", "Kept for", "consumed messages, for replay, as 24h", role=Role.DESTROY),
     Setting("retain_bytes", "Kept bytes", "of consumed messages, for replay", role=Role.DESTROY),
     _RATE,
+    Setting("ordered", "Ordered", "consumers have to ask for strict order", _TRUTHS),
+    Setting("disable_channel_auto_create", "Channels are made by hand only",
+            "consumers find those that were made for them", _TRUTHS),
 )  # fmt: skip
 OF_CHANNEL = (
     Setting("max_attempts", "Maximum attempts", "then a message is a dead letter. 0: no bound"),
@@ -50,7 +54,14 @@ OF_CHANNEL = (
             role=Role.DESTROY),
     Setting("ack_old_than_time", "Finished when older than", "and sent as often as above, as 24h",
             role=Role.DESTROY),
+    Setting("order", "Order", "what is sent one after the other: of a key, or all of a partition",
+            ("none", "key", "strict")),
+    Setting("poison", "Poison messages", "those that have used their attempts: as a dead letter,"
+            " or held in their place", ("dead_letter", "hold")),
 )  # fmt: skip
+# What a topic is made as, told beside its settings where it is not as a topic of NSQ.
+SHAPE = tuple(Setting(name, "", "") for name in
+              ("partitions", "hash_partitions", "extended", "replicas"))  # fmt: skip
 
 # Flags of nsqd that hold for all its topics and channels: (key, words, form).
 FLAGS = (
@@ -120,7 +131,9 @@ def _path(about: Mapping[str, str]) -> str:
     return "/channel/config" if "channel" in about else "/topic/config"
 
 
-async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str]) -> Told:
+async def read(
+    upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str], with_shape: bool = False
+) -> Told:
     """`about` names topic, and channel."""
     results = await asyncio.gather(
         *(upstream.get(node, _path(about), about) for node in nodes), return_exceptions=True
@@ -137,7 +150,11 @@ async def read(upstream: Upstream, nodes: Sequence[str], about: Mapping[str, str
             raise result
         else:
             documents[node] = result
-    return Told([_held(one, documents) for one in settings_of(about)] if documents else [], notes)
+    held = [_held(one, documents) for one in settings_of(about)] if documents else []
+    for one in SHAPE if with_shape and "channel" not in about else ():
+        values = {at: _text(row[one.name]) for at, row in documents.items() if one.name in row}
+        held += [Held(one, values, frozenset(values))] if values else []
+    return Told(held, notes)
 
 
 def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> Held:
@@ -148,6 +165,8 @@ def _held(setting: Setting, documents: Mapping[str, Mapping[str, Any]]) -> Held:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -157,7 +176,7 @@ async def write(
     """An empty value goes back to the default. Returns a warning. SettingRefused."""
     path, query = _path(about), {**about, **changes}
     if not nodes:
-        raise SettingRefused("no node has it")
+        raise SettingRefused("no node that answers has it")
     try:
         await upstream.post(nodes[0], path, query)
     except DaemonRefused as error:

@@ -139,10 +139,12 @@ class NodeState:
     address: str
     producer: Producer
     document: Mapping[str, Any] = field(default_factory=dict)  # of /stats, without clients
-    answered_s: float = 0.0  # when it last did; 0: never
+    answered_s: float = 0.0  # when it last did, by the monotonic clock; 0: not to this process
     took_s: tuple[float, ...] = ()  # the last answers, the newest last
     error: str = ""  # why the last question failed; "" when it did not
     stale_s: float = 0.0  # the age of its figures, where that is more than it should be
+    heard_s: float = 0.0  # when it last answered, by the wall clock, to any nsqadmin; 0: never
+    is_listed: bool = True  # by an nsqlookupd, or it was named to nsqadmin
     earlier: Answer | None = None  # the answer before the last one
     in_rate: float = 0.0
     out_rate: float = 0.0
@@ -215,6 +217,10 @@ class Snapshot:
     def can_ask(self, addresses: Iterable[str]) -> bool:
         """Whether any of these nodes answers."""
         return any(at in self.nodes and self.nodes[at].can_be_asked for at in addresses)
+
+    def is_only_on(self, topic: str, address: str) -> bool:
+        found = self.topics.get(topic)
+        return found is not None and {*found.nodes, *found.registered} == {address}
 
     def channels(self) -> Iterable[ChannelState]:
         for topic in self.topics.values():

@@ -5,8 +5,8 @@
 | users    | name (key), password (scrypt: salt and hash), role, created_s       |
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
 | tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
-| audit    | id, time_s, who, how, remote, action, target, detail, result,       |
-|          | installation                                                        |
+| audit    | id, time_s, who, how, remote, action, target, detail, result        |
+| nodes    | address (key), heard_s, told (JSON: what it held; `remembered.py`)  |
 
 An action is in the log before it is done: with the result "begun", which is then replaced. What
 can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always
@@ -17,9 +17,6 @@ ends so long after its log-in, used or not: only at the next one the provider is
 
 The `used_s` of sessions and tokens is written down every half minute at most; that of a token is 0
 before its first use.
-
-`installation` is "" for what concerns all of them (log-ins, users, tokens), and for what was
-written before there could be several.
 
 The file and its directory are private. Tokens and passwords are kept as hashes only: who reads the
 file can't log in with it. Calls are short and made in the event loop, but for hashing a password,
@@ -37,7 +34,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +58,8 @@ CREATE TABLE IF NOT EXISTS audit (
     remote TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, detail TEXT NOT NULL,
     result TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS audit_time ON audit (time_s);
+CREATE TABLE IF NOT EXISTS nodes (address TEXT PRIMARY KEY, heard_s REAL NOT NULL,
+    told BLOB NOT NULL) WITHOUT ROWID;
 """
 _END_OF_USER = "DELETE FROM sessions WHERE user = ? AND claimed = ''"
 _SCRYPT = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20}  # 32 MiB, some 0.1 s
@@ -163,7 +162,6 @@ class Entry(NamedTuple):
     target: str
     detail: str
     result: str  # "ok", or what was said instead
-    installation: str = ""
 
 
 class Store:
@@ -187,8 +185,6 @@ class Store:
         self._db.executescript(_SCHEMA)
         if "claimed" not in {row[1] for row in self._db.execute("PRAGMA table_info(sessions)")}:
             self._db.execute("ALTER TABLE sessions ADD COLUMN claimed TEXT NOT NULL DEFAULT ''")
-        if "installation" not in {row[1] for row in self._db.execute("PRAGMA table_info(audit)")}:
-            self._db.execute("ALTER TABLE audit ADD COLUMN installation TEXT NOT NULL DEFAULT ''")
         if "used_s" not in {row[1] for row in self._db.execute("PRAGMA table_info(tokens)")}:
             self._db.execute("ALTER TABLE tokens ADD COLUMN used_s REAL NOT NULL DEFAULT 0")
         for table in ("users", "sessions"):
@@ -367,23 +363,33 @@ class Store:
             raise NotFound("token", name)
         self._write(("DELETE FROM tokens WHERE name = ?", (name,)))
 
+    # --- nodes that were seen ---
+
+    def nodes(self) -> list[tuple[str, float, bytes]]:
+        return self._db.execute("SELECT address, heard_s, told FROM nodes").fetchall()
+
+    def keep_nodes(self, rows: Iterable[tuple[str, float, bytes]]) -> None:
+        self._write(*(("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?)", row) for row in rows))
+
+    def forget_node(self, address: str) -> None:
+        self._write(("DELETE FROM nodes WHERE address = ?", (address,)))
+
     # --- the audit log ---
 
     def record(
-        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str,
-        installation: str = "",
-    ) -> None:  # fmt: skip
-        self.begin(who, how, remote, [(action, target)], detail, result, installation)
+        self, who: str, how: str, remote: str, action: str, target: str, detail: str, result: str
+    ) -> None:
+        self.begin(who, how, remote, [(action, target)], detail, result)
 
     def begin(
         self, who: str, how: str, remote: str, actions: Sequence[tuple[str, str]], detail: str = "",
-        result: str = BEGUN, installation: str = "",
+        result: str = BEGUN,
     ) -> list[int]:  # fmt: skip
         """Write down what is going to be done, as (action, target). The ids for `end`."""
         now_s, columns = self._clock_s(), Entry._fields[1:]
         marks = ", ".join("?" * len(columns))
         query = f"INSERT INTO audit ({', '.join(columns)}) VALUES ({marks})"
-        rows = [(now_s, who, how, remote, action, target, detail[:2000], result[:500], installation)
+        rows = [(now_s, who, how, remote, action, target, detail[:2000], result[:500])
                 for action, target in actions]  # fmt: skip
         last = self._write(*((query, row) for row in rows)).lastrowid or 0
         return list(range(last - len(rows) + 1, last + 1))
@@ -394,25 +400,18 @@ class Store:
         self._write(*((query, (result[:500], one)) for one in ids))
 
     def audit(
-        self, search: str = "", before_id: int = 0, count: int = 100, *,
-        only: str | None = None, without: Collection[str] = (), narrowed: Narrowed | None = None,
+        self, search: str = "", before_id: int = 0, count: int = 100,
+        narrowed: Narrowed | None = None,
     ) -> list[Entry]:  # fmt: skip
-        """The newest first; `search` is looked for in every column of text, `only` is the
-        installation that is asked for, `without` are those that are not to be seen."""
+        """The newest first; `search` is looked for in every column of text."""
         query = f"SELECT {', '.join(Entry._fields)} FROM audit WHERE (? = 0 OR id < ?)"
         values: list[object] = [before_id, before_id]
-        if only is not None:
-            query += " AND installation = ?"
-            values.append(only)
-        if without:
-            query += f" AND installation NOT IN ({', '.join('?' * len(without))})"
-            values += without
         for condition, value in _conditions(narrowed or Narrowed()):
             query += f" AND {condition}"
             values.append(value)
         if search:
             query += (" AND (who || ' ' || remote || ' ' || action || ' ' || target || ' ' ||"
-                      " detail || ' ' || result || ' ' || installation) LIKE ?"
+                      " detail || ' ' || result) LIKE ?"
                       " ESCAPE '\\'")  # fmt: skip
             values.append(f"%{_escaped(search)}%")
         rows = self._db.execute(f"{query} ORDER BY id DESC LIMIT ?", [*values, count])

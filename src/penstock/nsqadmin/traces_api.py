@@ -10,19 +10,19 @@ from fastapi.responses import JSONResponse
 from penstock.nsqadmin import traces
 from penstock.nsqadmin.api import ERRORS, ApiError, viewed
 from penstock.nsqadmin.contexts import contexts
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.traces import IdInvalid, Seeker
 from penstock.nsqadmin.tracetable import Found
 from penstock.trace.search import row_of
 
 
 class TracesApi:
-    def __init__(self, grounds: Grounds) -> None:
-        self._grounds = grounds
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
 
     def router(self) -> APIRouter:
         router = APIRouter(
-            prefix=f"{self._grounds.base}/api/trace",
+            prefix=f"{self._ground.base}/api/trace",
             responses=ERRORS,
             default_response_class=JSONResponse,
         )
@@ -33,7 +33,7 @@ class TracesApi:
         self, request: Request, id: str = "", topic: str = "", partition: str = "", since: str = ""
     ) -> dict[str, Any]:
         """Events of a message id, or of trace:N; of one topic, of one partition."""
-        ground = viewed(self._grounds, request)
+        ground = viewed(self._ground, request)
         try:
             ask, only = traces.wanted(id, since), traces.only_in(topic, partition)
         except IdInvalid as error:

@@ -10,6 +10,10 @@ seconds, so that it spends no more than a fiftieth of a core on us. What it cost
 the last answers: a slow one among them has waited for others. After an action the next question
 comes at once.
 
+A node that no nsqlookupd knows any more is asked on, more seldom while it is silent: it may have
+died with messages on its disk, and stays with what it said last until an operator forgets it
+(`remembered.py`).
+
 Those who want to know register a callback, which gets every new snapshot in the event loop.
 """
 
@@ -24,6 +28,7 @@ from dataclasses import dataclass, replace
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import snapshot
+from penstock.nsqadmin.remembered import Remembered
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, described
 
@@ -58,8 +63,11 @@ class _Node:
 
 
 class Watch:
-    def __init__(self, upstream: Upstream, interval_ns: int) -> None:
+    def __init__(
+        self, upstream: Upstream, interval_ns: int, remembered: Remembered | None = None
+    ) -> None:
         self._upstream = upstream
+        self._remembered = remembered
         self._interval_s = interval_ns / limits.SECOND
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
@@ -70,12 +78,15 @@ class Watch:
         self._producers: list[Producer] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
+        self._is_told = False  # nsqlookupds have said who is there
         self._discovered_s = 0.0
         self._wanted_s = 0.0  # answers to questions from before then are not new enough
         self._is_changed = True  # since the last snapshot
         self._stale: set[str] = set()
         self._made_s = 0.0
         self.latest = Snapshot()
+        for state in remembered.nodes() if remembered is not None else ():
+            self._remember(state)
 
     # --- for pages ---
 
@@ -101,6 +112,20 @@ class Watch:
         self._discovered_s = 0.0
         self._wanted_s = time.monotonic()
         self._hurry.set()
+
+    def is_unknown(self, address: str) -> bool:
+        """Who may know such a node has been asked, and none does."""
+        has_asked = self._is_told or not self._upstream.lookupds
+        return has_asked and not self._errors and address not in self.latest.nodes
+
+    def forget(self, address: str) -> None:
+        """A node that no nsqlookupd knows, and what it held."""
+        if self._remembered is not None:
+            self._remembered.forget(address)
+        gone = self._nodes.pop(address, None)
+        if gone is not None and gone.task not in (None, asyncio.current_task()):
+            gone.task.cancel()
+        self._is_changed = True
 
     # --- its life ---
 
@@ -165,7 +190,7 @@ class Watch:
         except UpstreamFailed as error:
             self._errors = (str(error),)
         else:
-            self._producers, self._names = found, names
+            self._producers, self._names, self._is_told = found, names, True
             self._errors = tuple(dict.fromkeys(one for one in (missed, warning) if one))
         self._is_changed |= before != (self._producers, self._names, self._errors)
 
@@ -179,15 +204,27 @@ class Watch:
         now_s = time.monotonic()
         addresses = {one.address for one in producers}
         for address in self._nodes.keys() - addresses:
-            gone = self._nodes.pop(address)
-            if gone.task is not None:
-                gone.task.cancel()
-            self._is_changed = True
+            if not self._upstream.lookupds:
+                self.forget(address)  # it is named no more
+            elif self._is_told and not self._errors:  # else who does not answer may know it
+                self._unlist(self._nodes[address].state)
         for one in producers:
             if one.address not in self._nodes:
                 self._nodes[one.address] = _Node(NodeState(one.address, one), now_s)
                 self._is_changed = True
-            self._nodes[one.address].state.producer = one
+            state = self._nodes[one.address].state
+            self._is_changed |= not state.is_listed
+            state.producer, state.is_listed = one, True
+
+    def _remember(self, state: NodeState) -> None:
+        """One of an earlier run."""
+        now_s = time.monotonic()
+        state.answered_s = now_s - max(0.0, time.time() - state.heard_s)
+        self._nodes[state.address] = _Node(state, now_s)
+
+    def _unlist(self, state: NodeState) -> None:
+        self._is_changed |= state.is_listed
+        state.is_listed = False
 
     # --- what they say ---
 
@@ -207,7 +244,9 @@ class Watch:
             self._fail(node, error.reason)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             self._fail(node, f"its answer is not an nsqd's: {error}")
-        node.due_s = node.begun_s + pause_s(self._interval_s, node.state)
+        is_gone = bool(node.state.error) and not node.state.is_listed
+        pause = limits.ADMIN_POLL_S_MAX if is_gone else pause_s(self._interval_s, node.state)
+        node.due_s = node.begun_s + pause
 
     def _fail(self, node: _Node, reason: str) -> None:
         self._is_changed |= node.state.error != reason
@@ -217,21 +256,30 @@ class Watch:
         state = node.state
         document = await self._upstream.light_stats(state.address)
         answered_s = time.monotonic()
-        await self._describe(node, document)
+        if not await self._describe(node, document):
+            return
         state.document, state.error = snapshot.lean(document), ""
-        state.answered_s = answered_s
+        state.answered_s, state.heard_s = answered_s, time.time()
         state.took_s = (*state.took_s, answered_s - node.begun_s)[-limits.ADMIN_POLL_ANSWERS :]
         self._is_changed = True
 
-    async def _describe(self, node: _Node, document: dict[str, object]) -> None:
-        """By its `/info`, where no nsqlookupd describes it."""
-        if self._upstream.lookupds:
-            return
+    async def _describe(self, node: _Node, document: dict[str, object]) -> bool:
+        """By its `/info`, where no nsqlookupd describes it. False: it is known by another name, and
+        would count twice."""
+        if self._upstream.lookupds and node.state.is_listed:
+            return True
         if not node.described_s or node.begun_s - node.described_s > limits.ADMIN_DISCOVERY_S:
             address = node.state.address
             info = await self._upstream.document(address, "/info")
-            node.state.producer = described(address, info, document)
+            found = described(address, info, document)
+            if self._upstream.lookupds:
+                own = replace(found, given_address="").address
+                if own != address and any(one.address == own for one in self._producers):
+                    self.forget(address)
+                    return False
+            node.state.producer = found
             node.described_s = node.begun_s
+        return True
 
     # --- one snapshot of all ---
 
@@ -250,6 +298,8 @@ class Watch:
             address: replace(one.state, stale_s=one.stale_s(now_s))
             for address, one in self._nodes.items()
         }
+        if self._remembered is not None:
+            self._remembered.keep(nodes)
         self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
         for listener in tuple(self._listeners):
             try:

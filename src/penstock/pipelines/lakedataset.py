@@ -11,6 +11,7 @@ Only numbers and times are bounded: the bounds of long texts are cut off, and Na
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -24,9 +25,9 @@ from penstock.errors import TableUnreadable
 from penstock.pipelines.lakeread import CUT_OFF, LakeFile, LakeTable
 
 
-def dataset(path: str) -> ds.Dataset:
-    """The table as it is now."""
-    table = LakeTable(path)
+def dataset(path: str, options: Mapping[str, str] | None = None) -> ds.Dataset:
+    """The table as it is now; `options` are delta-rs's, for an object store."""
+    table = LakeTable(path, options=options)
     whole = table.delta.to_pyarrow_dataset()
     known = {file.uri: file for file in table.files()}
     fragments = [

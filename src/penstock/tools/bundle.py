@@ -52,8 +52,8 @@ def parser() -> argparse.ArgumentParser:
             help="ask all daemons, and write FILE.zip",
             examples=[
                 "penstock bundle gather",
-                "penstock bundle gather -o report.zip --data-path /var/lib/penstock --seconds 10",
-                "penstock bundle gather --anonymous --lookupd-http-address lookup1:4161",
+                "penstock bundle gather -o report.zip --seconds 10",
+                "penstock bundle gather --lookupd-http-address lookup1:4161",
             ],
         )
     )
@@ -72,15 +72,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_gather(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.zip", help="by default it is named by time")
-    parser.add_argument("--data-path", action="append", default=[], metavar="DIR",
-                        help="also a data path of this machine (may be repeated)")  # fmt: skip
-    parser.add_argument("--no-verify", action="store_true",
-                        help="leave the check of every byte of it out")  # fmt: skip
     parser.add_argument("--seconds", type=_seconds, default=limits.BUNDLE_SECONDS, metavar="N",
                         help="between two samples, for rates; a profile is taken meanwhile"
                         " (default %(default)s)")  # fmt: skip
-    parser.add_argument("--anonymous", action="store_true",
-                        help="replace names and addresses, the same by the same")  # fmt: skip
     add_json(parser)
     nodes.add_arguments(parser)
 
@@ -107,10 +101,7 @@ def _gather(arguments: argparse.Namespace, command: str) -> int:
     path = Path(arguments.output or file_name(time.time()))
     found = where.find(arguments, _BOTH)
     nsqds, lookupds = _addresses(found)
-    wish = Wish(
-        _user(), command, nsqds, lookupds, tuple(arguments.data_path), arguments.seconds,
-        arguments.anonymous, not arguments.no_verify,
-    )  # fmt: skip
+    wish = Wish(_user(), command, nsqds, lookupds, arguments.seconds)
     tls, progress = found.tls(), _Progress()
 
     async def run() -> list[Failure]:
@@ -198,7 +189,7 @@ def _analyze_main(argv: Sequence[str]) -> int:
 
 def _tell(arguments: argparse.Namespace, held: Bundle, found: list[Finding], code: int) -> None:
     if arguments.json:
-        about = {key: held.manifest.get(key) for key in ("made", "anonymous", "daemons")}
+        about = {key: held.manifest.get(key) for key in ("made", "daemons")}
         print_json({"status": WORDS[code], **about, "findings": rows_of(found)})
         return
     daemons = held.manifest.get("daemons")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock import limits
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqadmin.split import ChannelPart, behind
@@ -104,9 +105,10 @@ def chosen(now: Snapshot, arguments: argparse.Namespace) -> list[ChannelState]:
 
 
 def empty_s(channel: ChannelState) -> float | None:
-    """Until nothing is left at the present rates. None: never."""
-    left = channel.depth + channel.in_flight
-    if not left:
+    """Until nothing waits at the present rates. None: never. One that keeps up is empty: what its
+    consumers have in hand is no backlog."""
+    left = channel.depth
+    if not left or (channel.finish_rate and left <= limits.ADMIN_KEEPS_UP_S * channel.in_rate):
         return 0.0
     gain = channel.finish_rate - channel.in_rate
     return left / gain if gain > 0 else None

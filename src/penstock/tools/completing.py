@@ -25,7 +25,7 @@ from argcomplete.finders import CompletionFinder
 
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import positions, stats_query
-from penstock.tools import contextfile, nodes, where
+from penstock.tools import contexts, nodes, where
 from penstock.tools.main import ASKED, VERBS
 from penstock.tools.nodes import Node
 from penstock.tools.where import Where
@@ -118,11 +118,7 @@ def values(wanted: Wanted) -> Iterable[str]:
     dest = wanted.dest
     try:
         if dest == "context" or (dest == "name" and wanted.program.startswith("penstock context")):
-            return list(contextfile.load().context)
-        if dest == "theme":
-            from penstock.tools.recipes import RECIPES
-
-            return [one.theme for one in RECIPES]
+            return list(contexts.load().context)
         return list(_asked(wanted)) if dest in _DAEMON_DESTS else ()
     except _EXPECTED:
         return ()

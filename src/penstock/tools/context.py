@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from penstock.command import terminal
-from penstock.tools import contextfile, where
-from penstock.tools.contextcheck import Answer, check
+from penstock.tools import contexts as file
+from penstock.tools import where
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
 from penstock.tools.verbs import (
     DONE,
@@ -74,19 +74,12 @@ def parser() -> argparse.ArgumentParser:
     back = verbs.add_parser(
         "previous", help="use the one before this one", examples=["penstock context previous"]
     )
-    validate = verbs.add_parser(
-        "validate",
-        help="ask each address; exit code 1 when one does not answer",
-        examples=["penstock context validate prod", "penstock context validate --all --json"],
-    )
-    validate.add_argument("name", nargs="?", metavar="NAME", help="the one in use")
-    validate.add_argument("--all", action="store_true", help="every one")
     remove = verbs.add_parser(
         "remove", help="forget it", examples=["penstock context remove test --yes"]
     )
     remove.add_argument("name", metavar="NAME")
     add_yes(remove)
-    for one in (listing, show, select, back, validate, remove):
+    for one in (listing, show, select, back, remove):
         add_json(one)
     return parser
 
@@ -126,13 +119,12 @@ def _run(arguments: argparse.Namespace) -> int:
         "save": _save,
         "select": _select,
         "previous": _previous,
-        "validate": _validate,
         "remove": _remove,
     }[arguments.verb](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    contexts = contextfile.load()
+    contexts = file.load()
     used, origin = where.chosen()
     if arguments.json:
         found = {name: as_json(one) for name, one in sorted(contexts.context.items())}
@@ -147,7 +139,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for name, one in sorted(contexts.context.items())
     ]
     print("\n".join(terminal.table(("", "NAME", "ADDRESSES", ""), rows, left=4)))
-    if origin == contextfile.VARIABLE:
+    if origin == file.VARIABLE:
         print(f"* is what ${origin} says; selected is {contexts.selected or 'none'}")
     return DONE
 
@@ -167,7 +159,7 @@ def as_json(context: Context) -> dict[str, Any]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    contexts = contextfile.load()
+    contexts = file.load()
     name = _named(contexts, arguments.name)
     _tell(contexts, name, arguments)
     return DONE
@@ -184,7 +176,7 @@ def _tell(contexts: Contexts, name: str, arguments: argparse.Namespace) -> None:
 
 
 def _save(arguments: argparse.Namespace) -> int:
-    with contextfile.changed() as contexts:
+    with file.changed() as contexts:
         context = contexts.context.get(arguments.name, Context())
         contexts.put(arguments.name, msgspec.structs.replace(context, **_given(arguments)))
         if arguments.select:
@@ -210,13 +202,13 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
 def _select(arguments: argparse.Namespace) -> int:
     if bool(arguments.name) == arguments.none:
         raise WrongUse("give a name, or --none")
-    with contextfile.changed() as contexts:
+    with file.changed() as contexts:
         contexts.select(arguments.name or "")
     return _tell_selected(contexts, arguments)
 
 
 def _previous(arguments: argparse.Namespace) -> int:
-    with contextfile.changed() as contexts:
+    with file.changed() as contexts:
         contexts.go_back()
     return _tell_selected(contexts, arguments)
 
@@ -229,32 +221,10 @@ def _tell_selected(contexts: Contexts, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _validate(arguments: argparse.Namespace) -> int:
-    contexts = contextfile.load()
-    if arguments.all and arguments.name:
-        raise WrongUse("give a name or --all, not both")
-    names = sorted(contexts.context) if arguments.all else [_named(contexts, arguments.name)]
-    found = {name: check(contexts.context[name]) for name in names}
-    if arguments.json:
-        print_json({name: [one._asdict() for one in answers] for name, answers in found.items()})
-    else:
-        for name, answers in found.items():
-            print(name)
-            for one in answers:
-                print(f"  {_line(one)}")
-    return DONE if all(one.ok for answers in found.values() for one in answers) else FAILED
-
-
-def _line(answer: Answer) -> str:
-    style = terminal.GREEN if answer.ok else terminal.RED
-    said = terminal.painted(answer.said, style)
-    return f"{answer.kind:<15} {answer.address}  {said}"
-
-
 def _remove(arguments: argparse.Namespace) -> int:
-    contextfile.load().get(arguments.name)
+    file.load().get(arguments.name)
     if not confirm(arguments, f"remove context {arguments.name}", arguments.name):
         return FAILED
-    with contextfile.changed() as contexts:
+    with file.changed() as contexts:
         contexts.remove(arguments.name)
     return _tell_selected(contexts, arguments)

@@ -12,20 +12,28 @@ itself: a password in an address is refused, and AUTH's secret stands in a file 
     lookupd_http_address = ["lookup1:4161", "lookup2:4161"]
     tls_root_ca_file = "/etc/penstock/ca.pem"
 
-This module is the text and its rules; `contextfile` reads and writes the file.
+The file is private, `penstock/contexts.toml` below the user's directory of configurations, and is
+replaced as a whole by a rename. Two commands that change it at the same time wait for each other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from penstock.errors import PenstockError
 
+VARIABLE = "PENSTOCK_CONTEXT"
 VERSION = 1
 NAME_CHARACTERS_MAX = 64  # it has to fit into a column
 TEXT_CHARACTERS_MAX = 4096  # a path on Linux; nothing here is longer
@@ -168,3 +176,53 @@ def to_text(contexts: Contexts) -> str:
 def _toml(value: Any) -> str:
     """JSON's strings, lists and booleans are TOML's too: control characters are refused before."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def path() -> Path:
+    above = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(above):  # the specification says that a relative one does not count
+        above = os.path.expanduser("~/.config")
+    return Path(above) / "penstock" / "contexts.toml"
+
+
+def load() -> Contexts:
+    """Raises ContextTrouble when it is damaged; no file is no context."""
+    place = path()
+    try:
+        return read(place.read_bytes().decode())
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextTrouble(f"{place} cannot be read: {error}") from error
+    except ContextTrouble as error:
+        raise ContextTrouble(f"{place} is corrupt: {error}; repair it, or move it away") from error
+
+
+@contextmanager
+def changed() -> Iterator[Contexts]:
+    """What is in the file, written back when the block ends without an error."""
+    place = Path(os.path.realpath(path()))  # who links it elsewhere keeps the link
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        contexts = load()
+        yield contexts
+        replace_file(place, to_text(contexts).encode())
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def replace_file(place: Path, data: bytes) -> None:
+    """A small file, mode 0600: readers see the old one or the new one, whole."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, place)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
-from penstock.tools import looking, nodes, where, wholefile
+from penstock.tools import contexts, looking, nodes, where
 from penstock.tools.nodes import Node
 from penstock.tools.verbs import (
     DONE,
@@ -98,7 +98,7 @@ def _export(arguments: argparse.Namespace) -> int:
     taken = definitions.taken(NodeUpstream(found.tls()), snapshot)
     text = definitions.to_text(asyncio.run(taken))
     if arguments.file:
-        wholefile.replace(Path(arguments.file), text)
+        contexts.replace_file(Path(arguments.file), text)
         print(f"written to {arguments.file}", file=sys.stderr)
     else:
         sys.stdout.write(text.decode())

@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import importlib.util
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,10 +21,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from urllib.request import urlopen
 
 from penstock.errors import ConfigError
 from penstock.net.listener import Address, listen, parse_address
-from penstock.tools import demo_admin, demo_archive
+from penstock.tools import demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
 from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 from penstock.tools.demo_words import Words
@@ -30,8 +33,9 @@ from penstock.tools.verbs import VerbParser
 
 TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
-START_SECONDS_MAX = 10.0
+STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
 STOP_SECONDS_MAX = 15.0
+_WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
 
 
@@ -53,27 +57,29 @@ def demo_main(argv: Sequence[str]) -> int:
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
         signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
-    lacks_web = demo_admin.missing() if web else "off"
-    pages = None if lacks_web else demo_admin.start(admin, http, data_path)
+    lacks_web = _lacks_web() if web else "off"
+    pages = None if lacks_web else WebUi(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
-            print("nsqd did not start; its own words stand above", file=sys.stderr)
+            how = shlex.join(map(str, daemon.args))  # type: ignore[arg-type]
+            said = f"nsqd ended with code {daemon.returncode} before it listened on {tcp}"
+            print(f"{said}; it was started by:\n  {how}", file=sys.stderr)
             return 1
         lake = demo_archive.lake_of(data_path)
         print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
-        print(words.web(admin, lacks_web), end="")
+        print(words.no_web(lacks_web), end="")
         print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
         print("Ctrl-C stops everything.", flush=True)
         archive = None if lacks_spark else ArchiveProcess(http, data_path)
-        return asyncio.run(_run(options, tcp, daemon, archive))
+        return asyncio.run(_run(options, tcp, daemon, archive, pages))
     except KeyboardInterrupt:
         return 0
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
-        _stop_daemon(daemon)
+        _stop(daemon)
         if pages is not None:
-            demo_admin.stop(pages)
+            pages.stop()
         with contextlib.suppress(OSError):  # the terminal may be gone
             print(words.farewell(), end="", flush=True)
 
@@ -148,15 +154,19 @@ def _start_daemon(options: argparse.Namespace, data_path: Path) -> subprocess.Po
 
 
 def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> bool:
-    deadline_s = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline_s and daemon.poll() is None:
+    """As long as it lives. False: it has ended."""
+    begun_s, told = time.monotonic(), 0
+    while daemon.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection((tcp.host, tcp.port), 1):
             return True
         time.sleep(0.05)
+        if time.monotonic() - begun_s > STILL_STARTING_S * (told + 1):
+            told += 1
+            print(f"nsqd is starting, since {STILL_STARTING_S * told:.0f} s", flush=True)
     return False
 
 
-def _stop_daemon(daemon: subprocess.Popen[bytes]) -> None:
+def _stop(daemon: subprocess.Popen[bytes]) -> None:
     if daemon.poll() is None:
         daemon.terminate()
     try:
@@ -175,6 +185,7 @@ async def _run(
     tcp: Address,
     daemon: subprocess.Popen[bytes],
     archive: ArchiveProcess | None,
+    pages: WebUi | None,
 ) -> int:
     producer = Meter("producer")
     meters = {name: Meter(name) for name in CONSUMERS}
@@ -192,7 +203,7 @@ async def _run(
     stop = asyncio.Event()
     for number in (signal.SIGINT, *_ENDINGS):
         loop.add_signal_handler(number, stop.set)
-    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive))
+    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive, pages))
     beside = [asyncio.create_task(archive.run())] if archive else []
     try:
         done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -221,6 +232,7 @@ async def _show(
     seconds: float,
     stop: asyncio.Event,
     archive: ArchiveProcess | None,
+    pages: WebUi | None,
 ) -> None:
     """One line per client group, drawn over each second on a terminal."""
     redraws = sys.stdout.isatty()
@@ -238,6 +250,8 @@ async def _show(
         lines += [archive.line()] if archive else []
         if redraws and not first:
             print(f"\x1b[{len(lines)}A", end="")
+        if pages is not None and (news := await asyncio.to_thread(pages.news)):
+            print(f"\x1b[J{news}" if redraws else news)
         print("\n".join(f"\x1b[K{line}" if redraws else line for line in lines), flush=True)
         first = False
 
@@ -248,3 +262,58 @@ def _line(meter: Meter, what: str, delay: str) -> str:
         f"{meter.name:<9} {what:<12} {count:>7,}/s  total {meter.total:>11,}  "
         f"{delay} p50 {median_ms:7.2f} ms  p99 {high_ms:7.2f} ms"
     )
+
+
+# --- the web UI, in a process of its own ---
+
+
+def _lacks_web() -> str:
+    """What nsqadmin lacks here, "" when nothing."""
+    if any(importlib.util.find_spec(name) is None for name in _WEB_PACKAGES):
+        return "its packages are not installed (the extra `admin`; `make run` installs them)"
+    return ""
+
+
+class WebUi:
+    """The process."""
+
+    def __init__(self, address: Address, nsqd: Address, data_path: Path) -> None:
+        self._address = address
+        self._is_told = False
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "penstock.nsqadmin.main",
+                f"--http-address={address}",
+                f"--nsqd-http-address={nsqd}",
+                f"--data-path={data_path / 'nsqadmin'}",
+                f"--lake={data_path / 'lake'}",
+                "--log-level=warn",
+            ],
+            start_new_session=True,  # Ctrl-C is the demo's to pass on, once
+        )
+
+    def news(self) -> str:
+        """Once, when it answers or has ended; else "". It may take half a second."""
+        if self._is_told:
+            return ""
+        code = self._process.poll()
+        if code is not None:
+            said = f"No web UI: nsqadmin ended with code {code}."
+        elif self._answers():
+            said = f"See and steer it all in a browser:  http://{self._address}"
+        else:
+            return ""
+        self._is_told = True
+        return said
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(f"http://{self._address}/ping", timeout=0.5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        _stop(self._process)

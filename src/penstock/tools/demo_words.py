@@ -38,10 +38,8 @@ Try, in another terminal:
   kill -9 {pid}; {self._penstock} log verify {self._place}   every acknowledged message is there
 """
 
-    def web(self, admin: Address, lacks: str) -> str:
-        if lacks:
-            return "" if lacks == "off" else f"No web UI: {lacks}\n"
-        return f"See and steer it all in a browser:  http://{admin}\n"
+    def no_web(self, lacks: str) -> str:
+        return f"No web UI: {lacks}\n" if lacks not in ("", "off") else ""
 
     def archive(self, http: Address, table: str, lake: Path, lacks: str) -> str:
         if lacks:

@@ -1,7 +1,7 @@
 """`penstock log`: look at a data directory, or a part of one, from outside.
 
 `verify` and `dump` take no lock and write nothing, so they can be used while a daemon runs;
-`repair` (`log_repair.py`) wants it stopped. Exit codes: 0 all is well, 1 something was found (for
+`repair` (`log/repair.py`) wants it stopped. Exit codes: 0 all is well, 1 something was found (for
 `repair`: and it is still there), 2 the command line is wrong or there is nothing to look at. What
 fails ends `dump` and `repair` with 1, and `verify` with 2: its 1 is about the data.
 """
@@ -11,19 +11,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from penstock.errors import PenstockError, TraceBroken
-from penstock.log.disk import OsDisk
+from penstock.log.disk import Disk, OsDisk, lock_directory
 from penstock.log.dump import Row, dump_file, dump_partition
-from penstock.log.inspect import Found, NothingThere, find
+from penstock.log.inspect import TOPICS, Found, NothingThere, Place, find
+from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
-from penstock.tools.log_repair import repair
-from penstock.tools.verbs import FAILED, VerbParser, WrongUse, add_yes
+from penstock.tools.verbs import FAILED, VerbParser, WrongUse, add_yes, confirm, print_json
 from penstock.trace.events import TOPIC, Event, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
@@ -206,3 +208,59 @@ def _time_text(timestamp_ns: int) -> str:
     except (OverflowError, ValueError, OSError):  # a time that no calendar has
         return f"{timestamp_ns} ns"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ns % 10**9 // 1000:06d}Z"
+
+
+# --- repair: list what is corrupt, ask, and give it up ---
+
+
+def repair(arguments: argparse.Namespace, found: Found) -> bool:
+    """True when something corrupt was found and is still there. Raises PenstockError, OSError."""
+    disk, data_path = OsDisk(), arguments.path.rstrip("/") or "/"
+    if not disk.is_directory(os.path.join(data_path, TOPICS)):
+        rule = "give the data directory, and --topic for one topic"
+        raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
+    lock = lock_directory(disk, data_path)
+    try:
+        return _give_up(disk, arguments, data_path, found.places)
+    finally:
+        lock.release()
+
+
+def _give_up(
+    disk: Disk, arguments: argparse.Namespace, data_path: str, places: list[Place]
+) -> bool:
+    losses = {place: find_losses(disk, place) for place in places}
+    losses = {place: rows for place, rows in losses.items() if rows}
+    every = [loss for rows in losses.values() for loss in rows]
+    if not arguments.json:
+        for line in _losses(every):
+            print(line)
+    if not every:
+        if arguments.json:
+            print_json({"lost": [], "copies": []})
+        return False
+    messages = sum(loss.messages for loss in every)
+    if not confirm(arguments, f"give up {messages} messages", "lost"):
+        return True
+    copies: list[str] = []
+    for place, rows in losses.items():
+        copies += give_up(disk, data_path, place, rows, time.time_ns())
+    if arguments.json:
+        print_json({"lost": [loss._asdict() for loss in every], "copies": copies})
+    else:
+        for copy in copies:
+            print(f"copied to {copy}")
+        print(f"{messages:,} messages are given up; all others are as they were. Start nsqd again.")
+    return False
+
+
+def _losses(losses: list[Loss]) -> Iterator[str]:
+    for loss in losses:
+        yield (
+            f"CORRUPT  {loss.topic}/{loss.partition}: offsets {loss.from_offset} to "
+            f"{loss.to_offset - 1} ({loss.messages:,} messages): {loss.reason}"
+        )
+        whose = ", ".join(loss.unfinished_by)
+        yield f"         not finished by: {whose or 'no channel, so none loses anything'}"
+    if not losses:
+        yield "nothing to repair: every message can be read"

@@ -13,7 +13,6 @@ from penstock import __version__
 from penstock.command.environment import COMMAND_LINE, check_near_misses
 from penstock.command.extras import extra_of, lacks_extra
 from penstock.errors import ConfigError
-from penstock.tools.recipes import RECIPES
 from penstock.tools.verbs import FAILED, INTERRUPTED, USAGE
 
 
@@ -91,13 +90,10 @@ VERBS = {
         "penstock.tools.pipeline", "pipeline_main", "archive and more on Spark: run, list"
     ),
     "sql": VerbEntry(
-        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL, on Spark in this process"
+        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL (DuckDB, in this process)"
     ),
     "bench": VerbEntry(
         "penstock.tools.bench", "bench_main", "publish to an nsqd and consume, and say how quickly"
-    ),
-    "cheat": VerbEntry(
-        "penstock.tools.cheat", "cheat_main", "short recipes: publish, replay, disk-full ..."
     ),
     "completion": VerbEntry(
         "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
@@ -113,10 +109,7 @@ def help_text() -> str:
     lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
     width = max(map(len, VERBS))
     lines += [f"  {verb:<{width}}  {entry.help}" for verb, entry in VERBS.items()]
-    lines += [
-        "",
-        "penstock <verb> --help says more, penstock cheat has recipes; penstock --version",
-    ]
+    lines += ["", "penstock <verb> --help says more, with examples; penstock --version"]
     return "\n".join(lines)
 
 
@@ -162,10 +155,7 @@ def _wrong_use(arguments: Sequence[str]) -> int:
 
 
 def _meant(word: str) -> str:
-    """A recipe for it, or verbs that are spelled nearly so, or all verbs."""
-    for recipe in RECIPES:
-        if word in (recipe.theme, *recipe.words):
-            return f"; see penstock cheat {recipe.theme}"
+    """Verbs that are spelled nearly so, or all verbs."""
     near = difflib.get_close_matches(word, VERBS)
     return f"; is it {' or '.join(near)}?" if near else f"\n\n{help_text()}"
 

@@ -1,18 +1,87 @@
-"""The rows of `penstock sql` for people (an aligned table) and for programs (JSON lines, CSV)."""
+"""The rows of `penstock sql` for people (an aligned table) and for programs (JSON lines, CSV).
+
+Times are texts in UTC. Bytes are shown as the text that they nearly always are, and otherwise in
+base64 behind `base64:`.
+"""
 
 from __future__ import annotations
 
+import base64
 import csv
+import datetime
 import decimal
+import itertools
 import json
-from typing import Any, TextIO
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
-from penstock.pipelines.sqlrows import Result
 
 CELL_CHARS_MAX = 80  # of a table on a terminal: a body must not push everything else away
 TABLE_ROWS = 1000  # of a table, which is held in memory to be aligned
 _NULL = "NULL"
+_AT_ONCE = 1000  # rows
+_NUMERIC = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
+            "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL")  # fmt: skip
+
+
+class Result(NamedTuple):
+    names: list[str]
+    numeric: list[bool]  # by column: to the right in a table
+    rows: Iterator[list[Any]]
+
+    def first(self, count: int | None) -> Result:
+        return self._replace(rows=itertools.islice(self.rows, count or None))
+
+
+def result_of(answer: Any) -> Result:
+    """Of what DuckDB has executed."""
+    columns = answer.description or ()
+    numeric = [str(column[1]).partition("(")[0] in _NUMERIC for column in columns]
+    return Result(distinct([column[0] for column in columns]), numeric, _rows(answer))
+
+
+def _rows(answer: Any) -> Iterator[list[Any]]:
+    while some := answer.fetchmany(_AT_ONCE):
+        for row in some:
+            yield [shown(value) for value in row]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """A join gives a name twice, which is one key in JSON: the second becomes name_2."""
+    given: dict[str, int] = {}
+    found = []
+    for name in names:
+        given[name] = given.get(name, 0) + 1
+        found.append(name if given[name] == 1 else f"{name}_{given[name]}")
+    return found
+
+
+def shown(value: Any) -> Any:
+    """A value as JSON has it. Decimal stays: its digits are exact."""
+    if value is None or isinstance(value, str | bool | int | decimal.Decimal):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes | bytearray):
+        return _text_of(bytes(value))
+    if isinstance(value, datetime.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+        text = aware.astimezone(datetime.UTC).isoformat(timespec="microseconds")
+        return text.replace("+00:00", "Z")
+    if isinstance(value, dict):
+        return {str(shown(name)): shown(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(part) for part in value]
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(value).decode()
 
 
 def write_json(result: Result, out: TextIO) -> int:

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.net.secretfile import first_secret
-from penstock.tools import contextfile
+from penstock.tools import contexts
 from penstock.tools.contexts import Context
-from penstock.tools.tlscontext import from_files
 from penstock.tools.verbs import WrongUse
 
 DEFAULT_ADDRESS = "127.0.0.1:4151"
@@ -118,15 +117,15 @@ def find(arguments: argparse.Namespace, kinds: Sequence[str] = HTTP) -> Where:
         given = {kind: from_environment(f"PENSTOCK_{kind.upper()}") for kind in kinds}
         if not any(given.values()):
             name, origin = chosen()
-    base = contextfile.load().get(name) if name else Context()
+    base = contexts.load().get(name) if name else Context()
     addresses = given if any(given.values()) else {}
     return Where(msgspec.structs.replace(base, **addresses, **files), name, origin if name else "")
 
 
 def chosen() -> tuple[str, str]:
     """The context that holds when nobody names one or gives an address: (name, who chose it)."""
-    name = os.environ.get(contextfile.VARIABLE, "")
-    return (name, contextfile.VARIABLE) if name else (contextfile.load().selected, SELECTED)
+    name = os.environ.get(contexts.VARIABLE, "")
+    return (name, contexts.VARIABLE) if name else (contexts.load().selected, SELECTED)
 
 
 def from_environment(name: str) -> tuple[str, ...]:
@@ -138,3 +137,34 @@ def announce(where: Where) -> None:
     """Before something is changed: where nobody typed an address it could be the wrong place."""
     if where.name:
         print(f"context {where.name} ({where.origin})", file=sys.stderr)
+
+
+def tls_context(
+    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
+) -> ssl.SSLContext:
+    """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
+    context = ssl.create_default_context(cafile=root_ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert or key:
+        context.load_cert_chain(cert, key or None, _no_password)
+    return context
+
+
+def from_files(root_ca_file: str, cert: str, key: str, skip_verify: bool) -> ssl.SSLContext | None:
+    """None: nothing was named, the system's authorities will do. Raises ConfigError."""
+    if not (root_ca_file or cert or key or skip_verify):
+        return None
+    if bool(cert) != bool(key):
+        raise ConfigError("--tls-cert", cert or key, "goes together with --tls-key")
+    try:
+        return tls_context(root_ca_file, cert, key, skip_verify)
+    except OSError as error:
+        shown = ", ".join(filter(None, (root_ca_file, cert, key)))
+        raise ConfigError("TLS", shown, f"cannot be used: {error}") from error
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

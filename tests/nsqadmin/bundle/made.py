@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.nsqadmin.bundle import form, writing
 from penstock.nsqadmin.bundle.form import Failure, Kind, Member
-from penstock.nsqadmin.bundle.reading import Bundle, read
+from penstock.nsqadmin.bundle.reading import Bundle
 from penstock.nsqadmin.bundle.writing import Spool
 
 METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
@@ -55,12 +55,6 @@ class Made:
             "memory": {"MemTotal": 10**9, "MemAvailable": 5 * 10**8},
             "cgroup": {"memory.max": "max", "memory.current": "1000"},
         }
-        self.files["data/1/facts.json"] = {
-            "path": "/var/lib/nsqd",
-            "disk": {"inodes": 1000, "inodes_free": 900},
-            "lock": {"held": True, "process": {"ulimits": {"open_files": [65536, 65536]}}},
-        }
-        self.files["data/1/verify.json"] = {"findings_count": 0, "findings": [], "not_checked": []}
 
     def channel(self, sample: int, node: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = self.topic(sample, node)["channels"][0]
@@ -83,10 +77,10 @@ class Made:
             spool.fail(*failure)
         return spool
 
-    def write(self, path: Path, anonymous: bool = False) -> Path:
+    def write(self, path: Path) -> Path:
         spool = self.spool()
         try:
-            writing.write(spool, path, {"made": "now", "who": "ann"}, anonymous)
+            writing.write(spool, path, {"made": "now", "who": "ann"})
         finally:
             spool.close()
         return path
@@ -97,9 +91,6 @@ class Made:
                  for name, holds in self.files.items()}  # fmt: skip
         failures = (Failure(*one) for one in self.failures)
         return Bundle(form.manifest({"made": "now"}, self.members, (), failures), files)
-
-    def anonymous(self, folder: Path) -> Bundle:
-        return read(str(self.write(folder / "made.zip", anonymous=True)))
 
 
 def info(number: int) -> dict[str, Any]:

@@ -100,3 +100,37 @@ def test_every_page_lives_below_the_base_path(page: Page, cluster: Cluster) -> N
     assert failed == []
     assert cluster.admin.request("GET", f"{BASE}/")[0] == 301
     assert cluster.admin.request("GET", "/topics")[0] == 404
+
+
+def test_a_node_that_crashed_is_remembered_until_it_is_forgotten(
+    page: Page, cluster: Cluster
+) -> None:
+    last, address = cluster.nsqds[2], cluster.address(2)
+    for number in range(4):
+        last.post("/pub?topic=only_there", b"%d" % number)
+    cluster.wait_for_nodes("only_there", 1)
+    page.goto(cluster.url(f"/nodes/{address}"))
+    expect(page.get_by_role("link", name="only_there")).to_be_visible()
+    last.kill()
+    cluster.wait_for_nodes("only_there", 0)
+    page.goto(cluster.url(""))
+    expect(page.get_by_text("2 of 3")).to_be_visible()
+    expect(page.get_by_text(f"Node {address} does not answer")).to_be_visible()
+    expect(page.get_by_text("On no other node: only_there.")).to_be_visible()
+    page.goto(cluster.url("/lookup"))
+    expect(page.locator(".heading", has_text="only_there")).to_have_count(0)
+    page.goto(cluster.url("/topics/only_there"))
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("has 4 messages of it on its disk: it brings the topic back")
+           ).to_be_visible()  # fmt: skip
+    page.get_by_role("button", name="Cancel").click()
+    page.goto(cluster.url(f"/nodes/{address}"))
+    expect(page.get_by_role("link", name="only_there")).to_be_visible()
+    page.get_by_role("button", name="Forget this node").click()
+    page.get_by_label(f"Type {address} to confirm").fill(address)
+    page.get_by_role("button", name="Go on").click()
+    page.wait_for_url("**/nodes")
+    expect(page.get_by_role("link", name=address)).to_have_count(0)
+    assert cluster.admin.request("GET", f"{BASE}/nodes/{address}")[0] == 404
+    last.start()
+    cluster.wait_for_nodes("only_there", 1)

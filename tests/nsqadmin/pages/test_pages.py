@@ -120,3 +120,43 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
     expect(own).to_be_visible()
     page.wait_for_url("**/topics")
     nsqd.post("/topic/delete?topic=halted")
+
+
+def test_a_phone_shows_what_is_wrong_and_nothing_sticks_out(
+    page: Page, installation: Installation
+) -> None:
+    nsqd, name = (
+        installation.nsqd,
+        "a_name_as_long_as_64_characters_without_any_place_to_break_it_aa",
+    )
+    nsqd.post(f"/topic/create?topic={name}")
+    nsqd.post(f"/channel/create?topic={name}&channel={name}")
+    nsqd.post(f"/pub?topic={name}", b"x")
+    nsqd.post(f"/channel/pause?topic={name}&channel={name}")
+    installation.wait_for_topic(name)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(url(installation, "/"))
+    expect(page.get_by_text(f"Channel {name}/{name} is paused")).to_be_visible()
+    expect(page.get_by_text("1 message waits.")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.goto(url(installation, "/topics"))
+    expect(page.get_by_role("row").filter(has_text=name[:9])).to_contain_text("channel paused")
+    nsqd.post(f"/topic/delete?topic={name}")
+
+
+def test_without_a_connection_buttons_are_off_and_say_so(
+    page: Page, installation: Installation
+) -> None:
+    page.goto(url(installation, f"/topics/{TOPIC}"))
+    pause, said = page.get_by_role("button", name="Pause", exact=True), page.get_by_role("alert")
+    expect(pause).to_be_enabled()
+    page.evaluate("window.socket.io.reconnectionDelay(5000).reconnectionDelayMax(5000)")
+    page.evaluate("window.socket.io.engine.close()")
+    expect(said.filter(has_text="buttons are off")).to_be_visible()
+    expect(pause).to_be_disabled()
+    expect(pause).to_be_enabled()  # it connects again by itself
+    expect(said.filter(has_text="buttons are off")).to_be_hidden()
+    # The connection is dead, and the browser does not know it yet.
+    page.evaluate("window.socket.io.engine.transport.ws.send = () => {}")
+    pause.click()
+    expect(said.filter(has_text="was not answered: see whether it was done")).to_be_visible()

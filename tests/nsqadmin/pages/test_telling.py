@@ -28,12 +28,12 @@ def test_a_topic_that_is_well_and_one_that_nobody_reads() -> None:
     found = {"a": Lag(lag.KEEPS_UP, 0), "b": Lag(lag.KEEPS_UP, 3)}
     assert telling.of_topic(topic("a", "b"), found).endswith("All channels keep up.")
     held = TopicState("orders", depth=5, nodes=["n:1"])
-    assert "5 messages are held for the first one" in telling.of_topic(held, {})
+    assert "5 messages wait for the first one" in telling.of_topic(held, {})
     assert telling.of_topic(topic(in_rate=0.0), {}).startswith("Nothing comes in")
 
 
 def test_what_is_not_known_of_a_topic() -> None:
-    assert telling.of_topic(TopicState("idle"), {}).startswith("No nsqd has it")
+    assert telling.of_topic(TopicState("idle"), {}).startswith("No nsqd that is known has it")
     unseen = TopicState("orders", registered=["n:1"], stale_s=9.0)
     assert telling.of_topic(unseen, {}) == "n:1 does not answer, so nothing is known of it."
     assert states.of_topic(unseen, {}) == ("node down", "soft")

@@ -1,10 +1,9 @@
 """The diagnostic bundle: one file with what an installation says of itself, and what is wrong.
 
-`gather.py` asks the daemons, `cold.py` and `machine.py` look at this machine, `writing.py` makes
+`gather.py` asks the daemons, `machine.py` looks at this machine, `writing.py` makes
 the zip, `reading.py` opens one that may come from anybody, and `judge.py` finds what is wrong in
 it, by the rules of nsqadmin's "needs attention" and by those that only a bundle can have.
-`hiding.py` is why it can be given away: secrets never get in, and names and addresses can be
-replaced.
+`hiding.py` is why it can be given away: secrets never get in.
 
 The zip holds (docs/formats.md has the whole list):
 
@@ -14,7 +13,6 @@ The zip holds (docs/formats.md has the whole list):
 | nsqd/N/...           | what one nsqd said                                         |
 | nsqlookupd/N/...     | what one nsqlookupd said                                   |
 | machine/...          | versions and limits where the bundle was gathered          |
-| data/N/...           | a data path, looked at without its daemon                  |
 | nsqadmin/...         | nsqadmin's own facts, when it has gathered                 |
 
 Bodies of messages are never asked for.

@@ -32,6 +32,7 @@ from penstock.broker.internal import is_internal
 from penstock.nsqadmin import deadletters
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle.contents import Contents, Node, is_number, listed, rows, text, texts
+from penstock.nsqadmin.pages.words import wait
 
 # What producers and consumers rely on: it should be the same wherever they are connected.
 _SHARED = frozenset((
@@ -241,8 +242,7 @@ def _consumers(nodes: list[Node]) -> Iterator[Finding]:
             continue
         if depth + in_flight:
             count = depth + in_flight
-            wait = "message waits" if count == 1 else "messages wait"
-            why = f"It has no consumer, and {count:,} {wait}."
+            why = f"It has no consumer, and {wait(count)}."
             step = (
                 "Start its consumers; delete it if nobody wants its messages: they fill the disk."
             )

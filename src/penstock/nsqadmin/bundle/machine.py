@@ -55,7 +55,7 @@ def _distribution() -> str:
 
 
 def limits_here() -> dict[str, Any]:
-    """Of the process that gathers; those of a daemon are with its data path."""
+    """Of the process that gathers."""
     kinds = ((name, getattr(resource, f"RLIMIT_{name}", None)) for name in _LIMITS)
     found = {name: resource.getrlimit(kind) for name, kind in kinds if kind is not None}
     return {
@@ -92,26 +92,6 @@ def _cgroup() -> dict[str, str]:
         text = _read(_CGROUP / own / name) or _read(_CGROUP / name)
         if text:
             found[name] = text.strip()
-    return found
-
-
-def process(pid: int) -> dict[str, Any]:
-    """A daemon of this machine, from outside. What may not be read is left out."""
-    folder = Path(f"/proc/{pid}")
-    found: dict[str, Any] = {"pid": pid, "ulimits": {}}
-    for line in _read(folder / "limits").splitlines()[1:]:
-        words = line[26:].split()
-        if len(words) >= 2:
-            key = line[:26].strip().removeprefix("Max ").replace(" ", "_")
-            found["ulimits"][key] = [int(one) if one.isdigit() else one for one in words[:2]]
-    for line in _read(folder / "status").splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("VmRSS", "VmSize", "VmSwap", "Threads", "State"):
-            found[name] = rest.strip()
-    try:
-        found["descriptors"] = len(os.listdir(folder / "fd"))
-    except OSError as error:
-        found["descriptors_unknown"] = error.strerror or str(error)
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.bundle import cold, machine, writing
+from penstock.nsqadmin.bundle import machine, writing
 from penstock.nsqadmin.bundle.form import Failure
 from penstock.nsqadmin.bundle.gather import Gatherer, Tell
 from penstock.nsqadmin.bundle.writing import Spool
@@ -25,10 +25,7 @@ class Wish:
     command: str  # as it was typed, or the page
     nsqds: tuple[str, ...] = ()
     lookupds: tuple[str, ...] = ()
-    data_paths: tuple[str, ...] = ()
     seconds: int = limits.BUNDLE_SECONDS
-    anonymous: bool = False
-    verifies: bool = True
 
 
 def file_name(now_s: float) -> str:
@@ -46,9 +43,6 @@ async def make(
         await Gatherer(fetcher, spool, wish.seconds, tell).run(wish.nsqds, wish.lookupds)
         spool.add_json("machine/versions.json", machine.versions())
         spool.add_json("machine/limits.json", machine.limits_here())
-        for number, data_path in enumerate(wish.data_paths, 1):
-            tell(1.0, data_path)
-            await asyncio.to_thread(cold.take, spool, f"data/{number}", data_path, wish.verifies)
         if extra is not None:
             extra(spool)
         tell(1.0, "writing")
@@ -59,7 +53,7 @@ async def make(
             "seconds": wish.seconds,
             "took_seconds": round(time.time() - begun_s, 3),
         }
-        await asyncio.to_thread(writing.write, spool, path, about, wish.anonymous)
+        await asyncio.to_thread(writing.write, spool, path, about)
         return spool.failures
     finally:
         spool.close()

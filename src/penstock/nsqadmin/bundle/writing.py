@@ -12,7 +12,6 @@ import hashlib
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,13 +77,13 @@ class Spool:
         self._file.close()
 
 
-def write(spool: Spool, path: Path, about: dict[str, Any], anonymous: bool = False) -> None:
+def write(spool: Spool, path: Path, about: dict[str, Any]) -> None:
     """Make the zip. `about` goes into the manifest. Nothing is left behind when it fails."""
     number, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent or ".")
     try:
         with os.fdopen(number, "wb") as file:  # mkstemp has made it private
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-                _fill(archive, spool, about, anonymous)
+                _fill(archive, spool, about)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -93,49 +92,15 @@ def write(spool: Spool, path: Path, about: dict[str, Any], anonymous: bool = Fal
         raise
 
 
-def _fill(archive: zipfile.ZipFile, spool: Spool, about: dict[str, Any], anonymous: bool) -> None:
-    names = _learned(spool, about) if anonymous else None
+def _fill(archive: zipfile.ZipFile, spool: Spool, about: dict[str, Any]) -> None:
     files: list[File] = []
-    failures = list(spool.failures)
     for part in spool.parts:
-        data: bytes | None = spool.read(part)
-        if names is not None and data is not None:
-            data = _hidden(names, part, data)
-        if data is None:
-            failures.append(Failure(part.name, part.asked, "left out: it may hold names"))
-            continue
+        data = spool.read(part)
         _put(archive, part.name, data)
         digest = hashlib.sha256(data).hexdigest()
         files.append(File(part.name, len(data), digest, part.asked, part.took_ms))
-    _put(archive, form.MANIFEST, _manifest(names, about, spool.members, files, failures))
-
-
-def _manifest(
-    names: hiding.Names | None, about: dict[str, Any], members: Iterable[Member],
-    files: Iterable[File], failures: Iterable[Failure],
-) -> bytes:  # fmt: skip
-    about = {**about, "anonymous": names is not None}
-    if names is not None:
-        failures = [one._replace(reason=names.text(one.reason)) for one in failures]
-        members = [one._replace(address=names.address(one.address)) for one in members]
-        about = {key: names.document(value, key) for key, value in about.items()}
-    return hiding.to_bytes(hiding.clean(form.manifest(about, members, files, failures)))
-
-
-def _learned(spool: Spool, about: dict[str, Any]) -> hiding.Names:
-    """Every name in every document, before the first text is looked at."""
-    names = hiding.Names()
-    names.document(about)
-    for one in spool.members:
-        names.address(one.address)
-    for part in spool.parts:
-        if part.kind is Kind.JSON:
-            _hidden(names, part, spool.read(part))
-    return names
-
-
-def _hidden(names: hiding.Names, part: Part, data: bytes) -> bytes | None:
-    return names.hide(part.kind, data, is_config=part.name.endswith("/config.json"))
+    manifest = form.manifest(about, spool.members, files, spool.failures)
+    _put(archive, form.MANIFEST, hiding.to_bytes(hiding.clean(manifest)))
 
 
 def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -23,14 +23,13 @@ from penstock.nsqadmin import messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, viewed
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import Entry, Narrowed
 
 _PAGE = 200  # entries of the log at once
-_ALL = "All installations"
 _RESULTS = {"": "Any result", "ok": "Done", "failed": "Failed", "warning": "With a warning"}
 _SPANS = {"": "Any time", "-1h": "The last hour", "-1d": "The last day", "-7d": "The last week",
           "-30d": "The last month"}  # fmt: skip
@@ -44,17 +43,16 @@ _ENTRIES = [
     wide(800, column("detail", "Detail", flex=1, minWidth=120, tooltipField="detail")),
     wide(560, column("result", "Result", flex=1, minWidth=120, tooltipField="result")),
 ]
-_WHERE = column("installation", "Installation", width=130)
 _FIELDS = ("q", "who", "action", "target", "result", "since", "until")
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/audit")
     def audit(
         request: Request, q: str = "", who: str = "", action: str = "", target: str = "",
         result: str = "", since: str = "", until: str = "",
     ) -> None:  # fmt: skip
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         if not here.may(Role.OPERATE):
             raise Forbidden("this page needs the role operate")
         with layout.page(here, "Audit log"):
@@ -62,15 +60,15 @@ def add(grounds: Grounds) -> None:
             _Audit(here, asked).draw()
 
 
-def add_download(app: FastAPI, grounds: Grounds) -> None:
-    @app.get(f"{grounds.base}/audit/download", include_in_schema=False)
+def add_download(app: FastAPI, ground: Ground) -> None:
+    @app.get(f"{ground.base}/audit/download", include_in_schema=False)
     async def download(
-        request: Request, form: str = "csv", only: str = "", q: str = "", who: str = "",
+        request: Request, form: str = "csv", q: str = "", who: str = "",
         action: str = "", target: str = "", result: str = "", since: str = "", until: str = "",
     ) -> Response:  # fmt: skip
         """What the page shows, in full."""
-        viewed(grounds, request)
-        here = layout.opened(grounds, request)
+        viewed(ground, request)
+        here = layout.opened(ground, request)
         here.ground.gate.check(here.caller, Role.OPERATE)
         if form not in ("csv", "jsonl"):
             raise ApiError(400, "INVALID_ARG_FORM")
@@ -79,10 +77,7 @@ def add_download(app: FastAPI, grounds: Grounds) -> None:
             narrowed = _narrowed(asked)
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_TIME") from error
-        found = here.ground.store.audit(
-            q, 0, limits.ADMIN_AUDIT_SAVED, only=only or None, without=_not_to_be_seen(here),
-            narrowed=narrowed,
-        )  # fmt: skip
+        found = here.ground.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
         headers = {
             "Content-Disposition": f'attachment; filename="audit.{form}"',
             "X-Content-Type-Options": "nosniff",
@@ -129,29 +124,24 @@ class _Audit:
         self._before_id = 0  # 0: the newest, which move by themselves
 
     def draw(self) -> None:
-        several = len(self._here.grounds) > 1
         with layout.heading("Audit log"):
             ui.element("div").classes("grow")
             self._saves = [ui.link("CSV"), ui.link("JSON lines")]
             for link, said in zip(self._saves, ("CSV", "JSON lines"), strict=True):
                 layout.named(link, f"Download as {said}")
         with ui.element("div").classes("heading"):
-            self._controls(several)
+            self._controls()
         self._note = ui.label().classes("soft").props('role="status"')
-        columns = [_ENTRIES[0], _WHERE, *_ENTRIES[1:]] if several else _ENTRIES
         empty = "Nothing that fits has been done."
-        self._grid = Grid(columns, [], "id", empty, "Audit log", "calc(100vh - 260px)")
+        self._grid = Grid(_ENTRIES, [], "id", empty, "Audit log", "calc(100vh - 260px)")
         with ui.element("div").classes("heading"):
             self._older = ui.button("Older", on_click=self._go_back).props("flat dense")
             self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")
         ui.timer(2.0, lambda: None if self._before_id else self._show())
         self._show()
 
-    def _controls(self, several: bool) -> None:
-        asked, here = self._asked, self._here
-        names = [one.name for one in here.grounds.held_by(here.caller, Role.OPERATE)]
-        self._only = ui.select([_ALL, *names], value=_ALL).props("dense outlined options-dense")
-        layout.named(self._only, "Installation").set_visibility(several)
+    def _controls(self) -> None:
+        asked = self._asked
         self._fields = {
             "q": ui.input("Search the log", value=asked["q"]),
             "who": ui.input("Who", value=asked["who"]),
@@ -166,7 +156,7 @@ class _Audit:
         self._since = ui.select(since, value=asked["since"], label="When")
         for choice in (self._result, self._since):
             choice.props("dense outlined options-dense").style("min-width: 9rem")
-        for one in (self._only, *self._fields.values(), self._result, self._since):
+        for one in (*self._fields.values(), self._result, self._since):
             one.on_value_change(self._narrow)
 
     # --- what is shown ---
@@ -177,12 +167,8 @@ class _Audit:
         return found | {"until": self._asked["until"]}
 
     def _found(self, before_id: int) -> list[Entry]:
-        chosen = None if self._only.value == _ALL else str(self._only.value)
         asked = self._now_asked()
-        return self._here.ground.store.audit(
-            asked["q"], before_id, _PAGE, only=chosen, without=_not_to_be_seen(self._here),
-            narrowed=_narrowed(asked),
-        )  # fmt: skip
+        return self._here.ground.store.audit(asked["q"], before_id, _PAGE, _narrowed(asked))
 
     def _show(self) -> None:
         try:
@@ -196,8 +182,6 @@ class _Audit:
         self._older.set_enabled(len(found) == _PAGE)
         self._newest.set_enabled(self._before_id > 0)
         asked = {name: value for name, value in self._now_asked().items() if value}
-        if self._only.value != _ALL:
-            asked["only"] = str(self._only.value)
         for link, form in zip(self._saves, ("csv", "jsonl"), strict=True):
             query = urlencode(asked | {"form": form})
             target = f"{self._here.link('audit', 'download')}?{query}"
@@ -219,19 +203,10 @@ class _Audit:
         self._go(found[-1].id if found else 0)
 
 
-def _not_to_be_seen(here: Opened) -> list[str]:
-    """Installations in which the caller may not operate: what is done there is not theirs to read.
-    What belongs to none, log-ins among it, is for who may operate in the default one."""
-    open_ = here.grounds.held_by(here.caller, Role.OPERATE)
-    hidden = [one.name for one in here.grounds if one not in open_]
-    return hidden if here.grounds.default in open_ else [*hidden, ""]
-
-
 def _entry_row(one: Entry) -> Row:
     return {
         "id": one.id,
         "time": words.clock(one.time_s).removesuffix(" UTC"),
-        "installation": one.installation,
         "who": one.who,
         "how": one.how,
         "remote": one.remote,

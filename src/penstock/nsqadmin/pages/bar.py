@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from nicegui import context, events, ui
 
@@ -20,7 +20,6 @@ from penstock.nsqadmin.find import Found, find
 from penstock.nsqadmin.pages import static
 from penstock.nsqadmin.pages.parts import named, written
 from penstock.nsqadmin.pages.style import COOKIE, THEMES
-from penstock.nsqadmin.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.pages.layout import Opened
@@ -30,41 +29,7 @@ Place = tuple[str, str, Role]  # path, words, the role that sees it
 _YEAR_S = 365 * 86400
 _FIND = "penstock_find"  # the event of quick open
 
-SCRIPT = static.text("bar.js").replace("FIND", _FIND)
-
-
-def installations(here: Opened, places: Sequence[Place]) -> None:
-    """Which one this page is of, and the way to the same kind of page in the others."""
-    seen = here.grounds.held_by(here.caller, Role.VIEW)
-    if len(seen) < 2:
-        return
-    name = here.ground.name
-    with ui.element("div").classes("drop where"):
-        named(_opener(name), f"Installation {name}")
-        with ui.element("div").classes("dropped") as box:
-            box.props('role="navigation" aria-label="Installations"')
-            for one in seen:
-                open_ = [path for path, _, role in places if one.gate.is_still(here.caller, role)]
-                path = twin(here.path, one.watch.latest, open_)
-                link = ui.link(one.name, one.home + quote(path))
-                if one is here.ground:
-                    link.props('aria-current="true"')
-            ui.link("All at a glance", here.link("installations")).classes("all")
-
-
-def twin(path: str, latest: Snapshot, places: Sequence[str]) -> str:
-    """The page of the same kind in another installation, of which `latest` is known and which
-    lets the caller see `places`: of the same topic and channel where it has them, else of all."""
-    parts = path.strip("/").split("/")
-    if parts[0] in ("topics", "messages") and "/topics" in places:
-        topic = latest.topics.get(parts[1]) if len(parts) > 1 else None
-        if topic is None:
-            return "/topics"
-        if len(parts) > 2 and parts[2] not in topic.channels:
-            return f"/topics/{topic.name}"
-        return f"/{'/'.join(parts)}"
-    kind = f"/{parts[0]}"
-    return kind if kind in places or kind == "/installations" else "/"
+SCRIPT = static.text("bar.js").replace("FIND", _FIND) + static.text("away.js")
 
 
 def draw(here: Opened, places: Sequence[Place], first: frozenset[str]) -> None:
@@ -100,7 +65,7 @@ def _opener(words: str, icon: str = "") -> ui.element:
 
 
 def _link(here: Opened, path: str, words: str) -> None:
-    link = ui.link(words, here.ground.home + path)
+    link = ui.link(words, here.ground.base + path)
     if _is_at(here.path, path):
         link.props('aria-current="page"')
 
@@ -151,9 +116,7 @@ def who(here: Opened) -> None:
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
                     form.props["action"] = f"{here.ground.base}/logout"
-                    leave = ui.button("Log out").props("flat dense type=submit")
-                leave.disable()  # what is pressed while the page connects would be lost
-                context.client.on_connect(lambda: leave.enable())
+                    ui.button("Log out").props("flat dense type=submit")
             elif here.caller.how == "header" and here.ground.options.logout_url:
                 ui.link("Log out", here.ground.options.logout_url)
 

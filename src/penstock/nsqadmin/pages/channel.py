@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin import aggregate, lag
+from penstock.nsqadmin import aggregate, lag, remembered
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
     chart,
     existing,
@@ -32,10 +32,10 @@ from penstock.nsqadmin.pages.topic import oldest_of
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics/{topic}/{name}")
     async def channel(request: Request, topic: str, name: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await existing.check(here, topic, name)
         with layout.page(here, f"{topic}/{name}"):
             draw(here, topic, name)
@@ -49,7 +49,7 @@ def draw(here: Opened, topic: str, name: str) -> None:
         ui.element("div").classes("grow")
         turn = _buttons(here, topic, name, latest)
     layout.tabs("This channel", tabs_of(here, topic, name), "Channel")
-    gone = ui.label("No nsqd has this channel: its first consumer makes it.")
+    gone = ui.label("No nsqd that answers has this channel: its first consumer makes it.")
     gone.classes("panel empty")
     with ui.element("div").classes("below") as below:
         saying = ui.label().classes("saying")
@@ -58,13 +58,17 @@ def draw(here: Opened, topic: str, name: str) -> None:
         parts = partitions.of_channel(here, topic, name)
         with layout.section("Clients"):
             clients = Grid(
-                _CLIENTS, [], "key", "Nobody is connected: start its consumers.", "Clients"
+                _CLIENTS,
+                [],
+                "key",
+                "Nobody is known to be connected: start its consumers.",
+                "Clients",
             )
             clients.follow(here, lambda: _client_rows(here, topic, name))
         inside.panel(here, topic, name)
         with layout.section("Nodes"):
             rows = node_rows(here, topic, name, latest)
-            nodes = Grid(_NODES, rows, "node", "On no node.", "Nodes")
+            nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
         replay.panel(here, topic, name)
         chart.pair(here, f"{topic}/{name}")
         settings.panel(here, topic, name)
@@ -125,8 +129,10 @@ def _buttons(here: Opened, topic: str, name: str, latest: Snapshot) -> Callable[
             await layout.change(here, Role.DESTROY, "empty_channel", about, run)
 
     async def delete() -> None:
-        if await layout.confirm("Delete this channel with its messages on every node?", name):
-            run = partial(actions.delete, topic, name)
+        left = remembered.words_about(here.ground.watch.latest, topic, name)
+        words_ = "Delete this channel with its messages on every node?"
+        if await layout.confirm(f"{words_} Not on {left}." if left else words_, name):
+            run = partial(here.ground.delete, topic, name)
             if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
                 layout.go(here.link("topics", topic))
 
@@ -178,6 +184,7 @@ async def _client_rows(here: Opened, topic: str, name: str) -> list[Row]:
     nodes = [latest.nodes[at].producer for at in having.nodes] if having else []
     if not nodes:
         return []
+    # A failure leaves the rows as they were: of who is silent, what it said last.
     asked = await here.ground.upstream.stats(nodes, topic, name, clients=True)
     found = aggregate.channel(topic, name, node_stats(nodes, asked.answers))
     return [_client_row(here, one) for one in (found or {}).get("clients") or ()]

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock import limits
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
@@ -35,9 +36,15 @@ def pair(here: Opened, series: str) -> None:
         drawn = {"minute": 0}
 
         def draw() -> None:
-            samples = _samples(here, series, SPANS[str(choice.value)])
+            span_s = SPANS[str(choice.value)]
+            samples = _samples(here, series, span_s)
+            until_s = max(here.ground.watch.latest.time_s, time.time() - 60)
             for chart, fields in charts:
                 _fill(chart, samples, fields)
+                # As wide as it says, also where nothing is known of the beginning.
+                begin_s = until_s - (span_s or limits.ADMIN_RECENT_S)
+                chart.options["xAxis"] |= {"min": int(1000 * begin_s), "max": int(1000 * until_s)}
+                chart.update()
 
         def show(snapshot: Snapshot) -> None:
             minute = int(snapshot.time_s // 60)
@@ -94,4 +101,3 @@ def _fill(chart: ui.echart, samples: Sequence[Sample], fields: Sequence[tuple[st
             [int(one.time_s * 1000), None if one.values is None else round(one.values[index], 2)]
             for one in picked
         ]
-    chart.update()

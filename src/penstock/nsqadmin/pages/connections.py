@@ -13,7 +13,7 @@ from fastapi import Request
 from nicegui import context, ui
 
 from penstock.nsqadmin.connections import KINDS, Row
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -24,13 +24,13 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/connections")
     async def connections(
         request: Request, q: str = "", kind: str = "", topic: str = "", channel: str = "",
         node: str = "", sort: str = "",
     ) -> None:  # fmt: skip
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
                   "channel": channel, "node": node, "sort": sort}  # fmt: skip
         shown = _Page(here, chosen)
@@ -143,7 +143,7 @@ def _is(row: Row, name: str, value: str) -> bool:
     return bool(row[name] == value)
 
 
-_EMPTY = "No client is connected, or none that you look for."
+_EMPTY = "No client is known to be connected, or none that you look for."
 
 
 def _columns(sort: str) -> list[dict[str, Any]]:

@@ -14,17 +14,17 @@ from penstock.nsqadmin import definitions
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import viewed
 from penstock.nsqadmin.definitions import Definitions
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.layout import Opened
 
 _PATH = "definitions.json"
 
 
-def add_download(app: FastAPI, grounds: Grounds) -> None:
-    @app.get(f"{grounds.base}/{_PATH}", include_in_schema=False)
+def add_download(app: FastAPI, ground: Ground) -> None:
+    @app.get(f"{ground.base}/{_PATH}", include_in_schema=False)
     async def download(request: Request) -> Response:
-        ground = viewed(grounds, request)
+        viewed(ground, request)
         await ground.watch.ready()
         found = await definitions.taken(ground.upstream, ground.watch.latest)
         headers = {"Content-Disposition": f'attachment; filename="{_PATH}"'}

@@ -9,19 +9,19 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.diagnostics import Kept
-from penstock.nsqadmin.diagnostics_api import ACTION, detail_of
+from penstock.nsqadmin.diagnostics_api import ACTION
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import guard, layout, overview, words
 from penstock.nsqadmin.pages.layout import Opened
 
 _SHOWN = 100  # findings: nobody reads more
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/diagnostics")
     def diagnostics(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         if not here.may(Role.OPERATE):
             raise Forbidden("this page needs the role operate")
         with layout.page(here, "Diagnostics"):
@@ -45,7 +45,6 @@ class _Page:
                     "Seconds between samples", value=limits.BUNDLE_SECONDS, min=1,
                     max=limits.BUNDLE_SECONDS_MAX, precision=0,
                 ).props("dense outlined").style("width: 13rem")  # fmt: skip
-                self._anonymous = ui.checkbox("Replace names and addresses")
                 self._button = ui.button("Gather", on_click=self._gather).props("unelevated")
             self._bar = layout.written("progress", "").props("max=1 value=0")
             layout.named(self._bar, "How much is gathered")
@@ -69,7 +68,6 @@ class _Page:
             self._note.set_text("You may not do this any more: open the page again.")
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
-        anonymous = bool(self._anonymous.value)
 
         def tell(share: float, doing: str) -> None:
             if guard.is_open(client):
@@ -78,8 +76,7 @@ class _Page:
                 self._note.set_text(f"{share:.0%}: {doing}")
 
         try:
-            detail = detail_of(seconds, anonymous)
-            entries = ground.audit.begin(here.caller, (ACTION,), {}, detail)
+            entries = ground.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -88,7 +85,7 @@ class _Page:
         tell(0.0, "asking")
         try:
             who = here.caller.shown
-            made = await ground.diagnostics.make(ground, who, seconds, anonymous, tell)
+            made = await ground.diagnostics.make(ground, who, seconds, tell)
         except (PenstockError, OSError) as error:
             ground.audit.end(entries, f"failed: {error}")
             self._end(f"It could not be gathered: {error}")
@@ -122,7 +119,7 @@ class _Page:
         if not kept.findings:
             ui.label("Nothing. All daemons answer and agree, and every channel moves.")
         for one in kept.findings[:_SHOWN]:
-            overview.finding(self._here, one, leads_on=not kept.anonymous)
+            overview.finding(self._here, one)
         if len(kept.findings) > _SHOWN:
             ui.label(f"{len(kept.findings) - _SHOWN:,} more are in the file.").classes("soft")
 
@@ -132,8 +129,7 @@ class _Page:
             link = ui.link(f"Download {kept.name}", way).props("download")
             link.props["download"] = kept.name
             about = f"{words.size(kept.size)}, {words.clock(kept.made_s)}, by {kept.who}"
-            hidden = ", names replaced" if kept.anonymous else ""
-            ui.label(f"{about}{hidden}").classes("soft")
+            ui.label(about).classes("soft")
         if kept.failures:
             count = words.count(len(kept.failures), "question")
             shown = "; ".join(f"{one.place} {one.asked}: {one.reason}" for one in kept.failures[:5])

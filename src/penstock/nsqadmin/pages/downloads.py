@@ -22,7 +22,7 @@ from penstock.nsqadmin import criteria
 from penstock.nsqadmin.api import ApiError, viewed
 from penstock.nsqadmin.browse import Shelf, Span
 from penstock.nsqadmin.criteria import Criteria
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.messages import NEWEST, Log, Message, Place
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
@@ -31,11 +31,11 @@ _FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies al
 _KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/octet-stream", "txt")}
 
 
-def add(app: FastAPI, grounds: Grounds) -> None:
-    @app.get(f"{grounds.base}/download/{{topic}}", include_in_schema=False)
+def add(app: FastAPI, ground: Ground) -> None:
+    @app.get(f"{ground.base}/download/{{topic}}", include_in_schema=False)
     async def body(request: Request, topic: str, node: str, offset: int) -> Response:
         """A message's body."""
-        ground = viewed(grounds, request)
+        viewed(ground, request)
         try:
             message = await _log(ground, node, topic).message(offset)
         except FetchFailed as error:
@@ -45,13 +45,13 @@ def add(app: FastAPI, grounds: Grounds) -> None:
         kind = "application/octet-stream"
         return Response(message.body, headers=_saved(f"{topic}-{offset}.bin"), media_type=kind)
 
-    @app.get(f"{grounds.base}/download/{{topic}}/messages", include_in_schema=False)
+    @app.get(f"{ground.base}/download/{{topic}}/messages", include_in_schema=False)
     async def many(
         request: Request, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
         contains: str = "", where: str = "",
     ) -> Response:  # fmt: skip
         """Each span is NODE,FROM,TO, or NODE#PARTITION,FROM,TO."""
-        ground = viewed(grounds, request)
+        viewed(ground, request)
         if form not in _FORMS:
             raise ApiError(400, "INVALID_ARG_FORM")
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -56,12 +56,12 @@ HEADERS = {
 
 
 class Guard:
-    """Around the whole application: refuses sockets that another site opens, or who may look at no
-    installation, and adds HEADERS."""
+    """Around the whole application: refuses sockets that another site opens, or who may not
+    look, and adds HEADERS."""
 
-    def __init__(self, app: App, gates: Sequence[Gate], base: str) -> None:
+    def __init__(self, app: App, gate: Gate, base: str) -> None:
         self._app = app
-        self._gates = gates
+        self._gate = gate
         self._sockets = f"{base}{SOCKETS}"
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -76,7 +76,7 @@ class Guard:
     def _may_connect(self, scope: Scope) -> bool:
         if access.is_foreign(Headers(scope=scope)):
             return False
-        return any(caller_of(gate, scope).role >= Role.VIEW for gate in self._gates)
+        return caller_of(self._gate, scope).role >= Role.VIEW
 
 
 async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
@@ -116,7 +116,7 @@ def cookies_in(header: str) -> dict[str, str]:
 
 
 class Drawn(NamedTuple):
-    """A page, for whom, the gate of its installation, and where its browser goes in the end."""
+    """A page, for whom, its gate, and where its browser goes in the end."""
 
     client: Client
     caller: Caller

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import refusals
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import bar, guard, static, words
 from penstock.nsqadmin.pages.bar import remember
 from penstock.nsqadmin.pages.parts import (
@@ -71,11 +71,10 @@ FIRST = frozenset(("/", "/topics", "/nodes", "/connections", "/pipelines", "/tra
 class Opened:
     """One page in one browser."""
 
-    ground: Ground  # of its installation
+    ground: Ground
     caller: Caller
-    path: str  # below the installation's home
+    path: str  # below the base
     origin: dict[str, str]
-    grounds: Grounds
     theme: str = "auto"
 
     def may(self, role: Role) -> bool:
@@ -86,33 +85,31 @@ class Opened:
         return f"{self.link('connections')}?{urlencode(narrowed)}"
 
     def link(self, *parts: str) -> str:
-        """The address of another page of this installation; the parts may hold any character."""
+        """The address of another page; the parts may hold any character."""
         return way(self.ground, *parts)
 
 
 def way(ground: Ground, *parts: str) -> str:
-    """The address of a page of an installation."""
-    return ground.home + "/" + "/".join(quote(part, safe="") for part in parts)
+    """The address of a page."""
+    return ground.base + "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def opened(grounds: Grounds, request: Request) -> Opened:
-    """Who opens the page, and of which installation. Raises LoginWanted or Forbidden."""
-    ground = grounds.of(request)
+def opened(ground: Ground, request: Request) -> Opened:
+    """Who opens the page. Raises LoginWanted or Forbidden."""
     caller = caller_of(ground, request)
     ground.gate.check(caller, Role.VIEW)
     path = request.url.path.removeprefix(ground.base) or "/"
     theme = theme_of(request.cookies)
-    return Opened(ground, caller, path, origin(request, ground), grounds, theme)
+    return Opened(ground, caller, path, origin(request), theme)
 
 
 @contextmanager
 def page(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
     ground = here.ground
-    way_out = f"{ground.base}/login?next={quote(ground.place + here.path)}"
+    way_out = f"{ground.base}/login?next={quote(here.path)}"
     guard.drawn_for(context.client, here.caller, ground.gate, way_out)
-    several = len(here.grounds) > 1
-    ui.page_title(f"{title} · {here.ground.name if several else 'Penstock'}")
+    ui.page_title(f"{title} · Penstock")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
     if here.caller.how == "session":
         ui.add_head_html(f"<script>{_renewal(ground)}</script>")
@@ -120,7 +117,6 @@ def page(here: Opened, title: str) -> Iterator[None]:
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
         ui.link("Penstock", here.link("")).classes("brand")
-        bar.installations(here, PLACES)
         bar.draw(here, PLACES, FIRST)
         bar.who(here)
     with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
@@ -131,7 +127,7 @@ def page(here: Opened, title: str) -> Iterator[None]:
 def _renewal(ground: Ground) -> str:
     """Keeps the session while its person does something: the socket, and what a page does by
     itself, do not."""
-    every_ms = 1000 * renewal_s(ground.shared.gate.lifetime_s)
+    every_ms = 1000 * renewal_s(ground.gate.lifetime_s)
     told = json.dumps({"way": f"{ground.base}/session", "every": every_ms})
     return f"window.penstockSession = {told};\n{static.text('session.js')}"
 
@@ -186,7 +182,8 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
 
 class StateButtons:
     """Pause, Empty and Delete of a topic or channel, for those who may; hidden while no node of it
-    can be asked, because then nothing would be done."""
+    can be asked, because then nothing would be done. `deletable`: its name can be deleted at the
+    nsqlookupds all the same."""
 
     def __init__(
         self, here: Opened, turn: Callable[[bool], Awaitable[None]],
@@ -201,13 +198,16 @@ class StateButtons:
                 button = ui.button(label, on_click=act).props("flat dense color=negative")
                 self._destroying.append(button)
 
-    def show(self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str]) -> None:
+    def show(
+        self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str],
+        deletable: bool = False,
+    ) -> None:  # fmt: skip
         can_act = snapshot.can_ask(nodes)
         if self._switch is not None:
             self._switch.show(of.paused, of.is_paused_partly)
             self._switch.set_visibility(can_act)
         for button in self._destroying:
-            button.set_visibility(can_act)
+            button.set_visibility(can_act or (deletable and button is self._destroying[-1]))
 
 
 def show_age(element: ui.element, stale_s: float) -> None:

@@ -16,7 +16,7 @@ from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
-from penstock.nsqadmin.ground import Shared
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.oidc import OidcFailed, to_cookie
 from penstock.nsqadmin.oidclogin import CALLBACK, OidcLogin
 from penstock.nsqadmin.pages import plain
@@ -36,50 +36,50 @@ _FORM = """<form method="post" action="{base}/login">
 </label><button>Log in</button></form>"""
 
 
-def add(app: FastAPI, shared: Shared) -> None:
-    @app.get(f"{shared.base}/login", include_in_schema=False)
+def add(app: FastAPI, ground: Ground) -> None:
+    @app.get(f"{ground.base}/login", include_in_schema=False)
     async def form(request: Request, next: str = "", out: str = "") -> Response:
-        return _page(shared, request, next, has_gone=bool(out))
+        return _page(ground, request, next, has_gone=bool(out))
 
-    @app.post(f"{shared.base}/login", include_in_schema=False)
+    @app.post(f"{ground.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
-        return await _login(shared, request)
+        return await _login(ground, request)
 
-    @app.post(f"{shared.base}/logout", include_in_schema=False)
+    @app.post(f"{ground.base}/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
-        session = shared.gate.session(request.cookies)
+        session = ground.gate.session(request.cookies)
         by_provider = session is not None and session.claimed is not None
         if session is not None and not access.is_foreign(request.headers):
             how = "oidc" if by_provider else "session"
-            caller = Caller(session.user.name, Role.NONE, how, _client(shared, request))
-            shared.gate.logout(request.cookies)
-            shared.audit.note(caller, "logout", "ok")
+            caller = Caller(session.user.name, Role.NONE, how, _client(ground, request))
+            ground.gate.logout(request.cookies)
+            ground.audit.note(caller, "logout", "ok")
         more = "?out=1" if by_provider else ""  # it is left by a link: a form leads to us only
-        response = RedirectResponse(f"{shared.base}/login{more}", 303)
-        response.delete_cookie(COOKIE, path=shared.base or "/")
+        response = RedirectResponse(f"{ground.base}/login{more}", 303)
+        response.delete_cookie(COOKIE, path=ground.base or "/")
         return response
 
-    @app.post(f"{shared.base}/session", include_in_schema=False)
+    @app.post(f"{ground.base}/session", include_in_schema=False)
     async def renew(request: Request) -> Response:
         """A page says that its person does something."""
-        if access.is_foreign(request.headers) or not shared.gate.renew(request.cookies):
+        if access.is_foreign(request.headers) or not ground.gate.renew(request.cookies):
             return Response(status_code=403)
-        return _keep(shared, Response(status_code=204), request.cookies[COOKIE], False)
+        return _keep(ground, Response(status_code=204), request.cookies[COOKIE], False)
 
-    if shared.oidc is not None:
-        _add_provider(app, shared, shared.oidc)
+    if ground.oidc is not None:
+        _add_provider(app, ground, ground.oidc)
 
 
-def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
-    path = f"{shared.base}/login/oidc"
-    secure = shared.options.oidc_redirect_url.startswith("https:")
+def _add_provider(app: FastAPI, ground: Ground, oidc: OidcLogin) -> None:
+    path = f"{ground.base}/login/oidc"
+    secure = ground.options.oidc_redirect_url.startswith("https:")
 
     @app.get(path, include_in_schema=False)
     async def leave(request: Request, next: str = "") -> Response:
         try:
             way, begun = await oidc.begin(next)
         except OidcFailed as error:
-            return _page(shared, request, next, f"{error}".capitalize() + ".", status=502)
+            return _page(ground, request, next, f"{error}".capitalize() + ".", status=502)
         response = RedirectResponse(way, 303)
         response.set_cookie(
             _BEGUN, to_cookie(begun), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
@@ -87,64 +87,64 @@ def _add_provider(app: FastAPI, shared: Shared, oidc: OidcLogin) -> None:
         )  # fmt: skip
         return response
 
-    @app.get(f"{shared.base}{CALLBACK}", include_in_schema=False)
+    @app.get(f"{ground.base}{CALLBACK}", include_in_schema=False)
     async def come_back(request: Request) -> Response:
-        remote, name = _client(shared, request), ""
+        remote, name = _client(ground, request), ""
         try:
             cookie = request.cookies.get(_BEGUN, "")
             claimed, target = await oidc.finish(request.query_params, cookie)
             name = claimed.name
-            token = shared.login_by_provider(claimed, remote)
-            shared.done(Caller(name, Role.NONE, "oidc", remote), "login")
+            token = ground.gate.login_by_provider(claimed, remote)
+            ground.done(Caller(name, Role.NONE, "oidc", remote), "login")
         except (OidcFailed, Forbidden, StoreFailed) as error:
             caller = Caller(name, Role.NONE, "oidc", remote)
-            shared.audit.note(caller, "login", f"failed: {error}")
+            ground.audit.note(caller, "login", f"failed: {error}")
             status = {Forbidden: 403, StoreFailed: 503}.get(type(error), 401)
-            response: Response = _page(shared, request, "", f"{error}.", status=status)
+            response: Response = _page(ground, request, "", f"{error}.", status=status)
         else:
-            response = _with_session(shared, _own(shared, target), token, secure)
+            response = _with_session(ground, _own(ground, target), token, secure)
         response.delete_cookie(_BEGUN, path=path)
         return response
 
 
-def _with_session(shared: Shared, target: str, token: str, secure: bool) -> Response:
-    return _keep(shared, RedirectResponse(target, 303), token, secure)
+def _with_session(ground: Ground, target: str, token: str, secure: bool) -> Response:
+    return _keep(ground, RedirectResponse(target, 303), token, secure)
 
 
-def _keep(shared: Shared, response: Response, token: str, secure: bool) -> Response:
+def _keep(ground: Ground, response: Response, token: str, secure: bool) -> Response:
     """The browser has the session for its lifetime from now on."""
     response.set_cookie(
-        COOKIE, token, httponly=True, samesite="lax", path=shared.base or "/",
-        secure=shared.options.secure_cookie or secure,
-        max_age=shared.options.session_lifetime_ns // limits.SECOND,
+        COOKIE, token, httponly=True, samesite="lax", path=ground.base or "/",
+        secure=ground.options.secure_cookie or secure,
+        max_age=ground.options.session_lifetime_ns // limits.SECOND,
     )  # fmt: skip
     return response
 
 
-async def _login(shared: Shared, request: Request) -> Response:
+async def _login(ground: Ground, request: Request) -> Response:
     remote = request.client.host if request.client else ""
-    if access.is_foreign(request.headers) or not shared.gate.is_own_host(request.headers, remote):
-        return _page(shared, request, "", "This request came from another site.", status=403)
+    if access.is_foreign(request.headers) or not ground.gate.is_own_host(request.headers, remote):
+        return _page(ground, request, "", "This request came from another site.", status=403)
     fields = await _fields(request)
     name, target = fields.get("name", "")[:200], fields.get("next", "")
-    client = _client(shared, request)
+    client = _client(ground, request)
     caller = Caller(name, Role.NONE, "login", client)
     try:
-        counted = shared.gate.counted(request.headers, remote)
-        token = await shared.gate.login(name, fields.get("password", ""), counted)
-        shared.done(caller, "login")
+        counted = ground.gate.counted(request.headers, remote)
+        token = await ground.gate.login(name, fields.get("password", ""), counted)
+        ground.done(caller, "login")
     except LoginRefused as error:
-        shared.audit.note(caller, "login", f"failed: {error}")
+        ground.audit.note(caller, "login", f"failed: {error}")
         status = 429 if error.wait_s else 401
-        return _page(shared, request, target, f"{error}".capitalize() + ".", name, status)
+        return _page(ground, request, target, f"{error}".capitalize() + ".", name, status)
     except StoreFailed as error:
-        return _page(shared, request, target, f"You can't log in now: {error}.", name, 503)
-    return _with_session(shared, _own(shared, target), token, secure=False)
+        return _page(ground, request, target, f"You can't log in now: {error}.", name, 503)
+    return _with_session(ground, _own(ground, target), token, secure=False)
 
 
-def _client(shared: Shared, request: Request) -> str:
+def _client(ground: Ground, request: Request) -> str:
     remote = request.client.host if request.client else ""
-    return shared.gate.client_of(request.headers, remote)
+    return ground.gate.client_of(request.headers, remote)
 
 
 async def _fields(request: Request) -> dict[str, str]:
@@ -157,31 +157,31 @@ async def _fields(request: Request) -> dict[str, str]:
     return {key: values[0] for key, values in found.items()}
 
 
-def _own(shared: Shared, target: str) -> str:
+def _own(ground: Ground, target: str) -> str:
     """Where to go on: a page of ours and nothing else, however it is written."""
     plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
     if not plain or not target.isprintable():
-        return f"{shared.base}/"
-    return f"{shared.base}{target}"
+        return f"{ground.base}/"
+    return f"{ground.base}{target}"
 
 
 def _page(
-    shared: Shared, request: Request, target: str, error: str = "", name: str = "",
+    ground: Ground, request: Request, target: str, error: str = "", name: str = "",
     status: int = 200, has_gone: bool = False,
 ) -> HTMLResponse:  # fmt: skip
-    oidc, parts = shared.oidc, []
+    oidc, parts = ground.oidc, []
     if error:
         parts.append(_ERROR.format(error=escape(error)))
     if oidc is not None:
-        way_out = oidc.way_out(shared.base) if has_gone else ""
+        way_out = oidc.way_out(ground.base) if has_gone else ""
         provider = escape(oidc.provider_name)
         if way_out:
             parts.append(_GONE.format(way=escape(way_out), provider=provider))
         parts.append(_PROVIDER.format(
-            base=escape(shared.base), next=quote(target, safe=""), provider=provider
+            base=escape(ground.base), next=quote(target, safe=""), provider=provider
         ))  # fmt: skip
-    if oidc is None or shared.store.has_users():
+    if oidc is None or ground.store.has_users():
         parts.append(_FORM.format(
-            base=escape(shared.base), target=escape(target), name=escape(name)
+            base=escape(ground.base), target=escape(target), name=escape(name)
         ))  # fmt: skip
     return plain.page(request, "Log in", "Penstock", "".join(parts), status)

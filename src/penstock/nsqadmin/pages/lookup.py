@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.net.query import whole_number
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import definitions, layout
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -21,10 +21,10 @@ _RULE = "1 to 64 of . a-z A-Z 0-9 _ -"
 _PARTITIONS_RULE = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/lookup")
     def lookup(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Lookup"):
             draw(here)
 

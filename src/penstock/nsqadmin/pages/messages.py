@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import criteria, messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.messages import NEWEST, Log, Place
 from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
@@ -57,13 +57,13 @@ _WATCH_TAB = (
 )
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/messages/{topic}")
     async def browse(
         request: Request, topic: str, node: str = "", at: str = "newest", contains: str = "",
         where: str = "", open: str = "", on: str = "", partition: str = "",
     ) -> None:  # fmt: skip
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await here.ground.watch.ready()
         await existing.check(here, topic)
         with layout.page(here, f"Messages of {topic}"):
@@ -117,7 +117,7 @@ class _Browser:
                 button = ui.button("Publish one", on_click=self._publish)
                 button.props("flat dense")
         if not self._nodes:
-            ui.label("No nsqd has this topic, so there is nothing to show.").classes("empty")
+            ui.label("No nsqd that answers has this topic.").classes("empty")
             return
         self._controls()
         self._below()

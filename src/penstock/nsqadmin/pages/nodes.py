@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import aggregate
+from penstock.nsqadmin import aggregate, remembered
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import chart, layout, process, static, words
+from penstock.nsqadmin.pages import chart, existing, layout, process, states, static, words
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     RATE,
@@ -37,16 +38,20 @@ _HEIGHT = "calc(100vh - 150px)"
 _SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/nodes")
     def nodes(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Nodes"):
             draw_all(here)
 
     @ui.page("/nodes/{address}")
-    def node(request: Request, address: str) -> None:
-        here = layout.opened(grounds, request)
+    async def node(request: Request, address: str) -> None:
+        here = layout.opened(ground, request)
+        await here.ground.watch.ready()
+        if here.ground.watch.is_unknown(address):
+            raise existing.NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it"
+                                      " was not seen before or has been forgotten")  # fmt: skip
         with layout.page(here, address):
             draw(here, address)
 
@@ -158,21 +163,24 @@ def draw(here: Opened, address: str) -> None:
     with ui.element("div").classes("tiles row") as tiles_row:
         tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
     with layout.section("Topics"):
-        grid = Grid(_TOPICS, [], "topic", "It has no topic.", "Topics of this node", "24rem")
+        empty = "No topic of it is known."
+        grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
     chart.pair(here, series_of_node(address))
     process.panel(here, address)
     taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
+    forgetting = _forget(here, address) if here.may(Role.DESTROY) else ui.element("div")
 
     def show(snapshot: Snapshot) -> None:
         node = snapshot.nodes.get(address)
         taking.set_visibility(bool(node and node.can_be_asked))
+        forgetting.set_visibility(bool(node and not node.is_listed and node.error))
         layout.show_age(tiles_row, node.stale_s if node else 0)
         if node is None:
             state.show("unknown", "bad")
         else:
             state.show(*state_of(node))
-        error.set_text(_why(node))
+        error.set_text(_why(snapshot, node))
         error.set_visibility(bool(error.text))
         for name, shown in _tiles_of(node).items():
             tiles[name].show(*shown)
@@ -180,13 +188,18 @@ def draw(here: Opened, address: str) -> None:
     layout.follow(here, show)
 
 
-def _why(node: NodeState | None) -> str:
+def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     """It is not as it should be."""
     if node is None:
-        return "No nsqlookupd knows this node: it has stopped, or never was."
+        return "No nsqlookupd that answers knows this node."
+    if node.error and not node.heard_s:
+        return f"It does not answer: {node.error}. Nothing is known of it."
     if node.error:
-        age = f", {words.span(node.stale_s)} ago" if node.document else ""
-        return f"It does not answer: {node.error}. What is shown is what it said last{age}."
+        gone = "" if node.is_listed else " No nsqlookupd knows it any more."
+        held = remembered.words_of(remembered.holding(snapshot, node))
+        return f"It last answered at {remembered.clock(node)}: {node.error}.{gone} {held}"
+    if not node.is_listed:
+        return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:
         return f"It has not answered for {words.span(node.stale_s)}."
     return node.health if node.is_unhealthy else node.warning
@@ -227,8 +240,10 @@ async def _topic_rows(here: Opened, address: str) -> list[Row]:
     node = here.ground.watch.latest.nodes.get(address)
     if node is None:
         return []
-    asked = await here.ground.upstream.stats([node.producer], clients=True)
-    shown = aggregate.node(node_stats([node.producer], asked.answers)[0])
+    answers: dict[str, Any] = {address: node.document}  # what it said last
+    if node.can_be_asked:
+        answers = (await here.ground.upstream.stats([node.producer], clients=True)).answers
+    shown = aggregate.node(node_stats([node.producer], answers)[0])
     dead = dict(node.producer.topics)
     return [
         {
@@ -241,10 +256,36 @@ async def _topic_rows(here: Opened, address: str) -> list[Row]:
             "messages": one["message_count"],
             "channels": len(one["channels"]),
             "clients": sum(part["client_count"] for part in one["channels"]),
-            "tombstoned": "tombstoned" if dead.get(one["topic_name"]) else "",
+            "tombstoned": "tombstoned" if dead.get(one["topic_name"]) else states.silent(node),
+            "stale": not node.can_be_asked,
         }
         for one in shown["topics"]
     ]
+
+
+def _forget(here: Opened, address: str) -> ui.element:
+    """A node that is gone for good."""
+
+    async def go() -> None:
+        latest = here.ground.watch.latest
+        if (node := latest.nodes.get(address)) is None:
+            return
+        held = remembered.words_of(remembered.holding(latest, node))
+        said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
+        if await layout.confirm(said, address):
+
+            async def run() -> str:
+                here.ground.watch.forget(address)
+                return ""
+
+            if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
+                layout.go(here.link("nodes"))
+
+    panel = layout.section("Gone for good?")
+    with panel, ui.element("div").classes("heading"):
+        ui.label("It stays on the list with what it held, until it answers or is forgotten.")
+        ui.button("Forget this node", on_click=go).props("flat color=negative")
+    return panel
 
 
 def _tombstone(here: Opened, address: str) -> ui.element:

@@ -12,7 +12,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding, Level, of_runs
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import chart, layout, pipelines, states, words
 from penstock.nsqadmin.pages.layout import Opened
@@ -25,10 +25,10 @@ _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "i
 _POINTS = 60  # of a curve: more are not seen
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/")
     def overview(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Overview"):
             draw(here)
 
@@ -77,7 +77,8 @@ def _first_steps(here: Opened) -> None:
             layout.written("span", ".")
 
     def show(snapshot: Snapshot) -> None:
-        empty.set_visibility(bool(snapshot.nodes) and not snapshot.topics)
+        answers = all(one.can_be_asked for one in snapshot.nodes.values())
+        empty.set_visibility(bool(snapshot.nodes) and answers and not snapshot.topics)
 
     layout.follow(here, show)
 
@@ -111,6 +112,9 @@ def _attention(here: Opened) -> None:
 def _all_well(snapshot: Snapshot) -> str:
     if not snapshot.nodes:
         return "No nsqd is known yet: start one with the address of this nsqlookupd."
+    late = [one.address for one in snapshot.nodes.values() if not one.can_be_asked]
+    if late:
+        return f"As far as is known: {', '.join(late[:4])} has not answered for a while."
     return "All nodes answer, and every channel moves."
 
 
@@ -121,13 +125,12 @@ _LEVELS = {
 }
 
 
-def finding(here: Opened, one: Finding, leads_on: bool = True) -> None:
-    """`leads_on` False: its names are not those of any page."""
+def finding(here: Opened, one: Finding) -> None:
     what = one.what[:1].upper() + one.what[1:]
     with ui.element("div").classes("finding"):
         _level(*_LEVELS[one.level])
         with ui.element("div"):
-            if leads_on and one.path:
+            if one.path:
                 ui.link(what, here.link(*one.path))
             else:
                 ui.label(what)

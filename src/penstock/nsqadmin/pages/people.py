@@ -12,7 +12,7 @@ from nicegui import ui
 from penstock.errors import ConfigError
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import LoggedIn, User, hash_password
@@ -24,17 +24,17 @@ _ROLES = {
 }
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/users")
     def users(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         check_page(here)
         with layout.page(here, "Users"):
             _Users(here).draw()
 
     @ui.page("/account")
     def account(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Your account"):
             _draw_account(here)
 
@@ -43,14 +43,12 @@ def check_page(here: Opened) -> None:
     """Whether the caller may see who may do what. Raises Forbidden."""
     if not here.may(Role.DESTROY):
         raise Forbidden("this page needs the role destroy")
-    if not here.grounds.shared.may_make_users(here.caller):
-        raise Forbidden("this page needs the role destroy in every installation")
 
 
 def check_right(here: Opened) -> None:
     """The same at an action: a role may have been taken away since the page was drawn."""
-    if not here.grounds.shared.may_make_users(here.caller):
-        raise Forbidden("users and tokens need the role destroy in every installation")
+    if not here.ground.gate.is_still(here.caller, Role.DESTROY):
+        raise Forbidden("users and tokens need the role destroy")
 
 
 class _Users:

@@ -8,7 +8,7 @@ import time
 from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -23,10 +23,10 @@ _SHARE = static.text("pipelines_share.js")
 _PHASE = "(p) => ({'running': 'good', 'failed': 'bad', 'fell silent': 'bad'}[p.value] || '')"
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/pipelines")
     async def pipelines(request: Request, pipeline: str = "") -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await here.ground.runs.ready()
         with layout.page(here, "Pipelines"):
             draw(here, pipeline)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 from fastapi import Request
@@ -34,17 +33,7 @@ def page(
     return HTMLResponse(text, status, {"Cache-Control": "no-store"})
 
 
-def instead(
-    request: Request, home: str, heading: str, words: str, status: int,
-    installations: Sequence[tuple[str, str]] = (),
-) -> HTMLResponse:  # fmt: skip
-    """Of a page that can't be shown; `words` say why, and what to do. `installations`: the names
-    and addresses of those that the caller may see."""
-    inside = f"<p>{escape(words)}</p>"
-    if installations:
-        ways = (f'<li><a href="{escape(way)}">{escape(name)}</a></li>'
-                for name, way in installations)  # fmt: skip
-        inside += f"<p>Installations here:</p><ul>{''.join(ways)}</ul>"
-    else:
-        inside += f'<p><a href="{escape(home)}/">To the overview</a></p>'
+def instead(request: Request, home: str, heading: str, words: str, status: int) -> HTMLResponse:
+    """Of a page that can't be shown; `words` say why, and what to do."""
+    inside = f'<p>{escape(words)}</p><p><a href="{escape(home)}/">To the overview</a></p>'
     return page(request, heading, heading, inside, status)

@@ -90,7 +90,7 @@ class _Replay:
             for text in errors:
                 ui.label(text).classes("bad")
             if not moves and not errors:
-                ui.label("No nsqd has this channel.").classes("soft")
+                ui.label("No nsqd that answers has this channel.").classes("soft")
 
     def _say(self, text: str) -> None:
         with self._result:

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from penstock.nsqadmin.api import ApiError, viewed
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import chart, layout, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -34,10 +34,10 @@ _HEADERS = {
 }
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/pipelines/{run}")
     async def one(request: Request, run: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await here.ground.runs.ready()
         found = here.ground.runs.runs.find(run)
         with layout.page(here, found.state.name if found else "Run"):
@@ -47,18 +47,18 @@ def add(grounds: Grounds) -> None:
                 _Page(here, found).draw()
 
 
-def add_report(app: FastAPI, grounds: Grounds) -> None:
+def add_report(app: FastAPI, ground: Ground) -> None:
     async def text_of(request: Request, run: str, form: str) -> str:
-        text = await viewed(grounds, request).runs.page(run, form)
+        text = await viewed(ground, request).runs.page(run, form)
         if text is None:
             raise ApiError(404, "REPORT_NOT_FOUND")
         return text
 
-    @app.get(f"{grounds.base}/pipelines/{{run}}/report", include_in_schema=False)
+    @app.get(f"{ground.base}/pipelines/{{run}}/report", include_in_schema=False)
     async def report(request: Request, run: str) -> Response:
         return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
 
-    @app.get(f"{grounds.base}/pipelines/{{run}}/report.json", include_in_schema=False)
+    @app.get(f"{ground.base}/pipelines/{{run}}/report.json", include_in_schema=False)
     async def document(request: Request, run: str) -> Response:
         text = await text_of(request, run, JSON)
         saved = {"Content-Disposition": 'attachment; filename="report.json"'}

@@ -19,7 +19,7 @@ from penstock.nsqadmin import sandbox
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground, Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, statements, static, words
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -42,10 +42,10 @@ _REMEMBER = f"""(() => {{ try {{
 _FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/sql")
     async def console(request: Request, topic: str = "") -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         role = _role(here.ground)
         if not here.may(role):
             raise Forbidden(f"this page needs the role {role.name.lower()}")

@@ -15,11 +15,11 @@ from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.ground import Ground
 from penstock.pipelines.lakeread import tables_below
 
-# What console.py makes of a topic.
+# What the engine makes of a topic (`sqlengine.py`).
 TOPIC_COLUMNS = (
     ("topic", "VARCHAR"), ("partition", "INTEGER"), ("offset", "BIGINT"),
     ("timestamp", "TIMESTAMP WITH TIME ZONE"), ("id", "VARCHAR"), ("attempts", "SMALLINT"),
-    ("body", "BLOB"),
+    ("body", "BLOB"), ("key", "BLOB"), ("headers", "MAP(VARCHAR, VARCHAR)"),
 )  # fmt: skip
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _RESERVED = frozenset(("offset", "order", "group", "table", "user", "select", "from", "where"))

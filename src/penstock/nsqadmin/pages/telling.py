@@ -32,16 +32,19 @@ def until_empty(found: Lag) -> str:
 
 def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
     if topic.is_idle:
-        return "No nsqd has it: the first message that is published makes it. Lookup deletes it."
+        return (
+            "No nsqd that is known has it: the first message that is published makes it. Lookup"
+            " deletes it."
+        )
     if not topic.nodes:
-        return f"{_listed(topic.registered)} does not answer, so nothing is known of it."
+        return f"{listed(topic.registered)} does not answer, so nothing is known of it."
     said = [_comes(topic)]
     if topic.refusals:
         said.append("Publishes are refused.")
     if topic.paused:
         said.append("It is paused: its channels get nothing.")
     if not topic.channels:
-        held = f"{words.number(topic.depth)} messages are held" if topic.depth else "It holds none"
+        held = words.wait(topic.depth) if topic.depth else "It holds none"
         said.append(f"It has no channel. {held} for the first one.")
     holders = {name for name, one in topic.channels.items() if one.is_internal}
     said += [_holds(topic.channels[name]) for name in sorted(holders)]
@@ -50,7 +53,7 @@ def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
     late = sorted((one for one in found.items() if one[0] not in fine), key=lambda one: -one[1][1])
     if fine:
         all_ = "All channels keep up." if len(fine) == len(found) > 1 else ""
-        said.append(all_ or f"{_listed(fine)} {'keeps' if len(fine) == 1 else 'keep'} up.")
+        said.append(all_ or f"{listed(fine)} {'keeps' if len(fine) == 1 else 'keep'} up.")
     said += [f"{name} {_pace(one)}." for name, one in late[:_NAMED_MAX]]
     if len(late) > _NAMED_MAX:
         said.append(f"{len(late) - _NAMED_MAX} more are behind.")
@@ -60,12 +63,14 @@ def of_topic(topic: TopicState, found: Mapping[str, Lag]) -> str:
 def _comes(topic: TopicState) -> str:
     if topic.in_rate:
         return f"{_amount(topic.in_rate)} messages a second come in."
-    return "Nothing comes in at the moment." if topic.messages else "Nothing has been published."
+    if topic.messages or topic.backlog or topic.stale_s:
+        return "Nothing comes in at the moment."
+    return "Nothing has been published since its nodes started."
 
 
 def _holds(channel: ChannelState) -> str:
     count = words.count(channel.depth + channel.in_flight + channel.deferred, "dead letter")
-    return f"{channel.name} holds {count} of {_listed(channel.holds_of)}."
+    return f"{channel.name} holds {count} of {listed(channel.holds_of)}."
 
 
 def of_channel(channel: ChannelState, found: Lag) -> str:
@@ -98,11 +103,11 @@ _STEPS = {
 def _pace(found: Lag) -> str:
     waits = words.number(found.waits)
     if found.pace == lag.PAUSED:
-        return f"is paused, and {waits} messages wait"
+        return f"is paused, and {words.wait(found.waits)}"
     if found.pace == lag.UNREAD:
-        return f"has no consumer, and {waits} messages wait"
+        return f"has no consumer, and {words.wait(found.waits)}"
     if found.pace == lag.STUCK:
-        return f"is stuck: {waits} messages wait, and its consumers finish none"
+        return f"is stuck: {words.wait(found.waits)}, and its consumers finish none"
     if found.pace == lag.LOSES:
         return f"is {waits} behind, and {_amount(found.growth)} more with every second"
     if found.pace == lag.GAINS:
@@ -114,7 +119,7 @@ def _amount(rate: float) -> str:
     return f"{rate:.1f}" if 0 < rate < 9.95 else words.number(rate)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     shown = list(names[:_NAMED_MAX])
     if len(names) > _NAMED_MAX:
         shown.append(f"{len(names) - _NAMED_MAX} more")

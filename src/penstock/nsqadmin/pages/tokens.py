@@ -1,7 +1,7 @@
 """Tokens of programs: which there are, what each may do, and when it was used last.
 
 A token is shown once, when it is made: only its hash is kept. Whoever makes one lets a program do
-what its role says in every installation, so this takes the same right as making users.
+what its role says, so this takes the same right as making users.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fastapi import Request
 from nicegui import ui
 
 from penstock.nsqadmin.access import ROLE_NAMES, Role
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, people, static, words
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import Token
@@ -20,10 +20,10 @@ from penstock.nsqadmin.store import Token
 _COPY = static.text("copy.js")  # of what has the class shown-body
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/tokens")
     def tokens(request: Request) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         people.check_page(here)
         with layout.page(here, "Tokens"):
             _Tokens(here).draw()

@@ -10,9 +10,9 @@ from fastapi import Request
 from nicegui import context, ui
 
 from penstock import limits
-from penstock.nsqadmin import lag
+from penstock.nsqadmin import lag, remembered
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import chart, existing, layout, settings, states, telling, words
 from penstock.nsqadmin.pages import partitions as split
 from penstock.nsqadmin.pages.grid import (
@@ -34,10 +34,10 @@ from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics/{name}")
     async def topic(request: Request, name: str) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await existing.check(here, name)
         with layout.page(here, name):
             draw(here, name)
@@ -62,7 +62,9 @@ def draw(here: Opened, name: str) -> None:
         partitions = split.of_topic(here, name)
         clients = _Clients(here, name)
         with layout.section("Nodes"):
-            nodes = Grid(_NODES, node_rows(here, name, latest), "node", "On no node.", "Nodes")
+            nodes = Grid(
+                _NODES, node_rows(here, name, latest), "node", "On no node that is known.", "Nodes"
+            )
         chart.pair(here, name)
         settings.panel(here, name)
 
@@ -89,7 +91,7 @@ def draw(here: Opened, name: str) -> None:
 
 def _gone(here: Opened) -> ui.element:
     with ui.element("div").classes("panel empty") as gone:
-        ui.label("No nsqd and no nsqlookupd knows this topic.")
+        ui.label("No nsqd and no nsqlookupd that answers knows this topic.")
         with ui.element("div"):
             layout.written("span", "It is made by the first message that is published to it, or ")
             ui.link("under Lookup", here.link("lookup"))
@@ -122,10 +124,9 @@ def _buttons(here: Opened, name: str, latest: Snapshot) -> Callable[[Snapshot], 
                                 partial(actions.act, "empty", name))  # fmt: skip
 
     async def delete() -> None:
-        words_ = "Delete this topic with its channels and messages on every node?"
-        if await layout.confirm(words_, name):
+        if await layout.confirm(lost_with(here.ground.watch.latest, name), name):
             done = await layout.change(here, Role.DESTROY, "delete_topic", about,
-                                       partial(actions.delete, name))  # fmt: skip
+                                       partial(here.ground.delete, name))  # fmt: skip
             if done:
                 layout.go(here.link("topics"))
 
@@ -134,9 +135,28 @@ def _buttons(here: Opened, name: str, latest: Snapshot) -> Callable[[Snapshot], 
 
     def show(snapshot: Snapshot) -> None:
         topic = snapshot.topics.get(name) or TopicState(name)
-        buttons.show(snapshot, topic, [*topic.nodes, *topic.registered])
+        nodes = [*topic.nodes, *topic.registered]
+        is_forgotten = not any(snapshot.nodes[at].is_listed for at in nodes)
+        buttons.show(snapshot, topic, nodes, bool(here.ground.upstream.lookupds) and is_forgotten)
 
     return show
+
+
+def lost_with(snapshot: Snapshot, name: str) -> str:
+    """What a deletion of the topic loses, and what it does not reach."""
+    topic = snapshot.topics.get(name) or TopicState(name)
+    left = remembered.words_about(snapshot, name)
+    if left and not snapshot.can_ask(topic.nodes):
+        return f"Delete the name {name} at every nsqlookupd? Nothing else is lost: {left}."
+    waits = topic.backlog + topic.in_flight + topic.deferred - sum(
+        one.messages for one in remembered.left_on(snapshot, name)
+    )  # fmt: skip
+    said = (
+        f"Delete {name}? {words.count(waits, 'message')} in"
+        f" {words.count(len(topic.channels), 'channel')} are lost,"
+        f" and {words.count(topic.clients, 'consumer')} cut off."
+    )
+    return f"{said} Not on {left}." if left else said
 
 
 def tiles_of(topic: TopicState) -> dict[str, tuple[str, str, str]]:
@@ -244,7 +264,8 @@ class _Clients:
         self._name = name
         self._client = context.client
         with layout.section("Consumers and producers"):
-            empty = "Nobody is connected: a consumer of one of its channels shows here."
+            self._silent = ui.label().classes("soft")
+            empty = "Nobody is known to be connected: its consumers and producers show here."
             label = "Consumers and producers"
             self._grid = Grid(_CLIENTS, [], "key", empty, label, "22rem")
 
@@ -255,8 +276,12 @@ class _Clients:
             self._show(connections.latest)
 
     def _show(self, rows: Sequence[Row]) -> None:
-        link = self._here.link
+        link, latest = self._here.link, self._here.ground.watch.latest
+        topic = latest.topics.get(self._name) or TopicState(self._name)
+        silent = [at for at in (*topic.nodes, *topic.registered) if not latest.can_ask([at])]
+        said = f"{telling.listed(silent)} does not answer" if silent else ""
         with self._client:
+            self._silent.set_text(f"{said}: who is there now is not known." if said else "")
             self._grid.show([
                 row | {"reads_link": link("topics", row["topic"], row["channel"]),
                        "node_link": link("nodes", row["node"])}

@@ -16,7 +16,7 @@ from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import layout, states
 from penstock.nsqadmin.pages.grid import (
@@ -65,10 +65,10 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 }
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/topics")
     def topics(request: Request, q: str = "", state: str = "") -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         with layout.page(here, "Topics"):
             with_internal = request.cookies.get(_COOKIE) == "1"
             _Page(here, q, state if state in _STATES else "", with_internal).draw()
@@ -144,7 +144,7 @@ class _Page:
 
 _COLUMNS = [
     linked("name", "Topic", "link", flex=3, minWidth=130),
-    numbers("in_rate", "In", RATE),
+    wide(420, numbers("in_rate", "In", RATE)),
     wide(500, numbers("out_rate", "Out", RATE)),
     numbers("backlog", "Depth"),
     wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
@@ -157,7 +157,7 @@ _COLUMNS = [
     wide(1200, numbers("messages", "Messages", minWidth=100)),
     wide(1000, numbers("stored", "On disk", BYTES, minWidth=88)),
     wide(1400, numbers("nodes", "Nodes")),
-    wide(500, stated("state", "State", width=135, **FLASH)),
+    stated("state", "State", width=125, **FLASH),  # what matters most, also on a phone
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import lifeline, traces
 from penstock.nsqadmin.contexts import contexts
-from penstock.nsqadmin.ground import Grounds
+from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -21,12 +21,12 @@ from penstock.nsqadmin.tracetable import Found
 from penstock.trace.events import Event
 
 
-def add(grounds: Grounds) -> None:
+def add(ground: Ground) -> None:
     @ui.page("/trace")
     async def trace(
         request: Request, id: str = "", topic: str = "", partition: str = "", since: str = ""
     ) -> None:
-        here = layout.opened(grounds, request)
+        here = layout.opened(ground, request)
         await here.ground.watch.ready()
         with layout.page(here, "Trace"):
             _Lives(here, topic, partition, since).draw(id)

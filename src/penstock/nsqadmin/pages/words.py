@@ -69,6 +69,10 @@ def count(value: int, one: str, many: str = "") -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
+def wait(messages: int) -> str:
+    return f"{count(messages, 'message')} {'waits' if messages == 1 else 'wait'}"
+
+
 def moment(time_ns: int) -> str:
     """The same from nanoseconds, with milliseconds."""
     found = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)

@@ -1,0 +1,161 @@
+"""Nodes that were seen, and what each held when it last answered, until an operator forgets them.
+
+An nsqlookupd drops a node that dies, and what it held would be on no list: its messages are on its
+disk, and it brings them and its topics back when it starts again. So nothing that was said is
+forgotten because somebody is silent now, by a restart of nsqadmin either.
+
+`Remembered` keeps them in the store; a minute old at most, and as of its last answer when a node
+stops answering. `left_on` and `words_about` say what a deletion does not reach.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.nsqadmin.pages import words
+from penstock.nsqadmin.pages.words import count
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.store import Store, StoreFailed
+from penstock.nsqadmin.upstream import Producer
+
+log = logging.getLogger("penstock.nsqadmin.remembered")
+
+_HELD = ("depth", "in_flight_count", "deferred_count")
+_DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version", "topology_zone",
+              "topology_region", "given_address")  # fmt: skip
+
+
+class Remembered:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept_s = 0.0
+        self._silent: dict[str, bool] = {}  # of the nodes that are in the store
+
+    def nodes(self) -> list[NodeState]:
+        """As they were when each last answered."""
+        found = []
+        for address, heard_s, told in self._store.nodes():
+            document = msgspec.json.decode(told)
+            producer = Producer(**document.pop("producer"))
+            found.append(NodeState(address, producer, document, heard_s=heard_s))
+        self._silent = dict.fromkeys((one.address for one in found), False)
+        return found
+
+    def keep(self, nodes: Mapping[str, NodeState]) -> None:
+        """Every minute, and at once when a node is new or has fallen silent."""
+        now_s = time.monotonic()
+        silent = {at: bool(one.error) for at, one in nodes.items() if one.heard_s}
+        is_due = now_s - self._kept_s > limits.ADMIN_NODES_KEPT_S
+        if not silent or (silent == self._silent and not is_due):
+            return
+        rows = [(at, nodes[at].heard_s, _told(nodes[at])) for at in silent]
+        self._kept_s = now_s
+        try:
+            self._store.keep_nodes(rows)
+        except StoreFailed as error:
+            log.error("nodes are not remembered: %s", error)
+        else:
+            self._silent = silent
+
+    def forget(self, address: str) -> None:
+        self._silent.pop(address, None)
+        try:
+            self._store.forget_node(address)
+        except StoreFailed as error:
+            log.error("%s is remembered at the next start: %s", address, error)
+
+
+def _told(node: NodeState) -> bytes:
+    producer = {name: getattr(node.producer, name) for name in _DESCRIBED}
+    topics = [
+        _row(topic, "topic_name")
+        | {"channels": [_row(one, "channel_name") for one in topic.get("channels") or ()]}
+        for topic in node.document.get("topics") or ()
+    ]
+    return msgspec.json.encode({"producer": producer, "topics": topics})
+
+
+def _row(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: row[key] for key in (name, *_HELD) if row.get(key)}
+
+
+class Left(NamedTuple):
+    """What a node that does not answer had of a topic or channel."""
+
+    node: NodeState
+    messages: int
+
+    @property
+    def words(self) -> str:
+        had = count(self.messages, "message")
+        return f"{self.node.address}, silent since {clock(self.node)}, has {had} of it on its disk"
+
+
+def clock(node: NodeState) -> str:
+    """When it last answered."""
+    return words.clock(node.heard_s)
+
+
+def left_on(snapshot: Snapshot, topic: str, channel: str = "") -> list[Left]:
+    """By node, for those that do not answer."""
+    return [
+        Left(node, sum(_held(row, channel) for row in rows))
+        for node in snapshot.nodes.values()
+        if node.heard_s and not node.can_be_asked
+        and (rows := list(_rows_of(node, topic, channel)))
+    ]  # fmt: skip
+
+
+def _rows_of(node: NodeState, topic: str, channel: str) -> Iterable[Mapping[str, Any]]:
+    for row in node.document.get("topics") or ():
+        names = [one.get("channel_name") for one in row.get("channels") or ()]
+        if row.get("topic_name") == topic and (not channel or channel in names):
+            yield row
+
+
+def _held(row: Mapping[str, Any], channel: str = "") -> int:
+    """What waits there, wherever it waits."""
+    parts = [one for one in row.get("channels") or ()
+             if not channel or one.get("channel_name") == channel]  # fmt: skip
+    rows = parts if channel else [row, *parts]
+    return sum(int(one.get(key) or 0) for one in rows for key in _HELD)
+
+
+def words_about(snapshot: Snapshot, topic: str, channel: str = "") -> str:
+    """What a deletion does not reach; "" when it reaches all."""
+    left = left_on(snapshot, topic, channel)
+    if not left:
+        return ""
+    what = "channel" if channel else "topic"
+    return "; ".join(one.words for one in left) + f": it brings the {what} back when it starts"
+
+
+class Holding(NamedTuple):
+    """What a node held when it last answered."""
+
+    messages: int
+    topics: int
+    only: tuple[str, ...]  # topics that no other node has
+
+
+def holding(snapshot: Snapshot, node: NodeState) -> Holding:
+    rows = node.document.get("topics") or ()
+    names = [str(row.get("topic_name", "")) for row in rows]
+    only = tuple(name for name in names if snapshot.is_only_on(name, node.address))
+    return Holding(sum(map(_held, rows)), len(names), only)
+
+
+def words_of(found: Holding) -> str:
+    if not found.topics:
+        return "It held no topic."
+    said = f"It held {count(found.messages, 'message')} in {count(found.topics, 'topic')}."
+    if found.only:
+        named = ", ".join(found.only[:4]) + (" …" if len(found.only) > 4 else "")
+        said += f" On no other node: {named}."
+    return said

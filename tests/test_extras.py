@@ -1,0 +1,136 @@
+"""Every console script and every extra in an environment of its own, without `dev`: what is
+documented works with what it installs, or says what to install."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cases import each
+from e2e.daemon import Daemon
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for found in pkgutil.walk_packages(package.__path__, name + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+"""
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class Environment:
+    """The packages of the core and of some extras, and the sources beside them."""
+
+    def __init__(self, path: Path, *extras: str) -> None:
+        uv = shutil.which("uv") or str(Path(sys.prefix) / "uv" / "bin" / "uv")
+        self._python = str(path / "bin" / "python")
+        optional = PROJECT["optional-dependencies"]
+        wanted = [*PROJECT["dependencies"], *(one for extra in extras for one in optional[extra])]
+        settings = {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+        if index := os.environ.get("PIP_INDEX_URL"):
+            settings["UV_DEFAULT_INDEX"] = index
+        making = [uv, "venv", "--quiet", "--python", sys.executable, str(path)]
+        filling = [uv, "pip", "install", "--quiet", "--python", self._python, *wanted]
+        for command in (making, filling):
+            subprocess.run(command, check=True, env=os.environ | settings)
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Python with these arguments."""
+        kept = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME") if key in os.environ}
+        return subprocess.run(
+            [self._python, *arguments], input=stdin, text=True, capture_output=True, timeout=250,
+            env=kept | {"PYTHONPATH": str(ROOT / "src")}, cwd=ROOT.parent, check=False,
+        )  # fmt: skip
+
+    def script(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        module, function = PROJECT["scripts"][name].split(":")
+        code = f"import sys; from {module} import {function}; sys.exit({function}())"
+        return self.run("-c", code, *arguments)
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("core") / "venv")
+
+
+@pytest.fixture(scope="module")
+def admin(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return Environment(tmp_path_factory.mktemp("admin") / "venv", "admin", "sql")
+
+
+@each("name", [name for name in PROJECT["scripts"] if name != "penstock"])
+def test_a_script_needs_the_core_only(core: Environment, name: str) -> None:
+    told = core.script(name, "--help")
+    assert (told.returncode, "Traceback" in told.stderr, bool(told.stdout + told.stderr)) == (
+        0, False, True,
+    ), told  # fmt: skip
+
+
+def test_every_verb_says_what_it_does_or_needs(core: Environment) -> None:
+    from penstock.tools.main import VERBS
+
+    for verb in VERBS:
+        told = core.script("penstock", verb, "--help")
+        assert told.returncode == 0 or "needs the extra `" in told.stderr, (verb, told)
+
+
+@each(
+    ("words", "said"),
+    [
+        (("nsqadmin", "-nsqd-http-address=127.0.0.1:1"), "needs the extra `admin`"),
+        (("penstock", "sql", "SELECT 1"), "needs the extra `sql`"),
+    ],
+)
+def test_what_is_missing_is_named(core: Environment, words: tuple[str, ...], said: str) -> None:
+    told = core.script(*words)
+    assert told.returncode != 0
+    assert said in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_the_sql_console_without_its_extra_says_so(core: Environment) -> None:
+    told = core.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(_question([])))
+    assert "the SQL console needs the extra `sql`" in json.loads(told.stdout)["error"]
+
+
+def _question(nodes: list[str]) -> dict[str, Any]:
+    return {"sql": "SELECT body FROM orders", "nodes": nodes, "lakes": []}
+
+
+def test_the_sql_console_reads_topics(admin: Environment, tmp_path: Path) -> None:
+    with Daemon(tmp_path / "nsqd") as nsqd:
+        nsqd.post("/pub?topic=orders", b"seen")
+        question = _question([f"127.0.0.1:{nsqd.http_port}"])
+        told = admin.run("-m", "penstock.nsqadmin.console", stdin=json.dumps(question))
+    assert (told.stderr, json.loads(told.stdout)["error"]) == ("", "")
+    assert json.loads(told.stdout)["rows"] == [["seen"]]
+
+
+def test_every_module_of_nsqadmin(admin: Environment) -> None:
+    told = admin.run("-c", MODULES, "penstock.nsqadmin")
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+@each(
+    ("extra", "packages"),
+    [
+        ("spark", ("penstock.spark", "penstock.pipelines", "pyspark_penstock")),
+        ("cluster", ("penstock.cluster", "penstock.net")),
+    ],
+)
+def test_every_module_of_an_extra(extra: str, packages: tuple[str, ...], tmp_path: Path) -> None:
+    told = Environment(tmp_path / extra, extra).run("-c", MODULES, *packages)
+    assert (told.returncode, told.stderr) == (0, "")
