@@ -53,6 +53,13 @@ from penstock.wire.frames import HEARTBEAT, Frame, FrameType
 
 log = logging.getLogger("penstock.client")
 
+_UNKNOWN = b"it is not known whether it was stored"
+
+
+class OutcomeUnknown(ServerRefused):
+    """The leadership of the partition ended meanwhile: the next leader has the message, or not."""
+
+
 # Refusals that say something about nsqd at that moment, and nothing about the message.
 _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
 
@@ -283,7 +290,8 @@ class Producer(Publisher):
 
     def _refused(self, link: Link, data: bytes) -> None:
         """The oldest publish was refused; nsqd hangs up now, save in few cases."""
-        refusal = ServerRefused(link.address, data)
+        kind = OutcomeUnknown if data.endswith(_UNKNOWN) else ServerRefused
+        refusal = kind(link.address, data)
         if refusal.code in _GOES_ON:
             self._fail(self._sent.popleft(), refusal)
             self._check_drained()
