@@ -12,6 +12,8 @@ from penstock.tools.main import main
 from penstock.tools.nodes import Node, NodeFailed
 
 Row = dict[str, Any]
+PLACE = {"host": "::1", "tcp_port": 4150, "http_port": 4151, "version": "1", "zone": "",
+         "replication_address": "::1:4154"}  # fmt: skip
 
 
 def partition(number: int, leader: int | None, in_sync: list[int], **more: Any) -> Row:
@@ -35,11 +37,10 @@ class Nodes:
         if self.failure is not None:
             raise self.failure
         nodes = [
-            {"node": node, "host": f"node{node}", "tcp_port": 4150, "http_port": 4151,
-             "replication_address": f"node{node}:4154", "version": "1", "zone": "",
-             "state": "active", "generation": 1, "alive": alive, "linked": alive}
+            {"node": node, "state": "active", "generation": 1, "alive": alive, "linked": alive}
+            | (PLACE if alive else {})
             for node, alive in enumerate(self.alive)
-        ]  # fmt: skip
+        ]
         document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
                     "trouble": "", "nodes": nodes, "partitions": self.partitions}  # fmt: skip
         return Answer(200, json.dumps(document).encode(), {})
@@ -79,9 +80,11 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     names = "orders/0, orders/1, orders/2 and 2 more"
     assert said() == (
         f"PENSTOCK WARNING - {names}: under-replicated, without node 2, since 3m12s. Start node 2:"
-        " it catches up by itself. node 2 (node2:4151) is down, since 3m12s."
+        " it catches up by itself. node 2 is down, since 3m12s."
         " Start its nsqd: it catches up by itself.\n"
     )
+    assert nodes.run("nodes") == 0
+    assert "down" in said()
     assert nodes.run("topics", "--json") == 0
     assert json.loads(said())["rows"][0]["under_replicated"] == 5
 

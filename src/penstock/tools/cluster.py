@@ -171,7 +171,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
             since = max((one["since_seconds"] for one in found.partitions
                          if number in missing(one)), default=0.0)  # fmt: skip
             do = "Start its nsqd: it catches up by itself"
-            yield Finding(WARNING, f"node {number} ({_place(row)}) is down", since, do)
+            yield Finding(WARNING, f"node {number} is down", since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
             yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
@@ -210,6 +210,8 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
         return CRITICAL, f"no publishes, {len(here)} of {row['min_in_sync']} needed in sync", do
     if row["under_replicated"]:
         apart = missing(row)
+        if not apart:
+            return WARNING, "fewer replicas than its topic wants", "Start one more node"
         fault = f"under-replicated, without {_nodes(apart)}"
         if apart & down:
             return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
@@ -231,6 +233,9 @@ def _nodes(numbers: Iterable[int]) -> str:
 
 
 def _place(row: Row) -> str:
+    """Of a node that is down it is not known."""
+    if not row["alive"]:
+        return ""
     host = f"[{row['host']}]" if ":" in row["host"] else row["host"]
     return f"{host}:{row['http_port']}"
 
@@ -266,7 +271,7 @@ def _show(arguments: argparse.Namespace) -> int:
         style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
         print(terminal.painted(terminal.printable(finding.line()), style))
     heads = [key.replace("_", " ").upper() for key in (rows[0] if rows else ())]
-    cells = [[_text(value) for value in row.values()] for row in rows]
+    cells = [[cell(value) for value in row.values()] for row in rows]
     left = 2 if arguments.verb in ("status", "nodes") else 1
     lines = terminal.table(heads, cells, left) if rows else [f"cluster {found.name}: none yet"]
     print("\n".join(lines), flush=True)
@@ -290,15 +295,17 @@ def _state(row: Row) -> str:
 
 def _links(found: Cluster, number: int) -> list[int] | None:
     """None: it does not answer."""
-    own = found.answers.get(number)
-    return own and [one["node"] for one in own["nodes"] if one["linked"] and one["node"] != number]
+    if number not in found.answers:
+        return None
+    nodes = found.answers[number]["nodes"]
+    return [one["node"] for one in nodes if one["linked"] and one["node"] != number]
 
 
 def _node_rows(found: Cluster) -> list[Row]:
     keys = "tcp_port", "replication_address", "zone", "version", "generation"
     return [
         {"node": row["node"], "address": _place(row), "state": _state(row),
-         **{key: row[key] for key in keys}}
+         **{key: row.get(key) for key in keys}}
         for row in found.nodes
     ]  # fmt: skip
 
@@ -335,7 +342,7 @@ ROWS = {"status": status_rows, "nodes": _node_rows, "topics": _topic_rows,
         "partitions": partition_rows}  # fmt: skip
 
 
-def _text(value: object) -> str:
+def cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, list):

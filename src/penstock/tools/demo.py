@@ -46,8 +46,8 @@ def demo_main(argv: Sequence[str]) -> int:
     data_path = Path(options.data_path)
     words = Words(data_path, options.called_as, argv)
     wanted = (tcp, http, admin if web else None)
-    if not all(_is_free(one) for one in wanted if one is not None):
-        print(words.taken(wanted, _is_free), file=sys.stderr)
+    if not all(is_free(one) for one in wanted if one is not None):
+        print(words.taken(wanted, is_free), file=sys.stderr)
         return 1
     lacks_spark = demo_archive.missing() if options.spark or options.archive == "auto" else "off"
     if options.spark and lacks_spark:
@@ -57,8 +57,8 @@ def demo_main(argv: Sequence[str]) -> int:
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
         signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
-    lacks_web = _lacks_web() if web else "off"
-    pages = None if lacks_web else WebUi(admin, http, data_path)
+    lacks_pages = lacks_web() if web else "off"
+    pages = None if lacks_pages else WebUi(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
             how = shlex.join(map(str, daemon.args))  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def demo_main(argv: Sequence[str]) -> int:
             return 1
         lake = demo_archive.lake_of(data_path)
         print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
-        print(words.no_web(lacks_web), end="")
+        print(words.no_web(lacks_pages), end="")
         print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
         print("Ctrl-C stops everything.", flush=True)
         archive = None if lacks_spark else ArchiveProcess(http, data_path)
@@ -77,7 +77,7 @@ def demo_main(argv: Sequence[str]) -> int:
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
-        _stop(daemon)
+        stop_process(daemon)
         if pages is not None:
             pages.stop()
         with contextlib.suppress(OSError):  # the terminal may be gone
@@ -130,7 +130,7 @@ def _address(text: str) -> Address:
     return found
 
 
-def _is_free(address: Address) -> bool:
+def is_free(address: Address) -> bool:
     try:
         listen(address).close()
     except OSError:
@@ -166,7 +166,7 @@ def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> boo
     return False
 
 
-def _stop(daemon: subprocess.Popen[bytes]) -> None:
+def stop_process(daemon: subprocess.Popen[bytes]) -> None:
     if daemon.poll() is None:
         daemon.terminate()
     try:
@@ -267,7 +267,7 @@ def _line(meter: Meter, what: str, delay: str) -> str:
 # --- the web UI, in a process of its own ---
 
 
-def _lacks_web() -> str:
+def lacks_web() -> str:
     """What nsqadmin lacks here, "" when nothing."""
     if any(importlib.util.find_spec(name) is None for name in _WEB_PACKAGES):
         return "its packages are not installed (the extra `admin`; `make run` installs them)"
@@ -316,4 +316,4 @@ class WebUi:
             return False
 
     def stop(self) -> None:
-        _stop(self._process)
+        stop_process(self._process)
