@@ -23,11 +23,11 @@ from pathlib import Path
 from types import FrameType
 from urllib.request import urlopen
 
-from penstock.errors import ConfigError
+from penstock.errors import ClientError, ConfigError
 from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
-from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
+from penstock.tools.demo_traffic import Meter, consume, produce
 from penstock.tools.demo_words import Words
 from penstock.tools.verbs import VerbParser
 
@@ -189,13 +189,9 @@ async def _run(
 ) -> int:
     producer = Meter("producer")
     meters = {name: Meter(name) for name in CONSUMERS}
-    tasks = [
-        asyncio.create_task(
-            produce(tcp.host, tcp.port, TOPIC, options.rate, options.size, producer)
-        )
-    ]
+    tasks = [asyncio.create_task(produce(str(tcp), TOPIC, options.rate, options.size, producer))]
     tasks += [
-        asyncio.create_task(consume(tcp.host, tcp.port, TOPIC, name, meters[name]))
+        asyncio.create_task(consume(str(tcp), TOPIC, name, meters[name]))
         for name, count in CONSUMERS.items()
         for _ in range(count)
     ]
@@ -218,7 +214,7 @@ def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -
     """The exit code: clients run until they are stopped, so one that ended has failed."""
     for task in broken:
         error = task.exception()
-        if isinstance(error, (DemoFailed, OSError)):
+        if isinstance(error, (ClientError, OSError)):
             gone = f" (nsqd ended with code {daemon.poll()})" if daemon.poll() is not None else ""
             print(f"the demo stops: {error}{gone}", file=sys.stderr)
         elif error is not None:

@@ -8,10 +8,9 @@ that was answered and never comes is a loss.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from penstock.client import Consumer, Producer
 from penstock.errors import ClientError
@@ -119,14 +118,13 @@ class Traffic:
             for since_s in account.waiting.values()
         )
 
-    async def end(self, seconds_max: float, is_well: Callable[[], bool]) -> None:
+    async def end(self, seconds_max: float) -> None:
         """No publishes any more; what has been answered is still delivered."""
         self._stopped = True
         await asyncio.wait(self._publishers, timeout=PUBLISH_S_MAX)
         deadline_s = time.monotonic() + seconds_max
-        while self.waiting() and is_well() and time.monotonic() < deadline_s:
+        while self.waiting() and time.monotonic() < deadline_s:
             await asyncio.sleep(0.05)
         for task in (tasks := [*self._publishers, *self._consumers]):
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
