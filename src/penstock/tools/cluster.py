@@ -328,7 +328,7 @@ def _topic_rows(found: Cluster) -> list[Row]:
 def partition_rows(found: Cluster) -> list[Row]:
     return [
         {"topic": row["topic"], "partition": row["partition"], "leader": row["leader"],
-         "epoch": row["epoch"], "in_sync": row["in_sync"], "replicas": row["preferred"],
+         "epoch": row["epoch"], "in_sync": sorted(row["in_sync"]), "replicas": row["preferred"],
          "state": "offline" if row["offline"]
          else "under-replicated" if row["under_replicated"] else "well",
          "since_seconds": row["since_seconds"],

@@ -110,13 +110,13 @@ class Figures(NamedTuple):
     waiting: int
     lost: int
     repeats: int
-    pause_s: float
+    pause_s: float  # the longest of a publisher, since the last key
     elapsed_s: float
 
     def line(self) -> str:
         return (
             f"acknowledged {self.acknowledged:,}   on their way {self.waiting}   lost {self.lost}"
-            f"   repeats {self.repeats}   longest pause of a publisher {self.pause_s:.2f} s"
+            f"   repeats {self.repeats}   longest pause {self.pause_s:.2f} s"
         )
 
 
@@ -203,6 +203,7 @@ async def _live(options: argparse.Namespace, fleet: Fleet) -> int:
                 ended.set()
             else:
                 display.done = fleet.act(key, number)
+                traffic.measure()
                 if not terminal.is_watched(sys.stdout):
                     print(display.done, flush=True)
 
@@ -211,6 +212,7 @@ async def _live(options: argparse.Namespace, fleet: Fleet) -> int:
     running = [one.state for one in fleet.nodes.values()].count("running")
     await traffic.end(DELIVERY_S_MAX if running else 0.0)
     figures = display.figures()
+    sys.stdout.write("\n" * terminal.is_watched(sys.stdout))
     is_loss = bool(figures.waiting and running == options.nodes)
     where = " on nodes that are down" if figures.waiting and not is_loss else ""
     print(f"{figures.line()}\nacknowledged and not delivered: {figures.waiting}{where}", flush=True)

@@ -104,6 +104,11 @@ class Traffic:
                     self.accounts[int(publisher)].delivered(int(number))
                 message.fin()
 
+    def measure(self) -> None:
+        """Pauses from now on: something was done to a node."""
+        for account in self.accounts:
+            account.longest_s = 0.0
+
     def waiting(self) -> int:
         return sum(len(account.waiting) for account in self.accounts)
 
