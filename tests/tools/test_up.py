@@ -66,7 +66,7 @@ def test_the_table() -> None:
         "1     killed      -        -          -", "", "nobody answers GET /cluster",
     ]  # fmt: skip
     assert summary({1: "running"}, found, FIGURES).startswith(
-        "[ 42 s] nodes 1:running  leaders 0:1  acknowledged 12,345"
+        "[ 42 s] nodes 1:running  leaders 0:1  not in sync 0:2  acknowledged 12,345"
     )
 
 

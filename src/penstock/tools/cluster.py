@@ -109,9 +109,8 @@ def cluster_main(argv: Sequence[str]) -> int:
 def gather(arguments: argparse.Namespace) -> Cluster:
     """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
     place = where.find(arguments)
-    first = nodes.ask_each(nodes.nodes_of(place), ask)
-    address, answer = next(iter(first.good.items()))
-    scheme = "https://" if address.startswith("https://") else ""
+    node, answer = _first(nodes.nodes_of(place))
+    scheme = "https://" if node.address.startswith("https://") else ""
     others = {
         row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, place.tls())
         for row in answer["nodes"]
@@ -119,6 +118,17 @@ def gather(arguments: argparse.Namespace) -> Cluster:
     }
     answers, failures = ask_all(others)
     return merge([answer, *answers], failures)
+
+
+def _first(members: Sequence[Node]) -> tuple[Node, Row]:
+    """Who answers first in turn: any node knows the others."""
+    for number, node in enumerate(members, 1):
+        try:
+            return node, ask(node)
+        except NodeFailed:
+            if number == len(members):
+                raise
+    raise PenstockError("no nsqd is known")
 
 
 def ask(node: Node) -> Row:

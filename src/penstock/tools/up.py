@@ -140,9 +140,12 @@ def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
 
 def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> str:
     nodes = " ".join(f"{number}:{state}" for number, state in states.items())
-    leads = " ".join(f"{row['partition']}:{row['leader']}" for row in found.partitions
-                     if row["topic"] == TOPIC) if found else "?"  # fmt: skip
-    return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}  {figures.line()}"
+    parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
+    leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
+    apart = ", ".join(f"{row['partition']}:{cluster.cell(sorted(cluster.missing(row)))}"
+                      for row in parts if row["under_replicated"])  # fmt: skip
+    lacks = f"  not in sync {apart}" if apart else ""
+    return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {figures.line()}"
 
 
 class Display:
