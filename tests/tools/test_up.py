@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import threading
 from typing import Any
 
+import pytest
+
 from e2e.ports import FIRST, STRIPE, STRIPES
 from penstock.net.listener import Address
 from penstock.tools import cluster, demo
+from penstock.tools.main import main
 from penstock.tools.up import Figures, Keys, picture, summary
 from penstock.tools.up_traffic import Account
 
@@ -77,6 +81,14 @@ def free_block() -> int:
         if all(demo.is_free(Address("127.0.0.1", port, "")) for port in ports):
             return first
     raise OSError("no free block of ports")
+
+
+def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    first = free_block()
+    with socket.create_server(("127.0.0.1", first + 150)):
+        assert main(["up", "--nodes=2", f"--first-port={first}"]) == 1
+    said = f"127.0.0.1:{first + 150}: taken; try --first-port {first + 1000}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_killed_leader_loses_nothing() -> None:

@@ -29,7 +29,7 @@ from penstock.errors import PenstockError
 from penstock.tools import cluster
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
-from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet
+from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports
 from penstock.tools.up_traffic import CHANNEL, TOPIC, Traffic
 from penstock.tools.verbs import DONE, FAILED, VerbParser, run_verb
 
@@ -66,6 +66,7 @@ def up_main(argv: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     if find_spec("aetcd") is None:
         raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
+    check_ports(options.first_port, options.nodes)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     data = Path(options.data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()

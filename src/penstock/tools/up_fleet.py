@@ -78,6 +78,20 @@ class Program:
             self.start()
 
 
+def address(first: int, number: int, port: int) -> str:
+    return f"127.0.0.1:{first + PORTS_PER_NODE * (number - 1) + port}"
+
+
+def check_ports(first: int, nodes: int) -> None:
+    """Raises PenstockError that names those that somebody has."""
+    used = [(1, 71), (1, 79), (1, 80), (1, 60), (1, 61), (2, 60), (2, 61)]
+    used += [(number, port) for number in range(1, nodes + 1) for port in (50, 51, 54)]
+    addresses = [address(first, *one) for one in used]
+    taken = [one for one in addresses if not demo.is_free(parse_address(one))]
+    if taken:
+        raise PenstockError(f"{', '.join(taken)}: taken; try --first-port {first + 1000}")
+
+
 class Fleet:
     def __init__(self, options: argparse.Namespace, data: Path) -> None:
         self._first, self.data = options.first_port, data
@@ -99,7 +113,7 @@ class Fleet:
         self.asked = {n: Node(self.at(n, 51), ANSWER_S_MAX) for n in self.numbers}
 
     def at(self, number: int, port: int) -> str:
-        return f"127.0.0.1:{self._first + PORTS_PER_NODE * (number - 1) + port}"
+        return address(self._first, number, port)
 
     def _lookupds(self, port: int, kind: str) -> list[str]:
         return [f"--lookupd-{kind}-address={self.at(number, port)}" for number in (1, 2)]
@@ -134,13 +148,6 @@ class Fleet:
 
     def start(self) -> None:
         """All at once: most of the time goes into imports, which share the cores."""
-        used = [self.at(1, 79), self.at(1, 80), *[self.at(1, 71)] * self.web]
-        used += [self.at(number, port) for number in (1, 2) for port in (60, 61)]
-        used += [self.at(number, port) for number in self.numbers for port in (50, 51, 54)]
-        taken = [one for one in used if not demo.is_free(parse_address(one))]
-        if taken:
-            other = self._first + 1000
-            raise PenstockError(f"{', '.join(taken)}: taken; try --first-port {other}")
         if self.note:
             print(self.note)
         print("starting", ", ".join(one.name for one in self._programs()), flush=True)
@@ -176,8 +183,8 @@ class Fleet:
         for one in self.nodes.values():
             if one.state == "paused":
                 one.do("p")
-        etcd, *others = [one.process for one in self._programs() if one.process is not None]
-        for process in others:
+        begun = [one.process for one in self._programs() if one.process is not None]
+        for process in begun[1:]:
             process.terminate() if is_kept else process.kill()
-        for process in (*others, etcd):
+        for process in (*begun[1:], *begun[:1]):
             demo.stop_process(process)
