@@ -11,6 +11,7 @@ from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
 from penstock.broker.letters import Letter
+from penstock.broker.traced import Stored, publish_moved
 from penstock.kernel import Section, Stray
 
 from .faults import FaultyDisk
@@ -170,7 +171,9 @@ class Story:
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
         letters = [Letter(body, one) for body, one in zip(said, sections, strict=True)]
         outcome = Outcome()
-        group.publish_letters(letters, lambda error, offset: outcome(error))
+        publish_moved(
+            group, letters, lambda told: outcome(None if isinstance(told, Stored) else told)
+        )
         self.world.turns()
         assert outcome.stored
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.letters import Letter
+from penstock.broker.traced import Stored, publish_moved
 
 from .world import Running, eventually
 
@@ -33,7 +34,9 @@ def put(
 
     def publish() -> None:
         group = nsqd.daemon.broker.topics[topic].leader(partition).group
-        group.publish_letters(letters, lambda error, _: outcomes.append(error))
+        publish_moved(
+            group, letters, lambda told: outcomes.append(None if isinstance(told, Stored) else told)
+        )
         nsqd.daemon.node.turn.soon()
 
     if letters:
