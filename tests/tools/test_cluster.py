@@ -63,7 +63,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_all_is_well(nodes: Nodes, said: Any) -> None:
     assert nodes.run("check") == 0
-    assert said() == "PENSTOCK OK - cluster test\n"
+    assert said() == "PENSTOCK OK\n"
     assert nodes.run("status", "--json") == 0
     document = json.loads(said())
     assert document["findings"] == []
@@ -80,8 +80,8 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     names = "orders/0, orders/1, orders/2 and 2 more"
     assert said() == (
         f"PENSTOCK WARNING - {names}: under-replicated, without node 2, since 3m12s. Start node 2:"
-        " it catches up by itself. node 2 is down, since 3m12s."
-        " Start its nsqd: it catches up by itself.\n"
+        " it catches up by itself; node 2 is down, since 3m12s."
+        " Start its nsqd: it catches up by itself\n"
     )
     assert nodes.run("nodes") == 0
     assert "down" in said()
@@ -96,7 +96,9 @@ def test_what_takes_no_publishes_comes_first(nodes: Nodes, said: Any) -> None:
         partition(1, None, [1, 2], since_seconds=12.0),
         partition(2, 0, [0, 1, 2]),
     ]
-    assert nodes.run("check", "--json") == 2
+    assert nodes.run("check") == 2
+    assert said().startswith("PENSTOCK CRITICAL - orders/0, orders/2: no publishes")
+    assert nodes.run("status", "--json") == 0
     found = json.loads(said())["findings"]
     assert [(one["level"], one["text"]) for one in found[:2]] == [
         ("CRITICAL", "orders/0, orders/2: no publishes, 1 of 2 needed in sync"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.command import terminal
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools import nodes, where
+from penstock.tools import check, nodes, where
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.contexts import ContextTrouble
 from penstock.tools.nodes import Node, NodeFailed
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
     def line(self) -> str:
         since = f", since {terminal.span(self.since_seconds)}" if self.since_seconds else ""
-        return f"{self.text}{since}. {self.do}."
+        return f"{self.text}{since}. {self.do}"
 
 
 class Cluster(NamedTuple):
@@ -95,12 +95,12 @@ def cluster_main(argv: Sequence[str]) -> int:
     except SystemExit as leaving:
         return OK if leaving.code in (None, 0) else UNKNOWN
     try:
-        found = gather(arguments)
+        found = [check.Finding(one.level, one.line()) for one in findings(gather(arguments))]
     except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the cluster
-        return _tell_check([Finding(UNKNOWN, str(error), 0, "")], "", arguments.json)
+        found = [check.Finding(UNKNOWN, str(error))]
     except PenstockError as error:
-        return _tell_check([Finding(CRITICAL, str(error), 0, "")], "", arguments.json)
-    return _tell_check(list(findings(found)), found.name, arguments.json)
+        found = [check.Finding(CRITICAL, str(error))]
+    return check.tell(found, arguments)
 
 
 # --- asking ---
@@ -253,21 +253,6 @@ def _place(row: Row) -> str:
 # --- telling ---
 
 
-def _tell_check(found: list[Finding], name: str, as_json: bool) -> int:
-    found.sort(key=lambda finding: -finding.level)
-    level = found[0].level if found else OK
-    if as_json:
-        print_json({"cluster": name, "status": WORDS[level], "findings": _as_json(found)})
-        return level
-    texts = " ".join(finding.line() if finding.do else finding.text for finding in found)
-    print(f"PENSTOCK {WORDS[level]} - {texts or f'cluster {name}'}")
-    return level
-
-
-def _as_json(found: Iterable[Finding]) -> list[Row]:
-    return [{**one._asdict(), "level": WORDS[one.level]} for one in found]
-
-
 def _show(arguments: argparse.Namespace) -> int:
     found = gather(arguments)
     wrong = sorted(findings(found), key=lambda finding: -finding.level)
@@ -275,11 +260,12 @@ def _show(arguments: argparse.Namespace) -> int:
     if wanted := getattr(arguments, "topic", ""):
         rows = [row for row in rows if row["topic"] == wanted]
     if arguments.json:
-        print_json({"cluster": found.name, "findings": _as_json(wrong), "rows": rows})
+        texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
+        print_json({"cluster": found.name, "findings": texts, "rows": rows})
         return DONE
     for finding in wrong:
         style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
-        print(terminal.painted(terminal.printable(finding.line()), style))
+        print(terminal.painted(terminal.printable(f"{finding.line()}."), style))
     heads = [key.replace("_", " ").upper() for key in (rows[0] if rows else ())]
     cells = [[cell(value) for value in row.values()] for row in rows]
     left = 2 if arguments.verb in ("status", "nodes") else 1
@@ -290,7 +276,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def status_rows(found: Cluster) -> list[Row]:
     return [
-        {"node": row["node"], "address": _place(row), "state": _state(row),
+        {**_node_row(row),
          "leads": sum(one["leader"] == row["node"] for one in found.partitions),
          "replicas": sum(row["node"] in one["preferred"] for one in found.partitions),
          "in_sync": sum(row["node"] in one["in_sync"] for one in found.partitions),
@@ -299,8 +285,9 @@ def status_rows(found: Cluster) -> list[Row]:
     ]  # fmt: skip
 
 
-def _state(row: Row) -> str:
-    return str(row["state"]) if row["alive"] else "down"
+def _node_row(row: Row) -> Row:
+    state = row["state"] if row["alive"] else "down"
+    return {"node": row["node"], "address": _place(row), "state": state}
 
 
 def _links(found: Cluster, number: int) -> list[int] | None:
@@ -313,11 +300,7 @@ def _links(found: Cluster, number: int) -> list[int] | None:
 
 def _node_rows(found: Cluster) -> list[Row]:
     keys = "tcp_port", "replication_address", "zone", "version", "generation"
-    return [
-        {"node": row["node"], "address": _place(row), "state": _state(row),
-         **{key: row.get(key) for key in keys}}
-        for row in found.nodes
-    ]  # fmt: skip
+    return [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
 
 
 def _topic_rows(found: Cluster) -> list[Row]:
