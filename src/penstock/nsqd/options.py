@@ -86,6 +86,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate (default:"
          " the system's)"),
     Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
+    Flag("cluster-replace", Kind.BOOL, False, "this empty node takes the place of the one with its"
+         " -node-id, which is gone for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
          " long is taken for gone"),
     Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
@@ -213,6 +215,7 @@ class Options(CommonOptions):
     cluster_tls_ca: str
     cluster_etcd_ca: str
     cluster_password_file: str
+    cluster_replace: bool
     cluster_silence_ns: int
     replica_timeout_ns: int
     topology_region: str
