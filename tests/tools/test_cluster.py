@@ -81,7 +81,7 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     assert said() == (
         f"PENSTOCK WARNING - {names}: under-replicated, without node 2, since 3m12s. Start node 2:"
         " it catches up by itself; node 2 is down, since 3m12s."
-        " Start its nsqd: it catches up by itself\n"
+        " Start its nsqd, or replace it (--cluster-replace) if it is gone for good\n"
     )
     assert nodes.run("nodes") == 0
     assert "down" in said()

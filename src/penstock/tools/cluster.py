@@ -180,7 +180,7 @@ def findings(found: Cluster) -> Iterator[Finding]:
         if not row["alive"]:
             since = max((one["since_seconds"] for one in found.partitions
                          if number in missing(one)), default=0.0)  # fmt: skip
-            do = "Start its nsqd: it catches up by itself"
+            do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
             yield Finding(WARNING, f"node {number} is down", since, do)
         elif number in found.failures:
             text = f"node {number} is registered and does not answer: {found.failures[number]}"
