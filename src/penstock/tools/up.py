@@ -27,6 +27,7 @@ from penstock.command import terminal
 from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.tools import cluster
+from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
 from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports
@@ -144,7 +145,7 @@ def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
     parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
     leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
     apart = ", ".join(f"{row['partition']}:{cluster.cell(sorted(cluster.missing(row)))}"
-                      for row in parts if row["under_replicated"])  # fmt: skip
+                      for row in parts if cluster.missing(row))  # fmt: skip
     lacks = f"  not in sync {apart}" if apart else ""
     return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {figures.line()}"
 
@@ -164,7 +165,7 @@ class Display:
         for number in answering - self._answered:
             self._traffic.lives[number - 1] += 1
         self._answered = answering
-        is_well = found is not None and not any(cluster.findings(found))
+        is_well = found is not None and all(one.level < CRITICAL for one in cluster.findings(found))
         is_well = is_well and len(answering) == len(self._fleet.nodes)
         self.well_since_s = (self.well_since_s or time.monotonic()) if is_well else None
 
