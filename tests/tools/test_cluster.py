@@ -89,6 +89,12 @@ def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
     assert json.loads(said())["rows"][0]["under_replicated"] == 5
 
 
+def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> None:
+    nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
+    assert nodes.run("check") == 1
+    assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in said()
+
+
 def test_what_takes_no_publishes_comes_first(nodes: Nodes, said: Any) -> None:
     nodes.alive[1:] = [False, False]
     nodes.partitions = [

@@ -221,7 +221,8 @@ def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
     if row["under_replicated"]:
         apart = missing(row)
         if not apart:
-            return WARNING, "fewer replicas than its topic wants", "Start one more node"
+            do = "It keeps to the nodes that there were when it was made"
+            return WARNING, "fewer replicas than its topic wants", do
         fault = f"under-replicated, without {_nodes(apart)}"
         if apart & down:
             return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
