@@ -94,7 +94,8 @@ class Cluster:
         self.etcd.kill()
 
     def links(self, node: Node) -> int:
-        return sum(one["linked"] for one in node.ask("/cluster")["nodes"])
+        """Nodes that it is linked to and knows to live, itself among them."""
+        return sum(one["linked"] and one["alive"] for one in node.ask("/cluster")["nodes"])
 
     def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
         begun = time.monotonic()
