@@ -161,8 +161,6 @@ class Registry:
         self, producer: Producer, topic: str, channel: str = "", partition: int | None = None
     ) -> None:
         """Raises Refused when there are too many names."""
-        if topic in self.placed:
-            return
         named = frozenset(() if partition is None else (partition,))
         if channel:
             self._channel(topic, channel).setdefault(producer, Registration()).partitions |= named
