@@ -54,8 +54,8 @@ MetadataDone = Callable[["PenstockError | None"], None]
 
 
 class NewTopic(NamedTuple):
-    """What a topic is to be. `replicas`: of each partition; 0: as many as topic `like` has, or as the
-    cluster gives to topics."""
+    """What a topic is to be. `replicas`: of each partition; 0: as many as topic `like` has, or as
+    the cluster gives to topics."""
 
     partitions: int
     extended: bool = False

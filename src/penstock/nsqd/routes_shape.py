@@ -1,10 +1,10 @@
 """What shape a topic has: how many partitions, and whether its messages have headers.
 
-`/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in a
-cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a topic of another shape would
-not be what was asked for. `/topic/partition/expand` adds partitions to a topic that is in use
-(`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`), and says whether
-consumers may make channels. All of it can be sent again.
+`/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
+a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
+topic of another shape would not be what was asked for. `/topic/partition/expand` adds partitions to
+a topic that is in use (`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`),
+and says whether consumers may make channels. All of it can be sent again.
 """
 
 from __future__ import annotations

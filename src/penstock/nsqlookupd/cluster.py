@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from penstock import __version__, limits
 from penstock.clock import Clock
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Delete, Settled, Transaction
+from penstock.cluster.coordinator import Coordinator, Delete, Settled, Transaction
 from penstock.cluster.documents import LOOKUP, Lookup
 from penstock.cluster.registration import Leased, Registering
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
+from penstock.net.fetch import Fetcher
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.registry import Registry
@@ -65,41 +67,35 @@ class Holds:
 
 
 class ClusterLookup:
-    """Raises ConfigError. `on_fault`: of the program."""
+    """`own`: where clients reach this nsqlookupd. `on_fault`: of the program."""
 
     def __init__(
         self,
-        options: Options,
+        name: str,
+        own: Lookup,
+        coordinator: Coordinator,
         registry: Registry,
         clock: Clock,
+        fetcher: Fetcher,
         on_fault: Callable[[Exception], None],
     ) -> None:
-        self.address = parse_address(options.cluster)
-        secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
+        self.name = name
         self.view = View()
         self.holds = Holds(clock)
-        self.relay = Relay(self.view, self.holds, registry, on_fault)
-        self._coordinator = EtcdCoordinator(self.address, secrets, on_fault)
-        self._watching = Watching(self._coordinator, self.view)
+        self.relay = Relay(self.view, self.holds, registry, fetcher, on_fault)
+        self._coordinator = coordinator
+        self._watching = Watching(coordinator, self.view)
+        self._own = Leased(
+            keys.lookup(f"{own.host}:{own.tcp_port}"), coordinator, lambda: LOOKUP.encode(own)
+        )
         self._feed = Feed(self.view, registry)
         self._clock = clock
         self._on_fault = on_fault
         self._current_ns = clock.mono_ns()  # when the view was that of the time
-        self._own: Leased
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, about: Mapping[str, Any]) -> None:
-        """`about`: what an nsqd is told. The first clients find what there is, if etcd answers
-        soon."""
-        own = Lookup(
-            about["broadcast_address"],
-            max(about["tcp_port"], 0),
-            max(about["http_port"], 0),
-            __version__,
-        )
-        key = keys.lookup(f"{own.host}:{own.tcp_port}")
-        self._own = Leased(key, self._coordinator, lambda: LOOKUP.encode(own))
-        log.info("cluster %s (%s)", self.address.cluster, ",".join(self.address.endpoints))
+    async def start(self) -> None:
+        """The first clients find what there is, if etcd answers soon."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
@@ -115,10 +111,11 @@ class ClusterLookup:
 
     async def _run(self) -> None:
         while True:
-            await self._look()
+            await self.look()
             await asyncio.sleep(TICK_S)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Ten times a second."""
         mono_ns = self._clock.mono_ns()
         self._watching.tick(mono_ns)
         changes = self.view.apply(limits.LOOKUP_SLICE_DOCUMENTS)
@@ -157,7 +154,7 @@ class ClusterLookup:
         return f"answers are {away_ns // limits.SECOND} s old: {self.reason}"
 
     def info(self) -> dict[str, str]:
-        return {"name": self.address.cluster, "uuid": f"{self.view.uuid:032x}"}
+        return {"name": self.name, "uuid": f"{self.view.uuid:032x}"}
 
     def lookups(self) -> list[Lookup]:
         """All that live; the one that has done so for longest leads, as Youzan's clients want it:
@@ -168,17 +165,39 @@ class ClusterLookup:
     # --- stop ---
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            if self._own.phase is Registering.HELD:
-                await self._leave()
-        await self.relay.close()
-        await self._coordinator.close()
-
-    async def _leave(self) -> None:
         """Others need not wait for the end of the lease."""
-        gone: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        leave = Transaction((), (Delete(self._own.key),))
-        self._coordinator.transact(leave, gone.set_result)
-        await gone
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.relay.close()
+        if self._own.phase is Registering.HELD:
+            gone: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+            leave = Transaction((), (Delete(self._own.key),))
+            self._coordinator.transact(leave, gone.set_result)
+            await gone
+
+
+@asynccontextmanager
+async def following(
+    options: Options,
+    about: Mapping[str, Any],
+    registry: Registry,
+    clock: Clock,
+    on_fault: Callable[[Exception], None],
+) -> AsyncIterator[ClusterLookup]:
+    """`about`: what an nsqd is told. Raises ConfigError."""
+    address = parse_address(options.cluster)
+    secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
+    tcp_port, http_port = max(about["tcp_port"], 0), max(about["http_port"], 0)  # -1: no port
+    own = Lookup(about["broadcast_address"], tcp_port, http_port, __version__)
+    fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, keeps_connections=False)
+    log.info("cluster %s (%s)", address.cluster, ",".join(address.endpoints))
+    coordinator = EtcdCoordinator(address, secrets, on_fault)
+    cluster = ClusterLookup(address.cluster, own, coordinator, registry, clock, fetcher, on_fault)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+        await coordinator.close()

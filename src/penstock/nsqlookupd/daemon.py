@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,7 @@ class Daemon:
         )
         self._http_connections: set[HttpConnection] = set()
         self._room = BodyRoom()
-        self._cluster: ClusterLookup | None = None
+        self._following = AsyncExitStack()
         self._servers: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
@@ -158,28 +158,22 @@ class Daemon:
             }
             admit = self._admission()
             undo.callback(self._close_servers)
-            await self._join_cluster()
-            routes = Routes(
-                self.registry,
-                self._clock,
-                lambda: len(self.connections),
-                self.about,
-                self._cluster,
-            )
+            cluster = await self._follow_cluster()
+            count = self.connections.__len__
+            routes = Routes(self.registry, self._clock, count, self.about, cluster)
             await self._serve(tcp, lambda: Connection(self))
             log.info("TCP: listening on %s", self.tcp_address)
             await self._serve(http, lambda: self._http_connection(routes, admit))
             log.info("HTTP: listening on %s", self.http_address)
             undo.pop_all()
 
-    async def _join_cluster(self) -> None:
+    async def _follow_cluster(self) -> ClusterLookup | None:
         if not self.options.cluster:
-            return
-        from penstock.nsqlookupd.cluster import ClusterLookup  # etcd's client is large
+            return None
+        from penstock.nsqlookupd.cluster import following  # etcd's client is large
 
-        cluster = ClusterLookup(self.options, self.registry, self._clock, self._on_fault)
-        self._cluster = cluster
-        await cluster.start(self.about)
+        known = self.options, self.about, self.registry, self._clock, self._on_fault
+        return await self._following.enter_async_context(following(*known))
 
     def _on_fault(self, error: Exception) -> None:
         if not self.broken:
@@ -225,8 +219,7 @@ class Daemon:
             connection.close()
         for http_connection in list(self._http_connections):
             http_connection.abort()
-        if self._cluster is not None:
-            await self._cluster.stop()
+        await self._following.aclose()
         await asyncio.sleep(0)  # the transports let go of their sockets
         log.info("NSQLOOKUPD: bye")
 

@@ -38,13 +38,14 @@ class Relay:
         view: View,
         holds: Holds,
         registry: Registry,
+        fetcher: Fetcher,
         on_fault: Callable[[Exception], None],
     ) -> None:
         self._view = view
         self._holds = holds
         self._registry = registry
         self._on_fault = on_fault
-        self._fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, keeps_connections=False)
+        self._fetcher = fetcher
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, request: Request, parameters: Parameters, answer: Answer) -> None:
