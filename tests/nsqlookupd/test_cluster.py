@@ -25,6 +25,7 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.errors import FetchFailed
+from penstock.limits import ABSENCE_GRACE_NS, NODE_LEASE_NS
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup
@@ -37,6 +38,7 @@ from sim.store import Store
 from .world import ABOUT, S, World
 
 TICK_NS = S // 10
+FOLLOWED_S = (NODE_LEASE_NS + ABSENCE_GRACE_NS) / S + 1  # then absence counts
 LIFE, LATER_LIFE = 7, 8
 
 
@@ -178,7 +180,7 @@ def test_each_partition_is_where_its_leader_is(desk: Desk) -> None:
 
 def test_leaders_move_and_nodes_come_and_go(desk: Desk) -> None:
     desk.put_topic(1, 2)
-    desk.run()
+    desk.run(FOLLOWED_S)
     desk.put_leader(0, 3)
     desk.run()
     assert desk.led() == {"0": "h3", "1": "h2"}
@@ -253,7 +255,7 @@ def test_a_lookup_waits_for_the_next_leader(desk: Desk) -> None:
 
 def test_it_waits_for_three_seconds_at_most(desk: Desk) -> None:
     desk.put_topic(1, 2)
-    desk.run()
+    desk.run(FOLLOWED_S)
     desk.delete(keys.node(2))
     desk.run()
     answers = desk.ask("/lookup?topic=t")
@@ -283,6 +285,22 @@ def test_without_etcd_ping_says_so_and_the_rest_goes_on(desk: Desk) -> None:
     desk.port.is_cut = False
     desk.run(3)
     assert desk.ask("/ping")[0].status == 200
+
+
+def test_an_outage_of_etcd_that_ends_the_leases_drops_nobody(desk: Desk) -> None:
+    desk.put_topic(1, 2)
+    desk.run(FOLLOWED_S)
+    desk.port.is_cut = True
+    desk.run(5)
+    for number in (1, 2, 3):
+        desk.delete(keys.node(number))
+    desk.port.is_cut = False
+    desk.run(4)
+    assert desk.led() == {"0": "h1", "1": "h2"}
+    desk.put_node(1)
+    desk.run(FOLLOWED_S)
+    assert [row["broadcast_address"] for row in desk.get("/nodes")["producers"]] == ["h1"]
+    assert not desk.registry.is_led("t", 1)
 
 
 def test_each_names_all_and_the_same_leader(desk: Desk) -> None:

@@ -92,6 +92,7 @@ class ClusterLookup:
         self._clock = clock
         self._on_fault = on_fault
         self._current_ns = clock.mono_ns()  # when the view was that of the time
+        self._since_ns = self._current_ns  # it has been so, without a gap
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -122,10 +123,13 @@ class ClusterLookup:
         while self.view.is_pending:
             await asyncio.sleep(0)
             changes += self.view.apply(limits.LOOKUP_SLICE_DOCUMENTS)
-        self._feed.take(changes)
         is_current = self._watching.phase is Phase.WATCHING
         if is_current:
             self._current_ns = mono_ns
+        else:
+            self._since_ns = mono_ns
+        followed_ns = mono_ns - self._since_ns
+        self._feed.take(changes, followed_ns >= limits.NODE_LEASE_NS + limits.ABSENCE_GRACE_NS)
         if any(key == self._own.key and after is None for key, _, after in changes):
             self._own.key_gone()
         self._own.tick(mono_ns, is_current)

@@ -2,18 +2,23 @@
 
 | in the metadata | in the registry |
 |---|---|
-| a node whose key is there | a producer |
+| a node whose key is there | a producer; until its absence counts, also one whose key is gone |
 | a partition whose leader's process lives | a registration of its topic there, with its number |
 | a channel | one of each node that leads a partition of its topic |
 | a deleted topic | nothing |
 
 A topic is placed anew as a whole when something of it has changed, so that no answer has half of a
 transaction, and all nsqlookupds of a cluster give the same answers.
+
+**Absence** counts when the coordinator has been followed without a gap for a lease's time and
+ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and the
+leaders lead on: who dropped them then would answer that nobody has anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.documents import Node, Topic
@@ -25,31 +30,45 @@ from penstock.replica.record import Record
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
 
 
+class Known(NamedTuple):
+    """A node that lives, as far as is known."""
+
+    producer: Producer
+    life: int
+
+
 class Feed:
     """Brings what has changed in the view into the registry."""
 
     def __init__(self, view: View, registry: Registry) -> None:
         self._view = view
         self._registry = registry
-        self._producers: dict[int, Producer] = {}  # by node
+        self._known: dict[int, Known] = {}  # by node
 
-    def take(self, changes: Iterable[Change]) -> None:
+    def take(self, changes: Iterable[Change], absence_counts: bool) -> None:
         topics, nodes = changed(changes)
+        gone = self._known.keys() - self._view.nodes.keys()
+        nodes = nodes | gone if absence_counts else nodes - gone
         for node in nodes:
             self._meet(node)
+        if not (topics or nodes):
+            return
         for name, held in self._view.partitions.items():
             if held.document.leader is not None and held.document.leader.node in nodes:
                 topics.add(name.topic)
-        for topic, placement in placements(self._view, topics, self._producers).items():
+        for topic, placement in placements(self._view, topics, self._known).items():
             self._registry.place(topic, placement)
 
     def _meet(self, node: int) -> None:
-        held, known = self._view.nodes.get(node), self._producers.get(node)
+        held, known = self._view.nodes.get(node), self._known.pop(node, None)
         peer = peer_of(held.document) if held is not None else None
-        if known is not None and known.peer != peer:
-            self._registry.leave(self._producers.pop(node))
-        if peer is not None and node not in self._producers:
-            self._producers[node] = self._registry.join(peer, is_placed=True)
+        producer = known.producer if known is not None else None
+        if producer is not None and producer.peer != peer:
+            self._registry.leave(producer)
+            producer = None
+        if held is not None and peer is not None:
+            producer = producer or self._registry.join(peer, is_placed=True)
+            self._known[node] = Known(producer, held.document.life)
 
 
 def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
@@ -81,7 +100,7 @@ def peer_of(node: Node) -> Peer:
 
 
 def placements(
-    view: View, topics: Collection[str], producers: Mapping[int, Producer]
+    view: View, topics: Collection[str], nodes: Mapping[int, Known]
 ) -> dict[str, Placement | None]:
     """Of each of these; None: there is no such topic. What is left of an earlier life of it counts
     for nothing."""
@@ -95,7 +114,7 @@ def placements(
     for (topic, number), record in view.partitions.items():
         if topic in live and record.document.identity == live[topic].identity:
             counts[topic] += 1
-            producer = _leader(view, record.document, producers)
+            producer = _leader(record.document, nodes)
             if producer is not None:
                 led[topic][producer] = led[topic].get(producer, frozenset()) | {number}
     for (topic, channel), (one, _, _) in view.channels.items():
@@ -108,13 +127,11 @@ def placements(
     return found
 
 
-def _leader(view: View, record: Record, producers: Mapping[int, Producer]) -> Producer | None:
+def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
-    node = view.nodes.get(leader.node) if leader is not None else None
-    if leader is None or node is None or node.document.life != leader.life:
-        return None
-    return producers[leader.node]
+    node = nodes.get(leader.node) if leader is not None else None
+    return node.producer if leader is not None and node and node.life == leader.life else None
 
 
 def _meta(topic: Topic, partitions: int) -> Meta:
