@@ -113,13 +113,11 @@ class DirectoryLocked(StorageError):
 
 class LedgerMismatch(StorageError):
     def __init__(self, where: object, name: str, known: int, found: int) -> None:
+        rule = "name the right etcd, or start with an empty directory"
         super().__init__(
-            where,
-            f"this directory belongs to cluster {known:032x}, and {name} in that etcd is "
-            f"{found:032x}: name the right etcd, or start with an empty directory",
+            where, f"it is of cluster {known:032x}, not of {name}, {found:032x}: {rule}"
         )
-        self.known = known
-        self.found = found
+        self.known, self.found = known, found
 
 
 class PartitionMissing(StorageError):

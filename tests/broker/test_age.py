@@ -122,7 +122,7 @@ def test_messages_get_too_old_after_a_clock_that_was_a_year_ahead(start: Start) 
     ]
     world.clock.wall_step_ns = YEAR
     world.pass_ns(SECOND)
-    assert world.broker.health == "OK"
+    assert "message ids and timestamps" not in world.broker.health
     world.broker.validate()
 
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -339,12 +339,12 @@ def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic.hosted = True
 
     def told() -> list[str]:
-        return commands_of(Change.TOPIC_RESHAPED, topic, None, partitions=False)  # type: ignore[arg-type]
+        return commands_of(Change.TOPIC_RESHAPED, cast(Any, topic), None, False)
 
     assert told() == ["REGISTER t c"]
     topic.leaders = topic.leaders[1:]
-    named = commands_of(Change.TOPIC_RESHAPED, topic, None, partitions=True)  # type: ignore[arg-type]
+    named = commands_of(Change.TOPIC_RESHAPED, cast(Any, topic), None, True)
     assert named[:3] == ["UNREGISTER t 0", "REGISTER t 1", "REGISTER t 1 c"]
     topic.leaders = []
     assert told() == ["UNREGISTER t"]
-    assert list(all_commands([topic], partitions=False)) == []  # type: ignore[list-item]
+    assert list(all_commands([cast(Any, topic)], False)) == []

@@ -37,7 +37,6 @@ from penstock.errors import (
     PartitionStopped,
     PenstockError,
     PublishUnknown,
-    Refused,
     StorageError,
     TooMuchWaiting,
     WriteRefused,
@@ -47,7 +46,6 @@ from penstock.log.partition import PartitionLog
 from penstock.log.sync import SyncJob
 
 if TYPE_CHECKING:
-    from penstock.broker.letters import Letter
     from penstock.broker.topic import Topic
 
 _length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
@@ -177,19 +175,6 @@ class GroupCommit:
             return
         append()
         self._open_done.append(done)
-
-    def publish_letters(
-        self, letters: Sequence[Letter], done: Callable[[PenstockError | None, int], None]
-    ) -> None:
-        """All into the open batch; `done` hears at which offset the first one is stored. Raises
-        Refused when the batch is full."""
-        tail = self.tail
-        if self._is_full():
-            raise Refused("the open batch is full")
-        index = tail.open_count
-        for letter in letters:
-            tail.append(letter.body, 0, letter.sections)
-        self._open_done.append(lambda error: done(error, self.sealed_base + index))
 
     def publish_whole(
         self, encode: Encode, count: int, length: int, done: PublishDone, producer_id: int

@@ -42,6 +42,7 @@ class Trouble(IntEnum):
     CLOCK = 15  # ids and timestamps are ahead of the clock
     CLOCK_LEAP = 25  # at the start the clock was far ahead of all that is stored
     CLOCK_STEP = 32  # the clock has gone far ahead while nsqd runs
+    CLUSTER = 33  # the node cannot do its part in the cluster
     CREATION = 21  # a topic could not be made
     DELETION = 22  # files of a deleted topic could not be removed
     COMMIT_RECORD = 23  # the record of a commit could not be written

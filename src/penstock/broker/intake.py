@@ -8,14 +8,28 @@ safe as the topic's durability says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.broker.leader import Leader
 from penstock.broker.rows import Place, PlacedDone, PublishDone, Sections
 from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.stamped import Stamp, StampedDone
-from penstock.broker.traced import Traced, TracedDone, publish_headed, publish_traced
-from penstock.errors import PartitionElsewhere, PartitionUnknown, Refused, WritesDisabled
+from penstock.broker.traced import (
+    Stored,
+    Traced,
+    TracedDone,
+    publish_headed,
+    publish_moved,
+    publish_traced,
+)
+from penstock.errors import (
+    PartitionElsewhere,
+    PartitionUnknown,
+    PenstockError,
+    Refused,
+    WritesDisabled,
+)
 from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
@@ -228,10 +242,7 @@ class Intake:
         leader = self.route() if partition == ANY else self.taker(partition)
         if leader.refusal:  # while others take publishes
             raise Refused(leader.refusal)
-        leader.group.publish_letters(
-            letters,
-            lambda error, offset: done(error, Place(leader.number, offset)),
-        )
+        publish_moved(leader.group, letters, partial(_placed, leader.number, done))
 
     def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
         """A batch of another node for a partition that is led here. Raises Refused."""
@@ -309,3 +320,10 @@ class Intake:
         else:
             self.trouble = reasons[0] if all(reasons) else ""
         self.refusal = always or self.trouble
+
+
+def _placed(partition: int, done: PlacedDone, answer: PenstockError | Stored) -> None:
+    if isinstance(answer, Stored):
+        done(None, Place(partition, answer.offset))
+    else:
+        done(answer, Place(partition, 0))

@@ -18,21 +18,20 @@ to the new leader, here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.forwarding import Answer
 from penstock.broker.ports import Led
 from penstock.broker.rows import PublishDone, Sections
-from penstock.errors import PenstockError, Refused, TooMuchWaiting
+from penstock.errors import Refused, TooMuchWaiting
 from penstock.kernel import Pack, Tail
 from penstock.replica.forwardframes import Ending
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.forwarding import Forwarding
-    from penstock.broker.letters import Letter
     from penstock.broker.topic import Topic
 
 
@@ -96,14 +95,6 @@ class Outbox:
         self.check_waiting(length)
         append()
         self._open_done.append(done)
-
-    def publish_letters(
-        self, letters: Sequence[Letter], done: Callable[[PenstockError | None, int], None]
-    ) -> None:
-        index = self.tail.open_count
-        for letter in letters:
-            self.tail.append(letter.body, 0, letter.sections)
-        self._open_done.append(lambda error: done(error, self.sealed_base + index))
 
     def check_waiting(self, length: int) -> None:
         waiting, most = self.tail.open_bytes + len(self._row), self.tail.waiting_bytes_max

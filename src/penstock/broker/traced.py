@@ -11,6 +11,7 @@ from penstock.kernel import Section, id_at
 
 if TYPE_CHECKING:
     from penstock.broker.groupcommit import GroupCommit
+    from penstock.broker.letters import Letter
     from penstock.broker.outbox import Outbox
 
 LENGTH_BYTES = 4  # of a message, in its batch
@@ -59,6 +60,16 @@ def publish_headed(
 ) -> None:
     """The same for one message and what else its trailer says."""
     _publish_by(group, lambda: group.tail.append(body, due_ns, sections), 1, len(body), done)
+
+
+def publish_moved(group: GroupCommit | Outbox, letters: Sequence[Letter], done: TracedDone) -> None:
+    """The same for messages that bring their trailers along."""
+
+    def append() -> None:
+        for letter in letters:
+            group.tail.append(letter.body, 0, letter.sections)
+
+    _publish_by(group, append, len(letters), sum(len(one.body) for one in letters), done)
 
 
 def _publish_by(

@@ -117,7 +117,7 @@ class Setting(NamedTuple):
 
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
-_SEAT = parts(Seat, ("node", _NODE), ("life", _RANDOM), ("replica", _RANDOM))
+_SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM, "life"), ("replica", _RANDOM))
 
 CLUSTER = Form(
     Cluster,
@@ -128,7 +128,7 @@ NODE = Form(
     Node,
     1,
     (
-        ("life", _RANDOM),
+        ("incarnation", _RANDOM, "life"),
         ("host", text()),
         ("tcp_port", _PORT),
         ("http_port", _PORT),
@@ -151,12 +151,12 @@ MEMBERSHIP = Form(
         ("generation", _U63),
         ("boot", text()),
         ("memory_lost_generation", _U63),
-        ("life", _RANDOM),
+        ("incarnation", _RANDOM, "life"),
         ("id_floor", _U63),
         ("state", one_of(*STATES)),
     ),
 )
-CONTROLLER = Form(Controller, 1, (("name", text()), ("life", _RANDOM)))
+CONTROLLER = Form(Controller, 1, (("name", text()), ("incarnation", _RANDOM, "life")))
 TOPIC = Form(
     Topic,
     1,
@@ -189,9 +189,9 @@ RECORD = Form(
         ("identity", _RANDOM),
         ("epoch", _U32),
         ("leader", optional(_SEAT)),
-        ("members", list_of(_MEMBER, MEMBERS_MAX)),
-        ("members_min", integer(1, MEMBERS_MAX)),
-        ("wanted", list_of(_NODE, MEMBERS_MAX)),
+        ("in_sync", list_of(_MEMBER, MEMBERS_MAX), "members"),
+        ("min_in_sync", integer(1, MEMBERS_MAX), "members_min"),
+        ("preferred", list_of(_NODE, MEMBERS_MAX), "wanted"),
         ("unclean_epoch", _U32),
     ),
 )
@@ -246,10 +246,10 @@ def _check_record(key: str, record: Record) -> None:
     leader = record.leader
     if len(record.members) < record.members_min:
         rule = f"the set has at least {record.members_min} members"
-        raise DocumentBroken(key, "members", nodes, rule)
+        raise DocumentBroken(key, "in_sync", nodes, rule)
     if len(set(nodes)) < len(nodes):
-        raise DocumentBroken(key, "members", nodes, "a node has one place in the set")
+        raise DocumentBroken(key, "in_sync", nodes, "a node has one place in the set")
     if len(set(record.wanted)) < len(record.wanted):
-        raise DocumentBroken(key, "wanted", record.wanted, "a node is named once")
+        raise DocumentBroken(key, "preferred", record.wanted, "a node is named once")
     if leader is not None and not record.has(leader.node, leader.replica):
         raise DocumentBroken(key, "leader", tuple(leader), "the leader is a member")

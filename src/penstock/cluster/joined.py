@@ -105,6 +105,7 @@ class Joined:
                 self.participant.offices.heard, isolation,
             )
         )  # fmt: skip
+        self.began_count = 0  # leaderships of this node, since its start
         self.troubles: dict[str, str] = {}  # what could not be done, by key of the metadata
         self._coordinator = coordinator
         self._say = say
@@ -473,6 +474,7 @@ class Joined:
         for change in self.hosting.take_offices():
             name = self._names[change.target]
             if change.began:
+                self.began_count += 1
                 change.line.confirmed(self._now_ns)
                 offices.took_office(name, change.line)
             else:

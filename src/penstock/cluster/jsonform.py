@@ -34,10 +34,14 @@ class Kind(NamedTuple):
     write: Callable[[Any], Any]
 
 
+# The name in JSON, how it stands there, and the attribute where that has another name.
+Field = tuple[str, Kind] | tuple[str, Kind, str]
+
+
 class Form(NamedTuple, Generic[_T]):
     make: Callable[..., _T]
     version: int
-    fields: tuple[tuple[str, Kind], ...]
+    fields: tuple[Field, ...]
 
     def encode(self, document: _T) -> bytes:
         shaped: dict[str, Any] = {"v": self.version}
@@ -53,8 +57,8 @@ class Form(NamedTuple, Generic[_T]):
         field = ""
         try:
             values = {}
-            for field, kind in self.fields:
-                values[field] = kind.read(_taken(found, field))
+            for field, kind, *attribute in self.fields:
+                values[_attribute(field, attribute)] = kind.read(_taken(found, field))
         except Unfit as error:
             raise DocumentBroken(key, field, error.value, error.rule) from None
         if found:
@@ -72,8 +76,15 @@ def _taken(found: dict[str, Any], field: str) -> Any:
     return value
 
 
-def _write_fields(fields: tuple[tuple[str, Kind], ...], document: Any) -> dict[str, Any]:
-    return {name: kind.write(getattr(document, name)) for name, kind in fields}
+def _attribute(field: str, attribute: list[Any]) -> str:
+    return attribute[0] if attribute else field
+
+
+def _write_fields(fields: tuple[Field, ...], document: Any) -> dict[str, Any]:
+    return {
+        name: kind.write(getattr(document, _attribute(name, attribute)))
+        for name, kind, *attribute in fields
+    }
 
 
 def _parsed(key: str, data: bytes) -> dict[str, Any]:
@@ -178,14 +189,19 @@ def optional(kind: Kind) -> Kind:
     )
 
 
-def parts(make: Callable[..., Any], *fields: tuple[str, Kind]) -> Kind:
+def parts(make: Callable[..., Any], *fields: Field) -> Kind:
     """An object within the document."""
 
     def read(value: Any) -> Any:
-        if type(value) is not dict or set(value) != {name for name, _ in fields}:
-            names = ", ".join(name for name, _ in fields)
+        if type(value) is not dict or set(value) != {name for name, *_ in fields}:
+            names = ", ".join(name for name, *_ in fields)
             raise Unfit(value, f"it is an object with the fields {names}")
-        return make(**{name: kind.read(value[name]) for name, kind in fields})
+        return make(
+            **{
+                _attribute(name, attribute): kind.read(value[name])
+                for name, kind, *attribute in fields
+            }
+        )
 
     return Kind(read, lambda document: _write_fields(fields, document))
 

@@ -92,10 +92,7 @@ class Node:
         if change is Change.TOPIC_CREATED:
             log.info("TOPIC(%s): created", topic.name)
         elif change is Change.TOPIC_RESHAPED:
-            headers = ", messages have headers" if topic.extended else ""
-            count = topic.partition_count
-            noun = "partition" if count == 1 else "partitions"
-            log.info("TOPIC(%s): %d %s%s", topic.name, count, noun, headers)
+            log.info("TOPIC(%s): %s", topic.name, _shape_of(topic))
             self.turn.soon()
         elif change is Change.TOPIC_DELETED:
             log.info("TOPIC(%s): deleted", topic.name)
@@ -158,6 +155,15 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     )
     broker.on_topic_changed.extend((node.on_topic_changed, lookups.on_topic_changed))
     return node
+
+
+def _shape_of(topic: Topic) -> str:
+    count = topic.partition_count
+    noun = "partition" if count == 1 else "partitions"
+    headers = ", messages have headers" if topic.extended else ""
+    led = [str(leader.number) for leader in topic.leaders]
+    leads = f", leads {', '.join(led) or 'none'}" if topic.hosted else ""
+    return f"{count} {noun}{headers}{leads}"
 
 
 def _label(conn: Conn) -> str:

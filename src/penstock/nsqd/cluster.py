@@ -28,6 +28,7 @@ from typing import Any
 
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
+from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
@@ -49,6 +50,7 @@ from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
 from penstock.net.secretfile import read_secrets
+from penstock.nsqd.clusterstate import ClusterState
 from penstock.nsqd.options import Options
 from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
 
@@ -87,12 +89,13 @@ class ClusterMember:
         self._tls = _peer_tls(options)
         self._task: asyncio.Task[None] | None = None
         self._uuid = 0
-        self._looked_ns = 0
+        self._looked_ns = self._report_ns = 0
         etcd_secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
         self.coordinator = EtcdCoordinator(self.address, etcd_secrets, on_fault)
         self.ledger: Ledger
         self.links: PeerLinks
         self.cluster: Joined
+        self.state: ClusterState
 
     # --- start ---
 
@@ -149,6 +152,7 @@ class ClusterMember:
             Remembered(uuid, node.revision, node.restorations), records,
             replica_timeout_ns=self._options.replica_timeout_ns,
         )  # fmt: skip
+        self.state = ClusterState(self.cluster, self.address.cluster)
 
     def _open_ledger(self, data_path: str) -> Ledger:
         """With this start in it, durably."""
@@ -173,6 +177,10 @@ class ClusterMember:
         )
         ledger.sync()
         return ledger
+
+    @property
+    def name(self) -> str:
+        return self.address.cluster
 
     async def start(self, host: str, tcp_port: int, http_port: int) -> None:
         """Where clients reach it. Raises OSError."""
@@ -222,7 +230,20 @@ class ClusterMember:
             self.cluster.tick(mono_ns)
             self._soon()
             self._check_refused()
+            self._report(mono_ns)
             await asyncio.sleep(TICK_S)
+
+    def _report(self, mono_ns: int) -> None:
+        """Once a second: counts, and what /ping says."""
+        if mono_ns < self._report_ns:
+            return
+        self._report_ns = mono_ns + limits.SECOND
+        self.state.look(mono_ns)
+        health, trouble = self._broker.context.health, self.trouble()
+        if trouble:
+            health.report("", Trouble.CLUSTER, trouble)
+        else:
+            health.clear("", Trouble.CLUSTER)
 
     def _check_refused(self) -> None:
         registration = self.cluster.participant.registration
@@ -271,6 +292,9 @@ class ClusterMember:
     @property
     def view(self) -> View:
         return self.cluster.participant.view
+
+    def document(self) -> dict[str, Any]:
+        return self.state.document(self.ledger.node.generation, self.trouble())
 
     def trouble(self) -> str:
         """Why this node cannot do its part at present; empty: it does."""

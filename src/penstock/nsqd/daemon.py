@@ -227,6 +227,7 @@ class Daemon:
                 http_connections=lambda: len(self._web.connections),
                 refusals=Refusals(),
                 on_fault=self._on_fault,
+                member=self.member,
             )
         )
         routes.table |= drain_routes(self.drain)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread
     from penstock.net.sync import SyncTimes
+    from penstock.nsqd.cluster import ClusterMember
     from penstock.nsqd.options import Options
     from penstock.nsqd.protocol import Protocol
     from penstock.nsqd.topics import Found, TopicMaker
@@ -77,6 +78,7 @@ class Ground(NamedTuple):
     http_connections: Callable[[], int]
     refusals: Refusals
     on_fault: Callable[[Exception], None]  # of the program: the daemon stops
+    member: ClusterMember | None = None  # of a cluster
 
 
 def with_topic(

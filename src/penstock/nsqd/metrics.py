@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
@@ -19,6 +19,9 @@ from penstock.net.sync import SyncTimes
 from penstock.nsqd.exposition import Value, escape, head, sample
 from penstock.nsqd.metrics_partitions import partition_parts
 from penstock.nsqd.stats import Row, resident_bytes
+
+if TYPE_CHECKING:
+    from penstock.nsqd.clusterstate import ClusterState
 
 
 class Figures(NamedTuple):
@@ -32,6 +35,7 @@ class Figures(NamedTuple):
     connections_total: Callable[[], int]
     http_connections: Callable[[], int]
     refused_total: Callable[[], int]
+    cluster: ClusterState | None = None
 
 
 class TopicMetric(NamedTuple):
@@ -114,6 +118,8 @@ LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 
 def metric_parts(figures: Figures) -> Iterator[bytes]:
     yield from _encoded(_process(figures))
+    if figures.cluster is not None:
+        yield from _encoded(_cluster(figures.cluster))
     yield from _encoded(_syncs(figures.sync_times))
     topics = [figures.broker.topics[name] for name in sorted(figures.broker.topics)]
     labels = [f'topic="{escape(topic.name)}"' for topic in topics]
@@ -145,6 +151,22 @@ def metric_parts(figures: Figures) -> Iterator[bytes]:
 def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
     for line in lines:
         yield (line + "\n").encode("utf-8", "replace")
+
+
+def _cluster(state: ClusterState) -> Iterator[str]:
+    singles = (
+        ("nsqd_under_replicated_partitions", "gauge",
+         "Partitions of the cluster with fewer replicas in sync than their topic wants.",
+         state.under_replicated),
+        ("nsqd_offline_partitions", "gauge", "Partitions of the cluster without a leader.",
+         state.offline),
+        ("nsqd_leader_changes_total", "counter", "Leaderships that began on this node.",
+         state.leader_changes),
+        ("nsqd_replica_lag_messages", "gauge",
+         "Messages that the follower most behind lacks, of the partitions led here.", state.lag),
+    )  # fmt: skip
+    for name, kind, text, value in singles:
+        yield from _plain(name, kind, text, value)
 
 
 def _process(figures: Figures) -> Iterator[str]:

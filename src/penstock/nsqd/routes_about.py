@@ -37,6 +37,7 @@ def table(ground: Ground, guard: Guard) -> dict[str, Route]:
         "/stats": Route(GET, about.stats),
         "/connections": Route(GET, about.connections),
         "/metrics": Route(GET, about.metrics),
+        "/cluster": Route(GET, about.cluster),
     }
 
 
@@ -67,9 +68,22 @@ class _About:
                     "max_deflate_level": options.max_deflate_level,
                     "topology_zone": options.topology_zone,
                     "topology_region": options.topology_region,
+                    **self._membership(),
                 }
             )
         )
+
+    def _membership(self) -> dict[str, object]:
+        member = self._ground.member
+        if member is None:
+            return {}
+        return {"cluster": member.name, "node_id": self._ground.options.node_id}
+
+    def cluster(self, request: Request, answer: Answer) -> None:
+        member = self._ground.member
+        if member is None:
+            raise HttpError(404, "NO_CLUSTER", details={"reason": "this node has no --cluster"})
+        answer(json_response(member.document()))
 
     def stats(self, request: Request, answer: Answer) -> None:
         ground, identity = self._ground, self._ground.identity
@@ -115,6 +129,7 @@ class _About:
             connections_total=lambda: protocol.accepted_count,
             http_connections=ground.http_connections,
             refused_total=lambda: protocol.refused_count + ground.refusals.count,
+            cluster=ground.member.state if ground.member is not None else None,
         )
 
         def done(body: bytes) -> None:

@@ -1,0 +1,137 @@
+"""What a node of a cluster says of it: `/cluster` and `/metrics`.
+
+Who leads and who is in sync is in the metadata, which each node has. How far followers are behind
+is known to the leader alone. A partition is *under-replicated* while fewer replicas are in sync
+than its topic wants, and *offline* while no node leads it that lives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.placed import target_for
+from penstock.limits import SECOND
+
+if TYPE_CHECKING:
+    from penstock.broker.hosted import HostedReplica
+    from penstock.cluster.joined import Joined
+    from penstock.cluster.keys import PartitionName
+    from penstock.cluster.view import Held
+    from penstock.replica.record import Record
+
+Row = dict[str, Any]
+
+
+class ClusterState:
+    """`look` is called now and then: it remembers since when a partition is not well."""
+
+    def __init__(self, cluster: Joined, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._since: dict[PartitionName, int] = {}
+        self.under_replicated = self.offline = 0
+        self.lag = 0  # of the follower that is most behind, in messages
+
+    # --- counts ---
+
+    def look(self, mono_ns: int) -> None:
+        since, self._since = self._since, {}
+        self.under_replicated = self.offline = self.lag = 0
+        for name, record, replicas in self._records():
+            short, offline = len(record.members) < replicas, self._is_offline(record)
+            self.under_replicated += short
+            self.offline += offline
+            if short or offline:
+                self._since[name] = since.get(name, mono_ns)
+        for line in self._cluster.participant.offices.lines.values():
+            for peer in line.peers.values():
+                if peer.replica:
+                    self.lag = max(self.lag, line.end - max(peer.counted, 0))
+
+    def _records(self) -> Iterator[tuple[PartitionName, Record, int]]:
+        """Of live topics, with how many replicas each is to have."""
+        view = self._cluster.participant.view
+        for name, held in view.partitions.items():
+            topic = view.topics.get(name.topic)
+            if topic is None or topic.document.deleted:
+                continue
+            if topic.document.identity == held.document.identity:
+                yield name, held.document, topic.document.replicas
+
+    def _is_offline(self, record: Record) -> bool:
+        return record.leader is None or not self._lives(record.leader.node)
+
+    def _lives(self, node: int) -> bool:
+        return node == self._cluster.own or node in self._cluster.participant.view.nodes
+
+    @property
+    def leader_changes(self) -> int:
+        """Leaderships that began on this node."""
+        return self._cluster.began_count
+
+    # --- documents ---
+
+    def document(self, generation: int, trouble: str) -> Row:
+        self.look(time.monotonic_ns())
+        view = self._cluster.participant.view
+        return {
+            "cluster": {"name": self._name, "uuid": f"{view.uuid:032x}"},
+            "node": self._cluster.own,
+            "generation": generation,
+            "trouble": trouble,
+            "nodes": [self._node(number) for number in sorted(view.memberships)],
+            "partitions": [self._partition(*one) for one in sorted(self._records())],
+        }
+
+    def _node(self, number: int) -> Row:
+        participant = self._cluster.participant
+        membership = participant.view.memberships[number].document
+        held: Held[Any] | None = participant.view.nodes.get(number)
+        row: Row = {"node": number, "state": membership.state, "generation": membership.generation}
+        row["alive"] = held is not None
+        row["linked"] = number in participant.links or number == self._cluster.own
+        if held is not None:
+            node = held.document
+            row |= {"host": node.host, "tcp_port": node.tcp_port, "http_port": node.http_port}
+            row["replication_address"] = f"{node.replication_host}:{node.replication_port}"
+            row |= {"version": node.version, "zone": node.zone}
+        return row
+
+    def _partition(self, name: PartitionName, record: Record, replicas: int) -> Row:
+        since_ns = self._since.get(name)
+        waited_ns = time.monotonic_ns() - since_ns if since_ns is not None else 0
+        hosted = self._cluster.hosting.replica(target_for(record.identity, name.number))
+        return {
+            "topic": name.topic,
+            "partition": name.number,
+            "leader": record.leader.node if record.leader is not None else None,
+            "epoch": record.epoch,
+            "in_sync": [member.node for member in record.members],
+            "min_in_sync": record.members_min,
+            "preferred": list(record.wanted),
+            "replicas": replicas,
+            "under_replicated": len(record.members) < replicas,
+            "offline": self._is_offline(record),
+            "since_seconds": round(waited_ns / SECOND, 1),
+            "end_offset": hosted.replica.log.written_end if hosted is not None else None,
+            "committed_offset": hosted.assigned.committed if hosted is not None else None,
+            "followers": self._followers(hosted),
+        }
+
+    def _followers(self, hosted: HostedReplica | None) -> list[Row]:
+        """Of a partition that is led here."""
+        office = hosted.office if hosted is not None else None
+        if office is None:
+            return []
+        line = office.line
+        return [
+            {
+                "node": node,
+                "end_offset": max(peer.counted, 0),
+                "lag": line.end - max(peer.counted, 0),
+            }
+            for node, peer in sorted(line.peers.items())
+            if peer.replica
+        ]

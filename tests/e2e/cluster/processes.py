@@ -1,0 +1,123 @@
+"""A cluster of real processes: etcd and nsqds on loopback, with what hurts them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from e2e.daemon import Daemon
+from e2e.ports import kept_port
+from net.etcd.server import Etcd
+
+UNTIL_S = 60.0  # two cores that others use too
+
+
+class Node(Daemon):
+    def __init__(self, path: Path, number: int, etcd: Etcd, *flags: str) -> None:
+        self.number = number
+        self.ports = kept_port(), kept_port(), kept_port()
+        tcp, http, replication = self.ports
+        super().__init__(
+            path,
+            f"--node-id={number}",
+            f"--cluster=etcd://{etcd.endpoint}/stories",
+            f"--tcp-address=127.0.0.1:{tcp}",
+            f"--http-address=127.0.0.1:{http}",
+            f"--replication-address=127.0.0.1:{replication}",
+            "--broadcast-address=127.0.0.1",
+            *flags,
+        )
+
+    def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
+        url = f"http://127.0.0.1:{self.ports[1]}{path}"
+        request = urllib.request.Request(url, data=body, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                data = answer.read()
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path}: {error.code} {error.read()!r}") from error
+        return json.loads(data) if data.startswith((b"{", b"[")) else data
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+
+class Cluster:
+    def __init__(self, path: Path, count: int = 3, *flags: str) -> None:
+        self.path = path
+        self.etcd = Etcd(path / "etcd")
+        self.nodes = [
+            Node(path / str(number), number, self.etcd, *flags) for number in range(count)
+        ]
+
+    def __enter__(self) -> Cluster:
+        self.etcd.start()
+        try:
+            for node in self.nodes:
+                node.spawn()
+            for node in self.nodes:
+                node.wait_until_ready()
+            self.until(lambda: all(self._links(node) == len(self.nodes) for node in self.nodes))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.kill()
+        self.etcd.kill()
+
+    def _links(self, node: Node) -> int:
+        return sum(one["linked"] for one in node.ask("/cluster")["nodes"])
+
+    def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
+        begun = time.monotonic()
+        while not holds():
+            assert time.monotonic() - begun < seconds, f"not within {seconds} s"
+            time.sleep(0.05)
+        return time.monotonic() - begun
+
+    def up(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_up]
+
+    def partition(self, topic: str, number: int = 0) -> dict[str, Any]:
+        """As any node that is up has it in the metadata."""
+        found = [
+            one
+            for one in self.up()[0].ask("/cluster")["partitions"]
+            if (one["topic"], one["partition"]) == (topic, number)
+        ]
+        return found[0] if found else {"leader": None, "in_sync": []}
+
+    def leader(self, topic: str) -> Node:
+        self.until(lambda: self.partition(topic)["leader"] is not None)
+        return self.nodes[self.partition(topic)["leader"]]
+
+    def is_whole(self, topic: str) -> bool:
+        return len(self.partition(topic)["in_sync"]) == min(len(self.nodes), 3)
+
+    def faults(self) -> list[str]:
+        """Lines of the logs that no story may write."""
+        return [
+            line
+            for node in self.nodes
+            for line in node.stderr().splitlines()
+            if "CRITICAL" in line or "Traceback" in line
+        ]

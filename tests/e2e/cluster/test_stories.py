@@ -1,0 +1,166 @@
+"""What befalls a cluster of three nodes, with publishers and consumers at each: nothing that was
+acknowledged is lost, and what was refused is not stored.
+
+The nodes are the same in all stories, each has a topic of its own. Times are not asserted but where
+a failure would be one of kind: a machine may be slow.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.lookupd import Lookupd
+
+from .processes import Cluster, Node
+from .traffic import Told, Traffic
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+        assert cluster.faults() == []
+
+
+def check(told: Told, acked_min: int = 100) -> None:
+    print(told._replace(lost=told.lost[:5], order_broken=told.order_broken[:5]))
+    assert told.lost == []
+    assert told.refused_yet_stored == []
+    assert told.acked >= acked_min
+
+
+def bring_back(cluster: Cluster, node: Node, topic: str) -> None:
+    node.start()
+    cluster.until(lambda: cluster.is_whole(topic))
+
+
+def test_a_topic_that_nobody_knows_is_made_by_the_first_publish(cluster: Cluster) -> None:
+    with Traffic(cluster, "fresh") as traffic:
+        time.sleep(1)
+    told = traffic.told()
+    check(told)
+    assert not any(one.refused or one.unknown for one in traffic.publishers)
+    assert cluster.is_whole("fresh")
+
+
+def test_the_leader_is_killed(cluster: Cluster) -> None:
+    with Traffic(cluster, "killed") as traffic:
+        leader = cluster.leader("killed")
+        leader.kill()
+        cluster.until(lambda: cluster.leader("killed") is not leader)
+        time.sleep(2)
+        bring_back(cluster, leader, "killed")
+    check(traffic.told(leader))
+
+
+def test_the_leader_stops_in_order(cluster: Cluster) -> None:
+    """Its publishers elsewhere are never refused, and each row has an outcome."""
+    with Traffic(cluster, "stopped") as traffic:
+        leader = cluster.leader("stopped")
+        assert leader.stop() == 0
+        time.sleep(1)
+        bring_back(cluster, leader, "stopped")
+    check(traffic.told(leader))
+    others = [one for one in traffic.publishers if one.node is not leader]
+    assert not any(one.refused or one.unknown for one in others)
+
+
+def test_the_leader_hangs(cluster: Cluster) -> None:
+    with Traffic(cluster, "hung") as traffic:
+        leader = cluster.leader("hung")
+        with leader.paused():
+            others = [node for node in cluster.nodes if node is not leader]
+            cluster.until(
+                lambda: others[0].ask("/cluster") and _leads(others[0], "hung") is not leader.number
+            )
+            time.sleep(1)
+        cluster.until(lambda: cluster.is_whole("hung"))
+    check(traffic.told(leader))
+
+
+def _leads(node: Node, topic: str) -> int | None:
+    rows = node.ask("/cluster")["partitions"]
+    leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
+    return leader
+
+
+def test_all_nsqlookupds_name_the_next_leader(cluster: Cluster, tmp_path: Path) -> None:
+    flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
+    with Lookupd(tmp_path / "one", flag) as one, Lookupd(tmp_path / "two", flag) as two:
+        both = one, two
+        assert one.http("POST", "/topic/create?topic=found&replicator=3") == (200, b"")
+        leader = cluster.leader("found")
+        cluster.until(lambda: all(each.knows("found", leader) for each in both))
+        leader.kill()
+        cluster.until(lambda: all(_next(each, leader) for each in both), 40)  # 4 s, and mostly 1
+        assert one.get("/lookup?topic=found") == two.get("/lookup?topic=found")
+        assert len(one.get("/listlookup")["lookupdnodes"]) == 2
+        assert one.stop() == 0
+        cluster.until(lambda: len(two.get("/listlookup")["lookupdnodes"]) == 1)
+    bring_back(cluster, leader, "found")
+
+
+def _next(lookupd: Lookupd, leader: Node) -> bool:
+    return lookupd.producer_ports("found") not in ([], [leader.ports[0]])
+
+
+def test_every_node_is_started_again_one_after_the_other(cluster: Cluster) -> None:
+    with Traffic(cluster, "rolled") as traffic:
+        for node in cluster.nodes:
+            assert node.stop() == 0
+            bring_back(cluster, node, "rolled")
+    check(traffic.told())
+
+
+def test_etcd_is_away_and_all_goes_on(cluster: Cluster) -> None:
+    with Traffic(cluster, "alone") as traffic:
+        before = cluster.leader("alone")
+        cluster.etcd.kill()
+        time.sleep(9)  # longer than a lease
+        cluster.etcd.start()
+        time.sleep(3)
+        assert cluster.leader("alone") is before
+    told = traffic.told()
+    check(told)
+    assert not any(one.refused or one.unknown for one in traffic.publishers)
+
+
+def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.ask("/topic/create?topic=strict", "POST")
+    node.ask("/channel/create?topic=strict&channel=work", "POST")
+    node.ask("/channel/config?topic=strict&channel=work&order=strict", "POST")
+    with Traffic(cluster, "strict") as traffic:
+        leader = cluster.leader("strict")
+        leader.kill()
+        time.sleep(3)
+        bring_back(cluster, leader, "strict")
+    told = traffic.told(leader)
+    check(told)
+    assert told.order_broken == []
+
+
+def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
+    """Only its ledger and its identity are left, as after a change of the data disk."""
+    with Traffic(cluster, "wiped") as traffic:
+        time.sleep(1)
+        node = cluster.leader("wiped")
+        node.kill()
+        wipe(node.data_path)
+        node.start()
+        cluster.until(lambda: cluster.is_whole("wiped"))
+    check(traffic.told())
+    committed = [
+        next(one for one in each.ask("/cluster")["partitions"] if one["topic"] == "wiped")
+        for each in cluster.nodes
+    ]
+    assert len({one["end_offset"] for one in committed}) == 1
+
+
+def wipe(path: Path) -> None:
+    shutil.rmtree(path / "topics")

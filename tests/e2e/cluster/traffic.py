@@ -1,0 +1,152 @@
+"""Publishers and consumers of a story, each a thread, and what came of each message.
+
+A publisher sends one message after the other to its node and writes down how each ended: *acked*,
+*refused* (an error that says that nothing is stored) or *unknown* (no answer, or one that says
+so). What is acked must come to the consumers, and what is refused must not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from e2e.v2client import MESSAGE, Closed, Refused, V2Client
+
+from .processes import Cluster, Node
+
+PAUSE_S = 0.004  # between two publishes
+QUIET_S = 3.0  # a story is over when no message has come for so long
+
+
+class Told(NamedTuple):
+    """The sums of a story."""
+
+    acked: int
+    lost: list[bytes]
+    refused_yet_stored: list[bytes]
+    repeats: int
+    longest_s: float  # without an OK, of a publisher whose node was up all the time
+    order_broken: list[tuple[bytes, bytes]]
+
+
+class Publisher(threading.Thread):
+    def __init__(self, node: Node, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.node, self.topic = node, topic
+        self.acked: list[bytes] = []
+        self.refused: list[bytes] = []
+        self.unknown: list[bytes] = []
+        self.longest_s = self.last_s = 0.0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        bodies = (b"%d-%06d" % (self.node.number, number) for number in itertools.count())
+        self.last_s = time.monotonic()
+        while not self.over.is_set():
+            body = next(bodies)
+            try:
+                with V2Client(self.node.ports[0]) as client:
+                    while not self.over.is_set():
+                        client.pub(self.topic, body)
+                        self._note(body)
+                        body = next(bodies)
+                        self.over.wait(PAUSE_S)
+            except Refused as refused:
+                (self.unknown if b"not known" in refused.data else self.refused).append(body)
+            except (OSError, Closed):
+                self.unknown.append(body)
+            self.over.wait(0.05)
+
+    def _note(self, body: bytes) -> None:
+        self.acked.append(body)
+        now_s = time.monotonic()
+        self.longest_s, self.last_s = max(self.longest_s, now_s - self.last_s), now_s
+
+
+class Consumer(threading.Thread):
+    def __init__(self, node: Node, topic: str, channel: str) -> None:
+        super().__init__(daemon=True)
+        self.node, self.topic, self.channel = node, topic, channel
+        self.got: list[tuple[float, bytes]] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                with V2Client(self.node.ports[0]) as client:
+                    client.sub(self.topic, self.channel)
+                    client.rdy(20)
+                    self._take(client)
+            except (OSError, Closed, Refused):
+                self.over.wait(0.2)
+
+    def _take(self, client: V2Client) -> None:
+        while not self.over.is_set():
+            frame = client.frame(1.0)
+            if frame is not None and frame.kind == MESSAGE:
+                self.got.append((time.monotonic(), frame.data[26:]))
+                client.send(b"FIN " + frame.data[10:26] + b"\n")
+
+
+class Traffic:
+    """`with Traffic(cluster, "orders") as traffic:` runs it; `told` says what came of it."""
+
+    def __init__(self, cluster: Cluster, topic: str, channel: str = "work") -> None:
+        self.publishers = [Publisher(node, topic) for node in cluster.nodes]
+        self.consumers = [Consumer(node, topic, channel) for node in cluster.nodes]
+
+    def __enter__(self) -> Traffic:
+        for consumer in self.consumers:
+            consumer.start()
+        time.sleep(1.0)
+        for publisher in self.publishers:
+            publisher.start()
+        time.sleep(1.5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for publisher in self.publishers:
+            publisher.over.set()
+        for publisher in self.publishers:
+            publisher.join(30)
+        while self._newest() > time.monotonic() - QUIET_S:
+            time.sleep(0.2)
+        for consumer in self.consumers:
+            consumer.over.set()
+        for consumer in self.consumers:
+            consumer.join(30)
+
+    def _newest(self) -> float:
+        return max((consumer.got[-1][0] for consumer in self.consumers if consumer.got), default=0)
+
+    def told(self, hurt: Node | None = None) -> Told:
+        """`hurt`: the node whose own publisher has to wait for it."""
+        got = [body for one in self.consumers for _, body in one.got]
+        counts = Counter(got)
+        acked = [body for one in self.publishers for body in one.acked]
+        refused = [body for one in self.publishers for body in one.refused]
+        return Told(
+            len(acked),
+            [body for body in acked if body not in counts],
+            [body for body in refused if body in counts],
+            len(got) - len(counts),
+            max(one.longest_s for one in self.publishers if one.node is not hurt),
+            self._out_of_order(),
+        )
+
+    def _out_of_order(self) -> list[tuple[bytes, bytes]]:
+        """Pairs of one publisher that first came the other way round."""
+        came = sorted(pair for one in self.consumers for pair in one.got)
+        newest: dict[bytes, bytes] = {}
+        seen: set[bytes] = set()
+        broken = []
+        for _, body in came:
+            who = body[:2]
+            if body not in seen and newest.get(who, b"") > body:
+                broken.append((newest[who], body))
+            seen.add(body)
+            newest[who] = max(newest.get(who, b""), body)
+        return broken
