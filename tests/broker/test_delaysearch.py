@@ -11,10 +11,12 @@ from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.channel import Channel
 from penstock.broker.letters import Letter
+from penstock.broker.traced import Stored, publish_moved
+from penstock.errors import PenstockError
 from penstock.kernel import Section, Stray
 
 from .faults import FaultyDisk
-from .world import Consumer, Message, Outcome, World, bodies
+from .world import Consumer, Message, World, bodies
 
 Start = Callable[..., World]
 SECOND = limits.SECOND
@@ -167,12 +169,12 @@ class Story:
         """With ids of their own, which may be those of others."""
         group = self.world.broker.find_topic("news").leader().group
         ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in said]
-        sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
-        letters = [Letter(body, one) for body, one in zip(said, sections, strict=True)]
-        outcome = Outcome()
-        group.publish_letters(letters, lambda error, offset: outcome(error))
+        sections = [{int(Section.ID): id, int(Section.DUE): due_ns} for id in ids]
+        letters = [Letter(body, {**one}) for body, one in zip(said, sections, strict=True)]
+        outcomes: list[PenstockError | Stored] = []
+        publish_moved(group, letters, outcomes.append)
         self.world.turns()
-        assert outcome.stored
+        assert isinstance(outcomes[0], Stored)
 
     def pause_topic(self) -> None:
         topic = self.world.broker.find_topic("news")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.broker.letters import Letter
+from penstock.broker.traced import Stored, publish_moved
 
 from .world import Running, eventually
 
@@ -33,9 +34,10 @@ def put(
 
     def publish() -> None:
         group = nsqd.daemon.broker.topics[topic].leader(partition).group
-        group.publish_letters(letters, lambda error, _: outcomes.append(error))
+        publish_moved(group, letters, outcomes.append)
         nsqd.daemon.node.turn.soon()
 
     if letters:
         nsqd.call(publish)
-        assert eventually(lambda: outcomes == [None])
+        assert eventually(lambda: bool(outcomes))
+        assert isinstance(outcomes[0], Stored)
