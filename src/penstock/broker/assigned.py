@@ -308,8 +308,8 @@ class Assigned:
     def _clear(self, office: Office) -> None:
         role = self.role
         self._committed = office.line.committed
+        self._is_over = False  # what ends while this waits may call `turn`
         self._syncs.wait_for(lambda: self._is_busy(role))
-        self._is_over = False
         self.role = Unassigned()
         if isinstance(role, Leading):
             self._cease(role.served)

@@ -448,16 +448,21 @@ class HostedReplica:
         office = self.office
         if office is not None:
             office.line.tick(mono_ns)
-            if office.line.out:
+            is_moved = bool(office.line.out)
+            if is_moved:
                 office.moved()
             if self.led is None and not office.line.over:
                 self._look_at_elected(office)
+            elif not is_moved:
+                return  # it serves, and all is as it was
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
         """Housekeeping, of what a `Leader` does not do."""
         self.assigned.set_waits(self.topic.effective.durability == "disk")
         self.assigned.settle()
+        if self.office is not None:
+            self.refresh()
         if (led := self._journals) is not None:
             led.settle()
         elif self.office is None:

@@ -45,7 +45,7 @@ from penstock.broker.settings import TopicSettings
 from penstock.broker.station import Station, identity_number
 from penstock.broker.topicfile import ChannelEntry, TopicFile
 from penstock.errors import NotFound, Refused, StorageError, TopicDamaged
-from penstock.limits import PARTITIONS_MAX
+from penstock.limits import AUTHORITY_NS, PARTITIONS_MAX
 from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
@@ -158,6 +158,8 @@ class Hosting:
         self._stirred: dict[HostedReplica, None] = {}  # `turn` looks at them
         self._offices: list[OfficeChange] = []
         self._linked: dict[int, None] = {}
+        self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
+        self._tick_number = 0
         self._started: dict[str, Started] = {}  # by identity of the topic
         self._set_aside: dict[Target, str] = {}  # replicas that cannot be read: why
 
@@ -450,8 +452,23 @@ class Hosting:
         """What may be done alone, by what is known of the offices at this time?"""
         self.station.catch_up.tick(mono_ns)
         self.forwarding.tick(mono_ns)
-        for hosted in self._replicas.values():
+        for hosted in self._due(mono_ns):
             hosted.tick(mono_ns)
+
+    def _due(self, mono_ns: int) -> list[HostedReplica]:
+        """All leaderships; or, while every node has answered so lately that none of them can lose
+        its authority before its turn comes, a tenth of them and those that do not serve yet."""
+        known = tuple(self._linked)
+        heard_ns = self.station.heard.from_all(known)
+        is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
+        self._ticked = known
+        self._tick_number += 1
+        return [
+            hosted
+            for number, hosted in enumerate(self._replicas.values(), self._tick_number)
+            if hosted.assigned.office is not None
+            and not (is_steady and hosted.led is not None and number % 10)
+        ]
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
         """About once a second."""

@@ -453,7 +453,7 @@ class Joined:
     def _note_corrupt(self) -> None:
         if self._now_ns < self._corrupt_due_ns:
             return
-        self._corrupt_due_ns = self._now_ns + PEER_HEARTBEAT_NS
+        self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
         self._look_for_stopped()
         found = [name for name, target in self._targets.items() if self._is_corrupt(target)]
         self.participant.found_corrupt(frozenset(found))
