@@ -346,6 +346,14 @@ def test_a_change_is_passed_on_to_a_node_that_can_be_reached(desk: Desk) -> None
     assert desk.nsqds.asked[-1][0].startswith("POST http://h2:")  # its leader
 
 
+def test_a_topic_that_another_one_has_had_deleted_is_deleted(desk: Desk) -> None:
+    desk.put_topic(2)
+    desk.run()
+    desk.nsqds.answers = [Fetched(404, b'{"message":"TOPIC_NOT_FOUND"}', {})]
+    answer = asyncio.run(desk.change("/topic/delete?topic=t"))
+    assert (answer.status, answer.body) == (200, b"")
+
+
 def test_what_may_have_been_heard_is_not_asked_twice(desk: Desk) -> None:
     desk.put_topic(2)
     desk.run()

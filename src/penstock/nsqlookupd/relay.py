@@ -18,7 +18,7 @@ from penstock import limits
 from penstock.cluster.documents import Node
 from penstock.cluster.view import View
 from penstock.errors import FetchFailed
-from penstock.net.api import NSQ_HEADER, Answer, HttpError, Parameters, error_response
+from penstock.net.api import EMPTY, NSQ_HEADER, Answer, HttpError, Parameters, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.fetch import Fetcher
 from penstock.net.query import whole_number
@@ -96,6 +96,8 @@ class Relay:
                     raise HttpError(503, f"FAILED {failed}", details=unknown) from failed
                 reasons.append(failed.reason)
                 continue
+            if found.status == 404 and request.path == DELETE:
+                return EMPTY  # by another nsqlookupd, and as of a topic that none knows
             kind = found.headers.get("content-type", "") if found.body else ""
             return Response(found.status, found.body, kind, NSQ_HEADER)
         why = "; ".join(reasons) or "none lives"
