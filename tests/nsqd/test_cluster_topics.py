@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -95,6 +96,8 @@ def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(cluster: Joined
 def test_a_topic_has_as_many_copies_as_were_asked_for(cluster: JoinedCluster) -> None:
     assert asked(cluster, 0, "/topic/create", "topic=t&replicator=2").status == 200
     assert len(cluster.record("t", 0).members) == 2
+    (told,) = ask(cluster.led_by("t"), "/topic/config", "topic=t", "GET")
+    assert json.loads(told.body)["replicas"] == 2
     for node in range(4):  # also one that has none of them
         assert asked(cluster, node, "/topic/create", "topic=t&replicator=2").status == 200
         differs = asked(cluster, node, "/topic/create", "topic=t&replicator=3")
