@@ -548,6 +548,7 @@ COORDINATOR_MESSAGE_BYTES_MAX = (
     128 * MIB
 )  # that is received: a page of documents of the greatest size
 COORDINATOR_ENDPOINTS_MAX = 16  # of one etcd: it has 3, 5 or 7
+PUBLISH_WAIT_NS = 30 * SECOND  # a publish waits no longer behind one that cannot be stored
 FORWARD_WAIT_NS = 5 * SECOND  # a publish waits no longer for a leader of its partition
 VIEW_LOOK_NS = 10 * MS  # between two looks at metadata that has come, besides the ticks
 COORDINATOR_START_NS = 3 * SECOND  # a start waits no longer for it, where the cluster is known

@@ -204,3 +204,20 @@ def test_a_row_has_a_bound_of_batches(start: Start) -> None:
     assert group.tail.committed_end == 1 + count
     assert len(batches(world)) == 1 + count
     assert all(later - one <= 2 * limits.ROW_BATCHES_MAX for one, later in pairwise(rows))
+
+
+def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    first = world.publish("t", b"in flight")
+    gathers = world.publish("t", b"gathers")
+    world.pass_ns(limits.SECOND)
+    world.pass_ns(limits.PUBLISH_WAIT_NS)
+    assert (first.told, len(gathers.told)) == ([], 1)
+    assert isinstance(gathers.told[0], WriteRefused)
+    assert "a row was not stored for 30 s" in str(gathers.told[0])
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert first.stored

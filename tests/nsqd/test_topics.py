@@ -254,7 +254,9 @@ class ClusterWorld(World):
     def __init__(self) -> None:
         super().__init__(a={"channels": ["old"]})
         self.metadata = FakeMetadata()
-        self.broker.hosting = SimpleNamespace(metadata=self.metadata)
+        self.broker.hosting = SimpleNamespace(
+            remote_topic=lambda name: None, metadata=self.metadata
+        )
 
 
 def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:

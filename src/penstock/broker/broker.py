@@ -274,10 +274,13 @@ class Broker:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
         hosting = Hosting.of(
             membership, self.context, self.topics, self.directories, self._make_known,
-            self._delete, self.commits.stages,
+            self._delete, self.commits.stages, self._add_remote, self._drop,
         )  # fmt: skip
         self.context.hosting = hosting
         return hosting
+
+    def _add_remote(self, file: TopicFile) -> Topic:
+        return self._add_topic(self.directories.path(file.name), file, {})
 
     def _abandon(self) -> None:
         """The start failed: let go of everything."""

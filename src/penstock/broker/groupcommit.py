@@ -58,8 +58,9 @@ class GroupCommit:
     __slots__ = (
         "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job", "_kept", "_label",
         "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs", "_topic", "_touched",
-        "_whole", "_writing_whole", "blocked", "durability", "held_count", "line", "log", "office",
-        "refused_bytes", "reserved_count", "sealed_base", "sealed_base_id", "stopped", "tail",
+        "_waits_ns", "_whole", "_writing_whole", "blocked", "durability", "held_count", "line",
+        "log", "office", "refused_bytes", "reserved_count", "sealed_base", "sealed_base_id",
+        "stopped", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +107,7 @@ class GroupCommit:
         self._whole: deque[Whole] = deque()
         self._row = Row(log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
+        self._waits_ns = 0  # since when publishes wait behind a row; 0: none do
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
             self.line.move(Move.STOP)
@@ -114,8 +116,7 @@ class GroupCommit:
 
     @property
     def busy(self) -> bool:
-        """A sync thread holds the log's files."""
-        return self._job is not None
+        return self._job is not None  # a sync thread holds the log's files
 
     @property
     def unsynced_count(self) -> int:
@@ -386,8 +387,7 @@ class GroupCommit:
         """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
         if self._job is not None:
             return True
-        job = self.log.sync_begin()
-        if job is None:
+        if (job := self.log.sync_begin()) is None:
             return False
         self._job = job
         self._syncs.submit(job, self._synced, awaited=self.line.in_flight_end != NONE)
@@ -450,6 +450,14 @@ class GroupCommit:
         self._hand_on()
         self._fail_open(LeadershipEnded(self._label, reason))
         row.tell(PublishUnknown(self._label, reason))
+
+    def expire(self, mono_ns: int) -> None:
+        """What has waited too long behind a row that is not committed is refused."""
+        waits = self.uncommitted and not self.line.ready and self._gate is None
+        self._waits_ns = (self._waits_ns or mono_ns) if waits else 0
+        if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
+            reason = f"a row was not stored for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
+            self._fail_open(WriteRefused(self._label, reason))
 
     def _hand_on(self) -> None:
         hosting, tail = self._context.hosting, self.tail

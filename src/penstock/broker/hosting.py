@@ -138,8 +138,11 @@ class Hosting:
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
         stages: Stages,
+        open_remote: Callable[[TopicFile], Topic],
+        drop_remote: Callable[[Topic, bool], None],
     ) -> None:
-        """`open_topic` makes one known, durably; `drop_topic` removes it."""
+        """`open_topic` makes one known, durably; `drop_topic` removes it. `open_remote` and
+        `drop_remote`: of one without a replica here."""
         self.stages = stages
         self.stage_row = JobRow(context.syncs)
         self.station = station
@@ -154,6 +157,8 @@ class Hosting:
         self._files = files
         self._open_topic = open_topic
         self._drop_topic = drop_topic
+        self._open_remote = open_remote
+        self._drop_remote = drop_remote
         self._replicas: dict[Target, HostedReplica] = {}
         self._stirred: dict[HostedReplica, None] = {}  # `turn` looks at them
         self._offices: list[OfficeChange] = []
@@ -173,11 +178,16 @@ class Hosting:
         open_topic: Callable[[TopicFile, Logs, Owns], Topic],
         drop_topic: Callable[[Topic], None],
         stages: Stages,
+        open_remote: Callable[[TopicFile], Topic],
+        drop_remote: Callable[[Topic, bool], None],
     ) -> Hosting:
         node, life, generation, ledger, peers, records, heard, isolation = membership
         promises = Promises(ledger, context.syncs)
         station = Station(node, life, generation, promises, peers, heard, isolation)
-        return cls(context, station, records, topics, files, open_topic, drop_topic, stages)
+        return cls(
+            context, station, records, topics, files, open_topic, drop_topic, stages, open_remote,
+            drop_remote,
+        )  # fmt: skip
 
     # --- what is here ---
 
@@ -227,6 +237,7 @@ class Hosting:
         """A new, empty replica of a partition; nothing happens where it is here already. `state`:
         "in_sync" for the first members of a partition that was just made. Durable on return. Raises
         Refused and StorageError."""
+        self.leave_remote(placed.name)
         topic = self._topics.get(placed.name)
         if topic is not None and topic.identity != placed.identity:
             raise Refused(f"another topic {placed.name} is here, {topic.identity}")
@@ -330,6 +341,25 @@ class Hosting:
         except OSError as error:
             raise StorageError(path, f"cannot be moved aside: {error}") from error
         return place
+
+    # --- topics without a replica here ---
+
+    def remote_topic(self, name: str) -> Topic | None:
+        """One of the cluster's that has no replica here: all publishes to it are handed on. It is
+        in memory alone. None: the cluster has none of the name."""
+        file = self.metadata.file(name) if self.metadata is not None else None
+        if file is None or name in self._context.set_aside:
+            return None
+        topic = self._open_remote(file)
+        topic.keep_in_memory()
+        renew_outboxes(self._context, topic, self.forwarding)
+        return topic
+
+    def leave_remote(self, name: str, identity: str = "") -> None:
+        """It was deleted, is of another life, or gets a replica here."""
+        topic = self._topics.get(name)
+        if topic is not None and topic.hosted and not topic.replicas and topic.identity != identity:
+            self._drop_remote(topic, False)
 
     # --- what the metadata says ---
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.broker.outbox import Outbox
     from penstock.broker.ports import ClusterMetadata
     from penstock.broker.replica import Replica
+    from penstock.broker.topicstore import TopicStore
 
 INTERNAL = "only nsqd publishes to this topic"
 PRODUCER_ID_BYTES = 8
@@ -68,6 +69,7 @@ class Intake:
     refusal: str  # why no publish is taken
     trouble: str  # the same, without what always holds for an internal topic
     _context: Context
+    _store: TopicStore
 
     # --- partitions ---
 
@@ -135,6 +137,10 @@ class Intake:
         return [leader.tail for leader in self.leaders]
 
     # --- a topic of a cluster ---
+
+    def keep_in_memory(self) -> None:
+        """It has no replica here, and so no file."""
+        self._store.kept = False
 
     @property
     def metadata(self) -> ClusterMetadata | None:

@@ -322,7 +322,14 @@ class Leader:
 
     def clean(self, wall_ns: int, kept_bytes: int) -> int:
         """Let go of all segments of which nothing is wanted, however young, but for so many bytes.
-        Returns how many."""
+        What is finished has to be on the disk before, so this waits for it. Returns how many."""
+        cursors = self.cursors
+        self.group.sync()
+        if cursors is not None:
+            cursors.settle(sync=True)
+        self._context.syncs.wait_for(
+            lambda: self.group.busy or (cursors is not None and cursors.busy)
+        )
         age_ns = DURATION_NS_MAX if kept_bytes else 0
         return self._retain(wall_ns, age_ns, kept_bytes, 0)
 
@@ -377,6 +384,7 @@ class Leader:
         if self._unread:
             self.load_again()
         if not group.stopped:
+            group.expire(self._context.clock.mono_ns())
             self._sync_and_mark(wall_ns, sync)
         if group.stopped or not kept:
             return not (self._unread or (group.refused_bytes and not group.stopped))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.broker.skips import Skipped
+    from penstock.broker.topicfile import TopicFile
     from penstock.errors import PenstockError
     from penstock.replica.frames import Target
 
@@ -87,6 +88,10 @@ class ClusterMetadata(Protocol):
 
     def shape(self, topic: str) -> NewTopic | None:
         """What is known here of a topic that is there, wherever its partitions are."""
+        ...
+
+    def file(self, topic: str) -> TopicFile | None:
+        """What is known here of one that is there, as a node that has a part of it writes it."""
         ...
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:

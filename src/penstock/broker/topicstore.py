@@ -36,6 +36,7 @@ class TopicStore:
         self._content = content
         self._on_failed = on_failed
         self._failed = False
+        self.kept = True  # False: nothing is written
 
     def write_or(self, undo: Callable[[], object]) -> None:
         """Write what is in memory; when that fails, take the change back and raise StorageError."""
@@ -48,6 +49,8 @@ class TopicStore:
     def write(self, file: TopicFile) -> None:
         """Raises StorageError. A file that a start could not read is refused, and no trouble."""
         check_topic_file(self._directory, file)
+        if not self.kept:
+            return
         try:
             write_topic_file(self._context.disk, self._directory, file)
         except StorageError as error:

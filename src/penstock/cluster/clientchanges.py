@@ -11,12 +11,13 @@ from typing import Any, cast
 from penstock.broker.changes import PAUSED, skip_settings
 from penstock.broker.ports import Led, MetadataDone, NewTopic
 from penstock.broker.skips import Skipped, skipped_of
+from penstock.broker.topicfile import TopicFile
 from penstock.cluster import keys
 from penstock.cluster.channelmakings import ChannelMakings
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadatachanges import MetadataChanges, Wanted
-from penstock.cluster.placed import changed_settings, channel_entry, target_for
+from penstock.cluster.placed import changed_settings, channel_entry, placed_topic, target_for
 from penstock.cluster.topicchanges import TopicChanges, partitions_of
 from penstock.cluster.view import View
 from penstock.errors import NotFound
@@ -53,6 +54,12 @@ class ClientChanges:
 
     def shape(self, topic: str) -> NewTopic | None:
         return self._topics.shape(topic)
+
+    def file(self, topic: str) -> TopicFile | None:
+        held, shape = self._view.topics.get(topic), self.shape(topic)
+        if held is None or shape is None:
+            return None
+        return placed_topic(topic, held.document, shape.partitions).file()
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         held = partitions_of(self._view, topic)

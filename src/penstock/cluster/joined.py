@@ -49,7 +49,7 @@ from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadatachanges import MetadataChanges
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
-from penstock.cluster.placed import placed_channel, placed_topic, target_for
+from penstock.cluster.placed import identity_text, placed_channel, placed_topic, target_for
 from penstock.cluster.topicchanges import TopicChanges, TopicGround
 from penstock.cluster.view import Change, Held, Remembered, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
@@ -201,6 +201,7 @@ class Joined:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
         was down meanwhile has found it on its disk."""
         identity = target_for(topic.identity, 0).identity
+        self.hosting.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
         for target in self.hosting.targets_of(name):
             if topic.deleted or target.identity != identity:
                 self._release(PartitionName(name, target.partition), target)

@@ -22,7 +22,7 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,16 @@ from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
+from penstock.net.api import Route
 from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
+from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
 from penstock.net.secretfile import read_secrets
 from penstock.nsqd.clusterstate import ClusterState
+from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.options import Options
 from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
 
@@ -295,6 +298,29 @@ class ClusterMember:
 
     def document(self) -> dict[str, Any]:
         return self.state.document(self.ledger.node.generation, self.trouble())
+
+    def spread_verbs(
+        self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]
+    ) -> None:
+        """Verbs about messages reach the leaders of all partitions."""
+        secret = secrets[0].decode("ascii") if secrets else ""
+        FanOut(self, fetcher, secret).spread(table)
+
+    @property
+    def own(self) -> int:
+        return self._options.node_id
+
+    def leaders(self, topic: str) -> list[tuple[int, int | None]]:
+        """Partitions of a cluster's topic, and the node that leads each."""
+        found = []
+        for name, record, _ in self.state.records(topic):
+            leader = record.leader.node if record.leader is not None else None
+            found.append((name.number, leader if leader in self.view.nodes else None))
+        return found
+
+    def http_address(self, node: int) -> str:
+        held = self.view.nodes.get(node)
+        return f"{held.document.host}:{held.document.http_port}" if held is not None else ""
 
     def trouble(self) -> str:
         """Why this node cannot do its part at present; empty: it does."""

@@ -39,7 +39,7 @@ class ClusterState:
     def look(self, mono_ns: int) -> None:
         since, self._since = self._since, {}
         self.under_replicated = self.offline = self.lag = 0
-        for name, record, replicas in self._records():
+        for name, record, replicas in self.records():
             short, offline = len(record.members) < replicas, self._is_offline(record)
             self.under_replicated += short
             self.offline += offline
@@ -50,10 +50,12 @@ class ClusterState:
                 if peer.replica:
                     self.lag = max(self.lag, line.end - max(peer.counted, 0))
 
-    def _records(self) -> Iterator[tuple[PartitionName, Record, int]]:
-        """Of live topics, with how many replicas each is to have."""
+    def records(self, only: str = "") -> Iterator[tuple[PartitionName, Record, int]]:
+        """Of live topics, or of one, with how many replicas each is to have."""
         view = self._cluster.participant.view
         for name, held in view.partitions.items():
+            if only not in ("", name.topic):
+                continue
             topic = view.topics.get(name.topic)
             if topic is None or topic.document.deleted:
                 continue
@@ -82,7 +84,7 @@ class ClusterState:
             "generation": generation,
             "trouble": trouble,
             "nodes": [self._node(number) for number in sorted(view.memberships)],
-            "partitions": [self._partition(*one) for one in sorted(self._records())],
+            "partitions": [self._partition(*one) for one in sorted(self.records())],
         }
 
     def _node(self, number: int) -> Row:

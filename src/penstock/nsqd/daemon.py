@@ -231,6 +231,8 @@ class Daemon:
             )
         )
         routes.table |= drain_routes(self.drain)
+        if self.member is not None:
+            self.member.spread_verbs(routes.table, self._fetcher, self._secrets)
         return routes
 
     def _identity(self) -> Identity:

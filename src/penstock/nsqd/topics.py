@@ -151,8 +151,11 @@ class TopicMaker:
         return found
 
     def _found(self, name: str, error: PenstockError | None) -> Found:
-        """Where no partition of it is here, this node can do nothing for the client."""
-        return error or self._broker.topics.get(name) or PartitionElsewhere(name)
+        """Where no partition of it is here, publishes are handed on."""
+        found = error or self._broker.topics.get(name)
+        if found is None and self._broker.hosting is not None:
+            found = self._broker.hosting.remote_topic(name)
+        return found or PartitionElsewhere(name)
 
     # --- by itself ---
 

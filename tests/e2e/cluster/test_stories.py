@@ -164,3 +164,33 @@ def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
 
 def wipe(path: Path) -> None:
     shutil.rmtree(path / "topics")
+
+
+def test_a_verb_at_any_node_reaches_all_partitions(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.ask("/topic/create?topic=spread&partition_num=6", "POST")
+    node.ask("/channel/create?topic=spread&channel=work", "POST")
+    cluster.until(lambda: {cluster.leader("spread").number} and _led(cluster, "spread", 6) == 6)
+    for number in range(6):
+        node.ask(f"/pub?topic=spread&partition={number}", "POST", b"m")
+    assert _depth(cluster, "spread") == 6
+    cluster.nodes[1].ask("/channel/empty?topic=spread&channel=work", "POST")
+    assert _depth(cluster, "spread") == 0
+    cluster.nodes[2].ask(
+        "/channel/setoffset?topic=spread&channel=work", "POST", b"timestamp:1700000000"
+    )
+    cluster.until(lambda: _depth(cluster, "spread") == 6)
+
+
+def _led(cluster: Cluster, topic: str, count: int) -> int:
+    return sum(cluster.partition(topic, n)["leader"] is not None for n in range(count))
+
+
+def _depth(cluster: Cluster, topic: str) -> int:
+    """Of the channel, over the nodes: each counts what it leads."""
+    return sum(
+        channel["depth"]
+        for node in cluster.nodes
+        for row in node.ask(f"/stats?format=json&topic={topic}")["topics"]
+        for channel in row["channels"]
+    )
