@@ -12,14 +12,10 @@ from penstock.broker import byhand
 from penstock.broker.channel import Channel
 from penstock.broker.letters import Letter
 from penstock.broker.traced import Stored, publish_moved
-<<<<<<< HEAD
-from penstock.errors import PenstockError
-=======
->>>>>>> main
 from penstock.kernel import Section, Stray
 
 from .faults import FaultyDisk
-from .world import Consumer, Message, World, bodies
+from .world import Consumer, Message, Outcome, World, bodies
 
 Start = Callable[..., World]
 SECOND = limits.SECOND
@@ -172,21 +168,14 @@ class Story:
         """With ids of their own, which may be those of others."""
         group = self.world.broker.find_topic("news").leader().group
         ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in said]
-<<<<<<< HEAD
-        sections = [{int(Section.ID): id, int(Section.DUE): due_ns} for id in ids]
-        letters = [Letter(body, {**one}) for body, one in zip(said, sections, strict=True)]
-        outcomes: list[PenstockError | Stored] = []
-        publish_moved(group, letters, outcomes.append)
-=======
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
         letters = [Letter(body, one) for body, one in zip(said, sections, strict=True)]
         outcome = Outcome()
         publish_moved(
             group, letters, lambda told: outcome(None if isinstance(told, Stored) else told)
         )
->>>>>>> main
         self.world.turns()
-        assert isinstance(outcomes[0], Stored)
+        assert outcome.stored
 
     def pause_topic(self) -> None:
         topic = self.world.broker.find_topic("news")
