@@ -186,11 +186,11 @@ def test_leaders_move_and_nodes_come_and_go(desk: Desk) -> None:
     assert desk.led() == {"0": "h3", "1": "h2"}
     desk.delete(keys.node(2))
     desk.run()
-    assert not desk.registry.is_led("t")
+    assert desk.registry.unled_ns("t") is not None
     assert [row["broadcast_address"] for row in desk.get("/nodes")["producers"]] == ["h1", "h3"]
     desk.put_node(2, LATER_LIFE)  # it has not been elected since
     desk.run()
-    assert not desk.registry.is_led("t", 1)
+    assert desk.registry.unled_ns("t", 1) is not None
     desk.put_leader(1, 2, life=LATER_LIFE)
     desk.run()
     assert desk.led() == {"0": "h3", "1": "h2"}
@@ -253,16 +253,22 @@ def test_a_lookup_waits_for_the_next_leader(desk: Desk) -> None:
     assert list(json.loads(answer.body)["partitions"]) == ["0", "1"]
 
 
-def test_it_waits_for_three_seconds_at_most(desk: Desk) -> None:
+def test_it_waits_for_three_seconds_at_most_after_the_loss(desk: Desk) -> None:
+    """pynsq gives up after two: it would never find what is led, while something is not."""
     desk.put_topic(1, 2)
     desk.run(FOLLOWED_S)
     desk.delete(keys.node(2))
-    desk.run()
-    answers = desk.ask("/lookup?topic=t")
-    desk.run(2.9)
-    assert answers == []
     desk.run(0.2)
+    answers = desk.ask("/lookup?topic=t")
+    desk.run(2.7)
+    assert answers == []
+    desk.run(0.4)
     assert list(json.loads(answers[0].body)["partitions"]) == ["0"]
+    assert desk.led() == {"0": "h1"}  # at once
+    desk.put_leader(0, None)
+    desk.run(0.2)
+    assert desk.ask("/lookup?topic=t") == []  # there is a new one to wait for
+    assert desk.ask("/lookup?topic=t&partition=1") != []
     assert desk.get("/lookup?topic=none") == 404
 
 
@@ -300,7 +306,7 @@ def test_an_outage_of_etcd_that_ends_the_leases_drops_nobody(desk: Desk) -> None
     desk.put_node(1)
     desk.run(FOLLOWED_S)
     assert [row["broadcast_address"] for row in desk.get("/nodes")["producers"]] == ["h1"]
-    assert not desk.registry.is_led("t", 1)
+    assert desk.registry.unled_ns("t", 1) is not None
 
 
 def test_each_names_all_and_the_same_leader(desk: Desk) -> None:

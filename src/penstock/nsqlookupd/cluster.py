@@ -43,18 +43,22 @@ class _Held(NamedTuple):
 
 
 class Holds:
-    """Answers that wait until something is true, or LOOKUP_HOLD_NS."""
+    """Answers that wait until something is true, or LOOKUP_HOLD_NS, also from an earlier time on:
+    what has not come by then is not waited for again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: list[_Held] = []
 
-    def wait(self, is_ready: Callable[[], bool], act: Callable[[], None]) -> None:
-        if is_ready():
+    def wait(
+        self, is_ready: Callable[[], bool], act: Callable[[], None], since_ns: int | None = None
+    ) -> None:
+        mono_ns = self._clock.mono_ns()
+        deadline_ns = (mono_ns if since_ns is None else since_ns) + limits.LOOKUP_HOLD_NS
+        if mono_ns >= deadline_ns or is_ready():
             act()
-            return
-        deadline_ns = self._clock.mono_ns() + limits.LOOKUP_HOLD_NS
-        self._held.append(_Held(deadline_ns, is_ready, act))
+        else:
+            self._held.append(_Held(deadline_ns, is_ready, act))
 
     def look(self) -> None:
         held, self._held = self._held, []

@@ -129,6 +129,7 @@ class Registry:
         self.topics: dict[str, Entries] = {}
         self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
         self.placed: dict[str, Meta] = {}  # topics of the cluster
+        self._unled: dict[str, dict[int, int]] = {}  # partitions without a leader: since when
         self._clock = clock
         self._inactive_timeout_ns = inactive_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
@@ -234,12 +235,15 @@ class Registry:
 
     def place(self, topic: str, placement: Placement | None) -> None:
         """All that there is of it, at once; None: it is gone."""
-        before = self.topics.get(topic, {})
+        before, unled = self.topics.get(topic, {}), self._unled.pop(topic, {})
         self.delete_topic(topic)
         self.placed.pop(topic, None)
         if placement is None:
             return
         self.placed[topic] = placement.meta
+        led, mono_ns = frozenset[int]().union(*placement.led.values()), self._clock.mono_ns()
+        missing = (one for one in range(placement.meta.partition_num) if one not in led)
+        self._unled[topic] = {number: unled.get(number, mono_ns) for number in missing}
         entries = self.topics[topic] = {}
         for producer, partitions in placement.led.items():
             entry = entries[producer] = before.get(producer, Registration())  # tombstones stay
@@ -253,14 +257,11 @@ class Registry:
             }
         self.channel_count += len(placement.channels)
 
-    def is_led(self, topic: str, partition: int | None = None) -> bool:
-        """This partition of a cluster's topic, or each; other topics have no leaders."""
-        meta = self.placed.get(topic)
-        if meta is None:
-            return True
-        led = {one for entry in self.topics[topic].values() for one in entry.partitions}
-        wanted = range(meta.partition_num) if partition is None else (partition,)
-        return led.issuperset(one for one in wanted if one < meta.partition_num)
+    def unled_ns(self, topic: str, partition: int | None = None) -> int | None:
+        """When this partition of a cluster's topic has lost its leader, or the last of all that
+        have none. None: it is led, and topics that are not the cluster's have no leaders."""
+        found = self._unled.get(topic, {})
+        return max(found.values(), default=None) if partition is None else found.get(partition)
 
     # --- what operators do ---
 

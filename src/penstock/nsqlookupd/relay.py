@@ -126,7 +126,7 @@ def is_seen(registry: Registry, path: str, parameters: Parameters) -> bool:
     """The registry has what this request was about."""
     topic, channel = parameters["topic"], parameters.get("channel", "")
     if path == CREATE:
-        return topic in registry.placed and registry.is_led(topic)
+        return topic in registry.placed and registry.unled_ns(topic) is None
     if path == DELETE:
         return topic not in registry.placed
     if path == EXPAND:

@@ -128,8 +128,9 @@ class Routes(Api):
             return
         topic, partition = parameters.get("topic", ""), _partition(parameters)
         self._cluster.holds.wait(
-            lambda: self._registry.is_led(topic, partition),
+            lambda: self._registry.unled_ns(topic, partition) is None,
             lambda: self.guard(request, answer, look),
+            self._registry.unled_ns(topic, partition),
         )
 
     def _lookup(self, parameters: Parameters) -> Response:
