@@ -228,3 +228,26 @@ def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
     asyncio.run(story())
     with pytest.raises(ConfigError, match="0 to 254"):
         Consumer(topic, "c", tcp(daemon), partition=-1)
+
+
+def test_a_producer_gives_each_message_an_id_of_its_own(daemon: Daemon, topic: str) -> None:
+    make(daemon, topic + "_x", "&extend=true")
+
+    async def story() -> list[dict[str, Any]]:
+        async with Producer(tcp(daemon), unique_ids=True) as producer:
+            await producer.pub(topic + "_x", b"one")
+            await producer.mpub(topic + "_x", [b"two", b"three"])
+            await producer.pub(topic + "_x", b"own", headers={"UNIQ_KEY": "mine"})
+        found = []
+        async with Consumer(topic + "_x", "ch", tcp(daemon), headers=True) as consumer:
+            async for message in consumer:
+                found.append(dict(message.headers))
+                message.fin()
+                if len(found) == 4:
+                    break
+        return found
+
+    keys = [one["UNIQ_KEY"] for one in asyncio.run(story())]
+    assert "mine" in keys
+    assert len(set(keys)) == 4
+    assert all(len(key) == 32 for key in keys if key != "mine")

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from penstock.client import Producer, Published
+from penstock.client import OutcomeUnknown, Producer, Published
 from penstock.errors import (
     ClientClosed,
     ConfigError,
@@ -110,6 +110,25 @@ def test_a_refusal_that_passes_is_tried_again() -> None:
             async with Producer(nsqd.address, **options) as producer:
                 await producer.pub("t", b"body")
         assert refusals == 0
+
+    asyncio.run(story())
+
+
+def test_an_outcome_that_is_not_known_is_an_error_of_its_own() -> None:
+    text = b"E_PUB_FAILED PUB failed the link to node 1 has ended: "
+
+    def refuse(peer: Peer, line: bytes, body: bytes) -> None:
+        peer.send(error(text + b"it is not known whether it was stored"))
+        peer.hang_up()
+
+    async def story() -> None:
+        async with (
+            FakeNsqd(refuse) as nsqd,
+            asyncio.timeout(40),
+            Producer(nsqd.address) as producer,
+        ):
+            with pytest.raises(OutcomeUnknown):
+                await producer.pub("t", b"body")
 
     asyncio.run(story())
 

@@ -26,7 +26,7 @@ from penstock.client.options import (
     IdempotentOptions,
     ProducerOptions,
 )
-from penstock.client.producer import Producer
+from penstock.client.producer import OutcomeUnknown, Producer
 from penstock.client.traced import Published
 from penstock.client.unique import new_unique_ids, unique_ids
 from penstock.errors import (
@@ -77,6 +77,7 @@ __all__ = [
     "IdempotentProducer",
     "Message",
     "MessageSettled",
+    "OutcomeUnknown",
     "Producer",
     "ProducerFull",
     "ProducerOptions",

@@ -15,6 +15,7 @@ from penstock import limits
 from penstock.client import framing
 from penstock.client.traced import checked_id, mpub_trace, pub_trace
 from penstock.errors import ConfigError
+from penstock.ids.unique import KEY, UniqueIds
 
 _LENGTH_BYTES = 2  # of the headers
 _KEY = "key"
@@ -39,10 +40,13 @@ class To(TypedDict, total=False):
     headers: Headers | None
 
 
-def pub(topic: bytes, body: bytes, trace_id: int | None, to: Address) -> bytes:
-    """The whole command. Raises ConfigError."""
+def pub(
+    topic: bytes, body: bytes, trace_id: int | None, to: Address, ids: UniqueIds | None = None
+) -> bytes:
+    """The whole command. `ids`: of a header of its own, where the caller has set none. Raises
+    ConfigError."""
     place = place_of(topic, to)
-    headers = headers_of(to)
+    headers = _identified(headers_of(to), ids)
     if headers is None and trace_id is None:
         return framing.sized(b"PUB %b\n" % place, body)
     if headers is None:
@@ -53,11 +57,19 @@ def pub(topic: bytes, body: bytes, trace_id: int | None, to: Address) -> bytes:
 
 
 def mpub(
-    topic: bytes, bodies: Sequence[bytes], trace_ids: int | Sequence[int] | None, to: Address
+    topic: bytes,
+    bodies: Sequence[bytes],
+    trace_ids: int | Sequence[int] | None,
+    to: Address,
+    ids: UniqueIds | None = None,
 ) -> bytes:
     """The same for several, all with this key and these headers."""
     place = place_of(topic, to)
     headers = headers_of(to)
+    if ids is not None and trace_ids is None:
+        fronts = (encode_headers(_identified(headers, ids) or {}) for _ in bodies)
+        packed = [front + body for front, body in zip(fronts, bodies, strict=True)]
+        return framing.mpub(place, packed, b"MPUB_EXT")
     if headers is None and trace_ids is None:
         return framing.mpub(place, bodies)
     if headers is None:
@@ -67,6 +79,13 @@ def mpub(
         raise ConfigError("trace_id", trace_ids, rule)
     front = encode_headers(headers)
     return framing.mpub(place, [front + body for body in bodies], b"MPUB_EXT")
+
+
+def _identified(headers: Headers | None, ids: UniqueIds | None) -> Headers | None:
+    """With a unique id. The user's own wins, an empty one too, as in RocketMQ."""
+    if ids is None or (headers is not None and KEY in headers):
+        return headers
+    return {**(headers or {}), KEY: ids.next()}
 
 
 def place_of(topic: bytes, to: Address) -> bytes:

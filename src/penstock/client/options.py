@@ -51,6 +51,7 @@ class ConnectionOptions(LookupOptions):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerOptions(ConnectionOptions):
     publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
+    unique_ids: bool = False  # each message gets a header UNIQ_KEY; topics need headers for it
     retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
     pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
     pending_bytes_max: int = limits.CLIENT_PENDING_BYTES_MAX

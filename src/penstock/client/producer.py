@@ -39,6 +39,7 @@ from penstock.client.link import Link, connect, log_death
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
 from penstock.client.publishing import Bounds, Publisher
 from penstock.client.traced import Published, published_of
+from penstock.client.unique import unique_ids
 from penstock.errors import (
     ClientClosed,
     ClientError,
@@ -51,6 +52,13 @@ from penstock.errors import (
 from penstock.wire.frames import HEARTBEAT, Frame, FrameType
 
 log = logging.getLogger("penstock.client")
+
+_UNKNOWN = b"it is not known whether it was stored"
+
+
+class OutcomeUnknown(ServerRefused):
+    """The leadership of the partition ended meanwhile: the next leader has the message, or not."""
+
 
 # Refusals that say something about nsqd at that moment, and nothing about the message.
 _PASSING = frozenset({"E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED"})
@@ -94,6 +102,7 @@ class Producer(Publisher):
     ) -> None:
         self.options = settle_options(options or ProducerOptions(), changes)
         self._timeout_s = self.options.publish_timeout_s
+        self._ids = unique_ids() if self.options.unique_ids else None
         self._given = address_list(addresses)
         self._lookupds = [lookupds] if isinstance(lookupds, str) else list(lookupds)
         if not self._given and not self._lookupds:
@@ -176,9 +185,9 @@ class Producer(Publisher):
         ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
         if not body:
             raise ConfigError("body", body, "a message has at least one byte")
-        if trace_id is not None or to:
+        if trace_id is not None or to or self._ids is not None:
             name = framing.check_name("topic", topic)
-            return self._send(addressed.pub(name, body, trace_id, Address(**to)))
+            return self._send(addressed.pub(name, body, trace_id, Address(**to), self._ids))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
@@ -211,7 +220,7 @@ class Producer(Publisher):
         if not bodies or not all(bodies):
             raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
         name = framing.check_name("topic", topic)
-        return self._send(addressed.mpub(name, bodies, trace_id, Address(**to)))
+        return self._send(addressed.mpub(name, bodies, trace_id, Address(**to), self._ids))
 
     def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
@@ -281,7 +290,8 @@ class Producer(Publisher):
 
     def _refused(self, link: Link, data: bytes) -> None:
         """The oldest publish was refused; nsqd hangs up now, save in few cases."""
-        refusal = ServerRefused(link.address, data)
+        kind = OutcomeUnknown if data.endswith(_UNKNOWN) else ServerRefused
+        refusal = kind(link.address, data)
         if refusal.code in _GOES_ON:
             self._fail(self._sent.popleft(), refusal)
             self._check_drained()

@@ -3,9 +3,9 @@
     ids = unique_ids()
     await producer.pub("orders", json.dumps({"key": ids.next(), ...}).encode())
 
-A helper and no more: an NSQ message has an id, given by nsqd, and a body, but no headers. A key of
-the application's own therefore travels in the body, in the application's format, and nothing here
-puts it there unasked.
+On topics with headers a producer puts one into each message when it is asked to
+(`ProducerOptions.unique_ids`). Elsewhere a key of the application's own travels in the body, in the
+application's format, and nothing here puts it there.
 """
 
 from __future__ import annotations
