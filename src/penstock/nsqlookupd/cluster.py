@@ -151,7 +151,7 @@ class ClusterLookup:
         """Why it may not be that of now."""
         if self.view.frozen:
             return f"the metadata is not believed: {self.view.frozen}"
-        return f"etcd: {self._watching.reason or 'the metadata is being read'}"
+        return self._watching.reason or "the metadata is being read"
 
     @property
     def trouble(self) -> str:
@@ -159,7 +159,7 @@ class ClusterLookup:
         away_ns = self._clock.mono_ns() - self._current_ns
         if away_ns < limits.LOOKUP_AWAY_NS:
             return ""
-        return f"answers are {away_ns // limits.SECOND} s old: {self.reason}"
+        return f"etcd has not been followed for {away_ns // limits.SECOND} s: {self.reason}"
 
     def info(self) -> dict[str, str]:
         return {"name": self.name, "uuid": f"{self.view.uuid:032x}"}
