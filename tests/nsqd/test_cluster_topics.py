@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import kernel
+from penstock.broker.stats import rows
 from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.topics import Found
@@ -43,6 +44,15 @@ def test_a_topic_is_made_grows_and_goes(cluster: JoinedCluster) -> None:
     assert cluster.leader("t", 2) is not None
     assert asked(cluster, number, "/topic/delete", "topic=t").status == 200
     assert "t" not in leader.broker.topics
+
+
+def test_each_partition_is_in_the_stats_of_its_leader(cluster: JoinedCluster) -> None:
+    assert asked(cluster, 0, "/topic/create", "topic=t&partition_num=3").status == 200
+    assert asked(cluster, cluster.led_by("t").number, "/channel/create", "topic=t&channel=c")
+    told = [row for node in cluster.nodes for row in rows(node.broker.topics, "t") or ()]
+    for found in (told, [channel for row in told for channel in row["channels"]]):
+        numbers = [part["partition"] for row in found for part in row.get("partitions", ())]
+        assert sorted(numbers) == [0, 1, 2]
 
 
 def test_a_node_that_has_nothing_of_it_makes_it_too(cluster: JoinedCluster) -> None:
