@@ -386,25 +386,6 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/cluster/test_idfloor.py",
-        "penstock.cluster.idfloor",
-        (
-            "ids_below_log",
-            "        self._range.last_id = max(self._range.last_id, last_id)\n",
-            "        pass\n",
-        ),
-        (
-            "ids_below_floor",
-            "(floor_tick << TICK_SHIFT) - 1 if floor_tick else 0",
-            "0",
-        ),
-        (
-            "ids_not_reserved",
-            "        if self._range.last_id >> TICK_SHIFT >= self.reserved_tick:\n",
-            "        if False:\n",
-        ),
-    ),
-    *_of_test(
         "tests/cluster/test_controller_walk.py",
         "penstock.cluster.controller",
         (

@@ -164,7 +164,6 @@ OTHER_ENTRIES = (
 UNTIL_A_DAEMON_STARTS_THEM = (
     "penstock.cluster.commits",
     "penstock.cluster.controller",
-    "penstock.cluster.idfloor",
     "penstock.cluster.joining",
     "penstock.cluster.moves",
     "penstock.cluster.presence",

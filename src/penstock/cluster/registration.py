@@ -12,7 +12,8 @@
 takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the key of the life
 before it, whose lease then holds nothing.
 
-**Who is refused.** A second machine with this id has another uuid. A node that finds a higher
+**Who is refused.** A second machine with this id has another uuid, but for one that an operator has
+started in the place of the first. A node that finds a higher
 generation of itself was set back, or cloned: it ends. So does one that finds its own generation
 with another life: each start has one of its own, written to its disk first, so that one which was
 set back to before the last start has that one's number again.
@@ -170,6 +171,7 @@ class Registration(Leased):
         self.view = view
         self.membership = membership  # as it is to stand there
         self.reason = ""  # why it is refused
+        self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
 
     def _may_begin(self) -> bool:
         """Its start stands there."""
@@ -185,7 +187,7 @@ class Registration(Leased):
         if held is None:
             return False
         known = held.document
-        if known.uuid != self.membership.uuid:
+        if known.uuid not in (self.membership.uuid, self.replaces):
             self.reason = f"another machine has the id {self.own}: {known.uuid:032x}"
         elif self._was_set_back(known):
             self.reason = (

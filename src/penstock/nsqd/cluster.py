@@ -32,14 +32,15 @@ from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
-from penstock.cluster.documents import ACTIVE, CLUSTER, Cluster, Membership, Node
+from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
 from penstock.cluster.joined import Joined
 from penstock.cluster.messages import decode_message, encode_message
 from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watching import Phase
-from penstock.errors import ConfigError, LedgerMismatch
+from penstock.errors import ConfigError, LedgerMismatch, Refused
+from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger
@@ -92,6 +93,7 @@ class ClusterMember:
         self._tls = _peer_tls(options)
         self._task: asyncio.Task[None] | None = None
         self._uuid = 0
+        self._replaced: Membership | None = None
         self._looked_ns = self._report_ns = 0
         etcd_secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
         self.coordinator = EtcdCoordinator(self.address, etcd_secrets, on_fault)
@@ -103,13 +105,28 @@ class ClusterMember:
     # --- start ---
 
     async def prepare(self, data_path: Path) -> None:
+        """Raises Refused."""
         is_known = self._disk.exists(str(data_path / names.LEDGER))
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
         while not self._uuid:
             self._uuid = await self._read_uuid(may_make=not is_known)
             if self._uuid or (is_known and time.monotonic() >= deadline_s):
-                return
+                break
             await asyncio.sleep(limits.COORDINATOR_RETRY_NS / limits.SECOND)
+
+        if self._options.cluster_replace and not is_known:
+            self._replaced = await self._read_replaced()
+
+    async def _read_replaced(self) -> Membership | None:
+        """The node whose place is taken. Raises Refused while that lives."""
+        own = self._options.node_id
+        alive = await self._ask(lambda done: self.coordinator.read(keys.node(own), done))
+        if not isinstance(alive, Reading) or alive.entry is not None:
+            raise Refused(f"node {own} is alive, or etcd does not say: it cannot be replaced")
+        found = await self._ask(lambda done: self.coordinator.read(keys.member(own), done))
+        if not isinstance(found, Reading) or found.entry is None:
+            return None  # there has never been one
+        return MEMBERSHIP.decode(found.entry.key, found.entry.value)
 
     async def _read_uuid(self, may_make: bool) -> int:
         """0: it is not known yet."""
@@ -155,13 +172,23 @@ class ClusterMember:
             Remembered(uuid, node.revision, node.restorations), records,
             replica_timeout_ns=self._options.replica_timeout_ns,
         )  # fmt: skip
+        if self._replaced is not None:
+            self.cluster.participant.registration.replaces = self._replaced.uuid
         self.state = ClusterState(self.cluster, self.address.cluster)
 
     def _open_ledger(self, data_path: str) -> Ledger:
         """With this start in it, durably."""
         disk = self._disk
         if not disk.exists(os.path.join(data_path, names.LEDGER)):
-            new = LedgerNode(cluster=_bytes(self._uuid), uuid=secrets.token_bytes(16))
+            before = self._replaced
+            new = LedgerNode(
+                generation=before.generation if before is not None else 0,
+                cluster=_bytes(self._uuid),
+                uuid=secrets.token_bytes(16),
+            )
+            if before is not None:  # its ids may have been given out, by a clock ahead of this one
+                ids = self._broker.context.ids
+                ids.last_id = max(ids.last_id, (before.id_floor << TICK_SHIFT) - 1)
             Ledger.create(disk, data_path, new).close()
         ledger = Ledger.open(disk, data_path)
         node = ledger.node
@@ -242,11 +269,27 @@ class ClusterMember:
             return
         self._report_ns = mono_ns + limits.SECOND
         self.state.look(mono_ns)
+        self._raise_id_floor()
         health, trouble = self._broker.context.health, self.trouble()
         if trouble:
             health.report("", Trouble.CLUSTER, trouble)
         else:
             health.clear("", Trouble.CLUSTER)
+
+    def _raise_id_floor(self) -> None:
+        """Ahead of the ids that are given out: who takes this node's place begins above it."""
+        context, key = self._broker.context, keys.member(self.own)
+        held = self.view.memberships.get(self.own)
+        if held is None or self.trouble():
+            return
+        tick = max(tick_of(context.clock.wall_ns()), context.ids.last_id >> TICK_SHIFT)
+        if held.document.id_floor - tick >= limits.ID_RESERVE_TICKS // 2:
+            return
+        document = held.document._replace(id_floor=tick + limits.ID_RESERVE_TICKS)
+        change = Put(key, MEMBERSHIP.encode(document))
+        self.coordinator.transact(
+            Transaction((RevisionIs(key, held.revision),), (change,)), _seen_by_view
+        )
 
     def _check_refused(self) -> None:
         registration = self.cluster.participant.registration
@@ -383,9 +426,13 @@ class ClusterMember:
 
 
 _WHAT_TO_DO = (
-    "Give this node another -node-id, or an empty data path and remove the old node with "
-    "`penstock cluster remove`"
+    "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
+    "-cluster-replace"
 )
+
+
+def _seen_by_view(settled: Settled) -> None:
+    """What was done comes through the view, and what was not is tried again."""
 
 
 def _first(wanted: Iterable[int], others: list[int]) -> list[int]:

@@ -85,6 +85,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("cluster-tls-key", Kind.STRING, "", "its key"),
     Flag("cluster-tls-ca", Kind.STRING, "", "the authority that signs the certificates of nodes"),
     *etcd_flags(),
+    Flag("cluster-replace", Kind.BOOL, False, "this empty node takes the place of the one with its"
+         " -node-id, which is gone for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"
          " long is taken for gone"),
     Flag("replica-timeout", Kind.DURATION, limits.REPLICA_TIMEOUT_NS, "a replica that does not"
@@ -212,6 +214,7 @@ class Options(CommonOptions):
     cluster_tls_ca: str
     cluster_etcd_ca: str
     cluster_password_file: str
+    cluster_replace: bool
     cluster_silence_ns: int
     replica_timeout_ns: int
     topology_region: str

@@ -22,6 +22,7 @@ UNTIL_S = 60.0  # two cores that others use too
 class Node(Daemon):
     def __init__(self, path: Path, number: int, etcd: Etcd, *flags: str) -> None:
         self.number = number
+        self.forgotten = 0  # lines of its log
         self.ports = kept_port(), kept_port(), kept_port()
         tcp, http, replication = self.ports
         super().__init__(
@@ -34,6 +35,14 @@ class Node(Daemon):
             "--broadcast-address=127.0.0.1",
             *flags,
         )
+
+    def forget_faults(self) -> None:
+        """What its log says by now was meant."""
+        self.forgotten = len(self._stderr_path.read_text().splitlines())
+
+    def faults(self) -> list[str]:
+        lines = self._stderr_path.read_text().splitlines()[self.forgotten :]
+        return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
         url = f"http://127.0.0.1:{self.ports[1]}{path}"
@@ -73,7 +82,7 @@ class Cluster:
                 node.spawn()
             for node in self.nodes:
                 node.wait_until_ready()
-            self.until(lambda: all(self._links(node) == len(self.nodes) for node in self.nodes))
+            self.until(lambda: all(self.links(node) == len(self.nodes) for node in self.nodes))
         except BaseException:
             self.__exit__()
             raise
@@ -84,7 +93,7 @@ class Cluster:
             node.kill()
         self.etcd.kill()
 
-    def _links(self, node: Node) -> int:
+    def links(self, node: Node) -> int:
         return sum(one["linked"] for one in node.ask("/cluster")["nodes"])
 
     def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
@@ -115,9 +124,4 @@ class Cluster:
 
     def faults(self) -> list[str]:
         """Lines of the logs that no story may write."""
-        return [
-            line
-            for node in self.nodes
-            for line in node.stderr().splitlines()
-            if "CRITICAL" in line or "Traceback" in line
-        ]
+        return [line for node in self.nodes for line in node.faults()]

@@ -194,3 +194,72 @@ def _depth(cluster: Cluster, topic: str) -> int:
         for row in node.ask(f"/stats?format=json&topic={topic}")["topics"]
         for channel in row["channels"]
     )
+
+
+def test_a_directory_that_was_set_back_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    node = cluster.nodes[1]
+    node.stop()
+    old, kept = tmp_path / "old", tmp_path / "kept"
+    shutil.copytree(node.data_path, old)
+    node.start()
+    cluster.until(lambda: cluster.links(node) == len(cluster.nodes))  # it has registered
+    node.stop()
+    node.data_path.rename(kept)
+    shutil.copytree(old, node.data_path)
+    node.spawn()
+    assert node.wait() == 1
+    assert "may not be a member of the cluster: this is generation" in node.stderr()
+    node.forget_faults()
+    shutil.rmtree(node.data_path)
+    kept.rename(node.data_path)
+    node.start()
+
+
+def test_an_empty_machine_takes_the_place_of_another(cluster: Cluster, tmp_path: Path) -> None:
+    """Only where it is told to: else a second machine could answer for what it does not have."""
+    with Traffic(cluster, "replaced") as traffic:
+        time.sleep(1)
+        node = cluster.leader("replaced")
+        node.kill()
+        node.data_path.rename(tmp_path / "burnt")
+        node.spawn()
+        assert node.wait() == 1
+        assert f"another machine has the id {node.number}" in node.stderr()
+        node.forget_faults()
+        shutil.rmtree(node.data_path)
+        node.flags.append("--cluster-replace")
+        cluster.until(lambda: not _is_alive(cluster, node))
+        bring_back(cluster, node, "replaced")
+    check(traffic.told(node))
+
+
+def _is_alive(cluster: Cluster, node: Node) -> bool:
+    rows = cluster.up()[0].ask("/cluster")["nodes"]
+    return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
+
+
+def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
+    """Records that are older than what was acted upon are not believed; all is served as it was."""
+    etcd, old, kept = cluster.etcd, tmp_path / "old", tmp_path / "kept"
+    etcd.kill()
+    shutil.copytree(etcd.path / "data", old)
+    etcd.start()
+    cluster.until(lambda: all(node.ask("/cluster")["trouble"] == "" for node in cluster.nodes))
+    with Traffic(cluster, "believed") as traffic:
+        cluster.until(lambda: cluster.is_whole("believed"))
+        etcd.kill()
+        (etcd.path / "data").rename(kept)
+        shutil.copytree(old, etcd.path / "data")
+        etcd.start()
+        cluster.until(
+            lambda: all("not believed" in node.ask("/cluster")["trouble"] for node in cluster.nodes)
+        )
+        time.sleep(2)
+        etcd.kill()
+        shutil.rmtree(etcd.path / "data")
+        kept.rename(etcd.path / "data")
+        etcd.start()
+        cluster.until(lambda: all(node.ask("/cluster")["trouble"] == "" for node in cluster.nodes))
+    told = traffic.told()
+    check(told)
+    assert not any(one.refused or one.unknown for one in traffic.publishers)
