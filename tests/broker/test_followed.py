@@ -10,6 +10,7 @@ import pytest
 from penstock.broker.followed import Awaited
 from penstock.broker.health import Trouble
 from penstock.errors import PartitionStopped
+from penstock.log.ledger import Ledger
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Refuse, Tell
@@ -186,6 +187,16 @@ def test_what_every_member_has_synced_is_never_cut() -> None:
     assert lab.followed.stopped
     assert lab.own.state == "stopped"
     assert lab.log.written_end == 3
+
+
+def test_a_stop_waits_for_the_sync_of_promises_that_is_under_way() -> None:
+    lab = Lab()
+    lab.threads.held = True
+    lab.promises.save(KEY, 9, lambda: None)
+    lab.promises.flush()
+    lab.promises.close()
+    lab.promises.ledger.close()
+    assert Ledger.open(lab.disk, "data").replicas[KEY].epoch == 9
 
 
 def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:

@@ -15,6 +15,7 @@ PARSERS = list(all_parsers())
 # They print no facts: they start something, or print a file; a pipeline has a -json of its own.
 WITHOUT_JSON = {
     ("demo",),
+    ("up",),
     ("completion",),
     ("pipeline", "run"),
     ("pipeline", "example"),

@@ -537,6 +537,7 @@ class Hosting:
 
     def close(self) -> None:
         """Before the logs are closed."""
+        self.station.promises.close()
         for hosted in self._replicas.values():
             hosted.close()
 

@@ -46,6 +46,9 @@ class LogView:
         log = self.log
         if offset == log.written_end:
             return Chain(*log.last())
+        name = log.name_before(offset)
+        if name is not None:
+            return Chain(*name)
         if not log.start_offset <= offset < log.written_end:
             return None
         if offset == log.start_offset:

@@ -85,6 +85,10 @@ class Promises:
             self._job = job
             self._syncs.submit(job, self._ended, awaited=True)
 
+    def close(self) -> None:
+        """At the stop: the ledger can be closed when no sync of it is under way."""
+        self._syncs.wait_for(lambda: self._job is not None)
+
     def _ended(self, error: OSError | None) -> None:
         job, self._job = self._job, None
         if job is None:

@@ -308,6 +308,7 @@ class PartitionLog(WrittenLog):
         self.agreed_end = min(self.agreed_end, offset)
         self.last_timestamp_ns = last_timestamp_ns
         self._last_position = -1
+        self._names.clear()
         self._reader.forget_places()
         self._epochs.cut(offset, newest_epoch)
         self.damage.forget_from(offset)

@@ -32,6 +32,7 @@ from penstock.log.trims import Trims
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_NAMES_MAX = 8  # a leader asks for those of rows on their way, a follower for the last one
 _NEVER_NS = 1 << 63
 
 
@@ -48,6 +49,7 @@ class WrittenLog(ReadableLog):
         "_mark_file",
         "_marked",
         "_marked_ns",
+        "_names",
         "_owner",
         "_roll_after_ns",
         "_settings",
@@ -94,6 +96,7 @@ class WrittenLog(ReadableLog):
         self._reader = LogReader(opened.segments, self.damage, self.written_end)
         self._epochs = Epochs(opened.segments, opened.newest_epoch)
         self._last_position = -1  # of the last batch, once it was written here
+        self._names: dict[int, BatchName] = {}  # of the last few batches, by where they end
         self._trims = Trims()
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
@@ -276,10 +279,23 @@ class WrittenLog(ReadableLog):
 
     def last(self) -> BatchName:
         """The last batch, by name: what comes next must come behind this very one."""
-        if self._last_position < 0:
-            return self._last_known()
-        with self._reading():
-            return self._reader.name_at(self._active, self._last_position)
+        name = self._names.get(self.written_end)
+        if name is None:
+            if self._last_position < 0:
+                return self._last_known()
+            with self._reading():
+                name = self._reader.name_at(self._active, self._last_position)
+            self._keep_name(name)
+        return name
+
+    def _keep_name(self, name: BatchName) -> None:
+        self._names[self.written_end] = name
+        if len(self._names) > _NAMES_MAX:
+            del self._names[next(iter(self._names))]
+
+    def name_before(self, offset: int) -> BatchName | None:
+        """Of the batch that ends there, where it was the last one not long ago."""
+        return self._names.get(offset)
 
     def _roll_or_refuse(self) -> None:
         try:

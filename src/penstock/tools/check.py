@@ -71,10 +71,10 @@ def check_main(argv: Sequence[str]) -> int:
     try:
         now = look(nodes.nodes(arguments), arguments.topic, arguments.channel)
     except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the installation
-        return _tell([Finding(UNKNOWN, str(error))], arguments)
+        return tell([Finding(UNKNOWN, str(error))], arguments)
     except PenstockError as error:
-        return _tell([Finding(CRITICAL, str(error))], arguments)
-    return _tell(list(findings(now, arguments)), arguments)
+        return tell([Finding(CRITICAL, str(error))], arguments)
+    return tell(list(findings(now, arguments)), arguments)
 
 
 def findings(now: Look, arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -135,7 +135,7 @@ def _most(now: Look, topic: str, channel: str, field: str) -> str:
     return f" ({most[field]} in partition {most['partition']})" if most else ""
 
 
-def _tell(found: list[Finding], arguments: argparse.Namespace) -> int:
+def tell(found: list[Finding], arguments: argparse.Namespace) -> int:
     level = max((finding.level for finding in found), default=OK)
     if arguments.json:
         rows = [{"level": WORDS[finding.level], "text": finding.text} for finding in found]

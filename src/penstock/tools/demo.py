@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import importlib.util
+import json
 import shlex
 import signal
 import socket
@@ -19,20 +20,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from urllib.request import urlopen
 
-from penstock.errors import ConfigError
+from penstock.client import Consumer, Producer
+from penstock.errors import ClientError, ConfigError
 from penstock.net.listener import Address, listen, parse_address
 from penstock.tools import demo_archive
 from penstock.tools.demo_archive import ArchiveProcess
-from penstock.tools.demo_traffic import DemoFailed, Meter, consume, produce
 from penstock.tools.demo_words import Words
 from penstock.tools.verbs import VerbParser
 
 TOPIC = "demo"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
+BATCHES_PER_SECOND = 50
+IN_FLIGHT_MAX = 500
+LATENCIES_MAX = 100_000  # per second of display; more say nothing new
 STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
 STOP_SECONDS_MAX = 15.0
 _WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
@@ -46,8 +51,8 @@ def demo_main(argv: Sequence[str]) -> int:
     data_path = Path(options.data_path)
     words = Words(data_path, options.called_as, argv)
     wanted = (tcp, http, admin if web else None)
-    if not all(_is_free(one) for one in wanted if one is not None):
-        print(words.taken(wanted, _is_free), file=sys.stderr)
+    if not all(is_free(one) for one in wanted if one is not None):
+        print(words.taken(wanted, is_free), file=sys.stderr)
         return 1
     lacks_spark = demo_archive.missing() if options.spark or options.archive == "auto" else "off"
     if options.spark and lacks_spark:
@@ -57,8 +62,8 @@ def demo_main(argv: Sequence[str]) -> int:
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
         signal.signal(number, _interrupt)
     daemon = _start_daemon(options, data_path)
-    lacks_web = _lacks_web() if web else "off"
-    pages = None if lacks_web else WebUi(admin, http, data_path)
+    lacks_pages = lacks_web() if web else "off"
+    pages = None if lacks_pages else WebUi(admin, http, data_path)
     try:
         if not _wait_until_it_listens(daemon, tcp):
             how = shlex.join(map(str, daemon.args))  # type: ignore[arg-type]
@@ -67,7 +72,7 @@ def demo_main(argv: Sequence[str]) -> int:
             return 1
         lake = demo_archive.lake_of(data_path)
         print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
-        print(words.no_web(lacks_web), end="")
+        print(words.no_web(lacks_pages), end="")
         print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
         print("Ctrl-C stops everything.", flush=True)
         archive = None if lacks_spark else ArchiveProcess(http, data_path)
@@ -77,7 +82,7 @@ def demo_main(argv: Sequence[str]) -> int:
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
-        _stop(daemon)
+        stop_process(daemon)
         if pages is not None:
             pages.stop()
         with contextlib.suppress(OSError):  # the terminal may be gone
@@ -130,7 +135,7 @@ def _address(text: str) -> Address:
     return found
 
 
-def _is_free(address: Address) -> bool:
+def is_free(address: Address) -> bool:
     try:
         listen(address).close()
     except OSError:
@@ -166,7 +171,7 @@ def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> boo
     return False
 
 
-def _stop(daemon: subprocess.Popen[bytes]) -> None:
+def stop_process(daemon: subprocess.Popen[bytes]) -> None:
     if daemon.poll() is None:
         daemon.terminate()
     try:
@@ -189,13 +194,9 @@ async def _run(
 ) -> int:
     producer = Meter("producer")
     meters = {name: Meter(name) for name in CONSUMERS}
-    tasks = [
-        asyncio.create_task(
-            produce(tcp.host, tcp.port, TOPIC, options.rate, options.size, producer)
-        )
-    ]
+    tasks = [asyncio.create_task(produce(str(tcp), TOPIC, options.rate, options.size, producer))]
     tasks += [
-        asyncio.create_task(consume(tcp.host, tcp.port, TOPIC, name, meters[name]))
+        asyncio.create_task(consume(str(tcp), TOPIC, name, meters[name]))
         for name, count in CONSUMERS.items()
         for _ in range(count)
     ]
@@ -218,7 +219,7 @@ def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -
     """The exit code: clients run until they are stopped, so one that ended has failed."""
     for task in broken:
         error = task.exception()
-        if isinstance(error, (DemoFailed, OSError)):
+        if isinstance(error, (ClientError, OSError)):
             gone = f" (nsqd ended with code {daemon.poll()})" if daemon.poll() is not None else ""
             print(f"the demo stops: {error}{gone}", file=sys.stderr)
         elif error is not None:
@@ -264,10 +265,66 @@ def _line(meter: Meter, what: str, delay: str) -> str:
     )
 
 
+# --- clients, and what they measure ---
+
+
+@dataclass
+class Meter:
+    """Counts and delays since the last look, and in total."""
+
+    name: str
+    total: int = 0
+    recent: int = 0
+    delays_ms: list[float] = field(default_factory=list)
+
+    def add(self, count: int, delay_ms: float) -> None:
+        self.total += count
+        self.recent += count
+        if len(self.delays_ms) < LATENCIES_MAX:
+            self.delays_ms.append(delay_ms)
+
+    def take(self) -> tuple[int, float, float]:
+        """(count, median delay, 99th percentile) since the last call."""
+        count, delays = self.recent, sorted(self.delays_ms)
+        self.recent, self.delays_ms = 0, []
+        if not delays:
+            return count, 0.0, 0.0
+        high = delays[len(delays) * 99 // 100]
+        return count, delays[len(delays) // 2], high
+
+
+async def produce(address: str, topic: str, rate: int, body_bytes: int, meter: Meter) -> None:
+    """Publish `rate` messages a second in small batches; each batch waits for its OK."""
+    batch_count = max(1, rate // BATCHES_PER_SECOND)
+    loop = asyncio.get_running_loop()
+    next_s, number = loop.time(), 0
+    async with Producer(address, client_id="producer") as producer:
+        while True:
+            bodies = []
+            for _ in range(batch_count):
+                number += 1
+                head = json.dumps({"number": number, "made_at": time.time()})[:-1]
+                bodies.append(f'{head}, "pad": "'.encode().ljust(body_bytes - 2, b".") + b'"}')
+            sent_s = loop.time()
+            await producer.mpub(topic, bodies)
+            meter.add(batch_count, (loop.time() - sent_s) * 1000)
+            next_s = max(next_s + batch_count / rate, loop.time() - 1.0)
+            await asyncio.sleep(next_s - loop.time())
+
+
+async def consume(address: str, topic: str, channel: str, meter: Meter) -> None:
+    async with Consumer(
+        topic, channel, address, client_id=f"{channel}-consumer", max_in_flight=IN_FLIGHT_MAX
+    ) as consumer:
+        async for message in consumer:
+            message.fin()
+            meter.add(1, (time.time_ns() - message.timestamp_ns) / 1e6)
+
+
 # --- the web UI, in a process of its own ---
 
 
-def _lacks_web() -> str:
+def lacks_web() -> str:
     """What nsqadmin lacks here, "" when nothing."""
     if any(importlib.util.find_spec(name) is None for name in _WEB_PACKAGES):
         return "its packages are not installed (the extra `admin`; `make run` installs them)"
@@ -316,4 +373,4 @@ class WebUi:
             return False
 
     def stop(self) -> None:
-        _stop(self._process)
+        stop_process(self._process)

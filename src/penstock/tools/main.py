@@ -39,6 +39,12 @@ VERBS = {
     "demo": VerbEntry(
         "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
     ),
+    "up": VerbEntry(
+        "penstock.tools.up", "up_main", "start a whole cluster on this machine, with clients"
+    ),
+    "cluster": VerbEntry(
+        "penstock.tools.cluster", "cluster_main", "a cluster's nodes and replicas; is all well?"
+    ),
     "stats": VerbEntry(
         "penstock.tools.stats", "stats_main", "what flows and what waits, once or with --watch"
     ),
@@ -150,7 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _wrong_use(arguments: Sequence[str]) -> int:
     """Where 2 means that the installation is in trouble, wrong use is 3, as in monitoring."""
-    levels = list(arguments[:1]) == ["check"] or list(arguments[:2]) == ["bundle", "analyze"]
+    levels = list(arguments[:1]) == ["check"] or list(arguments[:2]) in (
+        ["bundle", "analyze"], ["cluster", "check"],
+    )  # fmt: skip
     return UNKNOWN if levels else USAGE
 
 

@@ -1,0 +1,344 @@
+"""`penstock cluster`: what the nodes of a cluster say of it, and first what is wrong with it.
+
+Each node answers `GET /cluster` from its own view of the metadata. Only the leader of a partition
+knows how far its followers are, so the nodes that one answer names are asked, too, and of each
+partition the answer of the newest epoch counts, the leader's before others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from penstock.command import terminal
+from penstock.errors import ConfigError, PenstockError
+from penstock.tools import check, nodes, where
+from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
+from penstock.tools.contexts import ContextTrouble
+from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
+
+Row = dict[str, Any]
+VERBS = {
+    "status": "what is wrong, and one line for each node",
+    "check": "is all well? one line and an exit code: 0 yes, 1 a replica or a node is missing, 2"
+    " a partition takes no publishes or nobody answers, 3 used wrongly",
+    "nodes": "the nodes, where they are and what they run",
+    "topics": "the topics: partitions, offline and under-replicated ones, the slowest follower",
+    "partitions": "the partitions: leader, epoch, in-sync set, offsets, lag of the followers",
+}
+NAMES_SHOWN = 3
+ANSWER_SECONDS_MAX = 3.0
+_AT_ONCE_MAX = 16
+
+
+class NoCluster(WrongUse):
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a node"
+            " of a cluster (docs/cluster.md)"
+        )
+
+
+class Finding(NamedTuple):
+    level: int
+    text: str
+    since_seconds: float  # 0: it is not known since when
+    do: str
+
+    def line(self) -> str:
+        since = f", since {terminal.span(self.since_seconds)}" if self.since_seconds else ""
+        return f"{self.text}{since}. {self.do}"
+
+
+class Cluster(NamedTuple):
+    """What all nodes said, as one."""
+
+    name: str
+    nodes: list[Row]
+    partitions: list[Row]
+    answers: dict[int, Row]  # by node
+    failures: dict[int, str]  # nodes that are said to live, and do not answer
+
+    def down(self) -> set[int]:
+        return {row["node"] for row in self.nodes if not row["alive"]}
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = VerbParser(
+        prog="penstock cluster",
+        description="A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
+        examples=["penstock cluster status", "penstock cluster check --context prod"],
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, about in VERBS.items():
+        command = f"penstock cluster {verb}"
+        below = verbs.add_parser(
+            verb,
+            help=about,
+            examples=[command, f"{command} --nsqd-http-address node2:4151 --json"],
+        )
+        if verb == "partitions":
+            below.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only its own")
+        add_json(below)
+        nodes.add_arguments(below)
+    return parser
+
+
+def cluster_main(argv: Sequence[str]) -> int:
+    if list(argv[:1]) != ["check"]:
+        return run_verb(parser(), argv, _show)
+    try:
+        arguments = parser().parse_args(list(argv))
+    except SystemExit as leaving:
+        return OK if leaving.code in (None, 0) else UNKNOWN
+    try:
+        found = [check.Finding(one.level, one.line()) for one in findings(gather(arguments))]
+    except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the cluster
+        found = [check.Finding(UNKNOWN, str(error))]
+    except PenstockError as error:
+        found = [check.Finding(CRITICAL, str(error))]
+    return check.tell(found, arguments)
+
+
+# --- asking ---
+
+
+def gather(arguments: argparse.Namespace) -> Cluster:
+    """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
+    place = where.find(arguments)
+    node, answer = _first(nodes.nodes_of(place))
+    scheme = "https://" if node.address.startswith("https://") else ""
+    others = {
+        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, place.tls())
+        for row in answer["nodes"]
+        if row["alive"] and row["http_port"] and row["node"] != answer["node"]
+    }
+    answers, failures = ask_all(others)
+    return merge([answer, *answers], failures)
+
+
+def _first(members: Sequence[Node]) -> tuple[Node, Row]:
+    """Who answers first in turn: any node knows the others."""
+    for number, node in enumerate(members, 1):
+        try:
+            return node, ask(node)
+        except NodeFailed:
+            if number == len(members):
+                raise
+    raise PenstockError("no nsqd is known")
+
+
+def ask(node: Node) -> Row:
+    try:
+        found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
+    except NodeFailed as error:
+        raise NoCluster(node.address) if error.code == "NO_CLUSTER" else error from None
+    return found
+
+
+def ask_all(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
+    """At once. What they answer, and why others do not."""
+
+    def attempt(node: Node) -> Row | str:
+        try:
+            return ask(node)
+        except PenstockError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(_AT_ONCE_MAX) as pool:
+        answers = dict(zip(members, pool.map(attempt, members.values()), strict=True))
+    failures = {number: answer for number, answer in answers.items() if isinstance(answer, str)}
+    return [answer for answer in answers.values() if isinstance(answer, dict)], failures
+
+
+def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
+    """The first answer says which nodes there are."""
+    best: dict[tuple[str, int], tuple[tuple[int, bool], Row]] = {}
+    for answer in answers:
+        for row in answer["partitions"]:
+            rank = row["epoch"], row["leader"] == answer["node"]
+            name = row["topic"], row["partition"]
+            if name not in best or rank > best[name][0]:
+                best[name] = rank, row
+    partitions = [best[name][1] for name in sorted(best)]
+    by_node = {answer["node"]: answer for answer in answers}
+    rows = sorted(answers[0]["nodes"], key=lambda row: int(row["node"]))
+    return Cluster(answers[0]["cluster"]["name"], rows, partitions, by_node, failures)
+
+
+# --- judging ---
+
+
+def findings(found: Cluster) -> Iterator[Finding]:
+    """The worst first."""
+    yield from _about_partitions(found)
+    for row in found.nodes:
+        number, since = row["node"], 0.0
+        if not row["alive"]:
+            since = max((one["since_seconds"] for one in found.partitions
+                         if number in missing(one)), default=0.0)  # fmt: skip
+            do = "Start its nsqd, or replace it (--cluster-replace) if it is gone for good"
+            yield Finding(WARNING, f"node {number} is down", since, do)
+        elif number in found.failures:
+            text = f"node {number} is registered and does not answer: {found.failures[number]}"
+            yield Finding(WARNING, text, since, "Look at its log and at its HTTP port")
+    for number, answer in found.answers.items():
+        if answer["trouble"]:
+            yield Finding(WARNING, f"node {number}: {answer['trouble']}", 0, "Look at etcd")
+        apart = [row["node"] for row in answer["nodes"]
+                 if row["alive"] and not row["linked"] and row["node"] != number]  # fmt: skip
+        if apart:
+            do = "Look at their --replication-address, their secrets and the network between them"
+            yield Finding(WARNING, f"node {number} has no link to {_nodes(apart)}", 0, do)
+
+
+def _about_partitions(found: Cluster) -> Iterator[Finding]:
+    """Those with the same fault are one finding: a node that is down concerns hundreds."""
+    down = found.down()
+    groups: dict[tuple[int, str, str], list[Row]] = {}
+    for row in found.partitions:
+        groups.setdefault(_fault(row, down), []).append(row)
+    for (level, fault, do), rows in sorted(groups.items(), key=lambda item: -item[0][0]):
+        if level == OK:
+            continue
+        names = ", ".join(title(row) for row in rows[:NAMES_SHOWN])
+        more = f" and {len(rows) - NAMES_SHOWN} more" if len(rows) > NAMES_SHOWN else ""
+        since = max(row["since_seconds"] for row in rows)
+        yield Finding(level, f"{names}{more}: {fault}", since, do)
+
+
+def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
+    here = [node for node in row["in_sync"] if node not in down]
+    if row["offline"] or row["leader"] is None:
+        do = f"Start {_nodes(row['in_sync'])}: one of them leads then, and nothing is lost"
+        return CRITICAL, f"offline, no leader; in sync is {_nodes(row['in_sync'])}", do
+    if len(here) < row["min_in_sync"]:
+        do = f"Start {_nodes(missing(row) | set(row['in_sync']) & down)}"
+        return CRITICAL, f"no publishes, {len(here)} of {row['min_in_sync']} needed in sync", do
+    if row["under_replicated"]:
+        apart = missing(row)
+        if not apart:
+            do = "It keeps to the nodes that there were when it was made"
+            return WARNING, "fewer replicas than its topic wants", do
+        fault = f"under-replicated, without {_nodes(apart)}"
+        if apart & down:
+            return WARNING, fault, f"Start {_nodes(apart & down)}: it catches up by itself"
+        return WARNING, fault, "It catches up; if the lag does not fall, look at its log"
+    return OK, "", ""
+
+
+def missing(row: Row) -> set[int]:
+    return set(row["preferred"]) - set(row["in_sync"])
+
+
+def title(row: Row) -> str:
+    return f"{row['topic']}/{row['partition']}"
+
+
+def _nodes(numbers: Iterable[int]) -> str:
+    ordered = sorted(numbers)
+    return f"node{'s' * (len(ordered) != 1)} {', '.join(map(str, ordered)) or 'none'}"
+
+
+def _place(row: Row) -> str:
+    """Of a node that is down it is not known."""
+    if not row["alive"]:
+        return ""
+    host = f"[{row['host']}]" if ":" in row["host"] else row["host"]
+    return f"{host}:{row['http_port']}"
+
+
+# --- telling ---
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    found = gather(arguments)
+    wrong = sorted(findings(found), key=lambda finding: -finding.level)
+    rows = ROWS[arguments.verb](found)
+    if wanted := getattr(arguments, "topic", ""):
+        rows = [row for row in rows if row["topic"] == wanted]
+    if arguments.json:
+        texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
+        print_json({"cluster": found.name, "findings": texts, "rows": rows})
+        return DONE
+    for finding in wrong:
+        style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
+        print(terminal.painted(terminal.printable(f"{finding.line()}."), style))
+    heads = [key.replace("_", " ").upper() for key in (rows[0] if rows else ())]
+    cells = [[cell(value) for value in row.values()] for row in rows]
+    left = 2 if arguments.verb in ("status", "nodes") else 1
+    lines = terminal.table(heads, cells, left) if rows else [f"cluster {found.name}: none yet"]
+    print("\n".join(lines), flush=True)
+    return DONE
+
+
+def status_rows(found: Cluster) -> list[Row]:
+    return [
+        {**_node_row(row),
+         "leads": sum(one["leader"] == row["node"] for one in found.partitions),
+         "replicas": sum(row["node"] in one["preferred"] for one in found.partitions),
+         "in_sync": sum(row["node"] in one["in_sync"] for one in found.partitions),
+         "links": _links(found, row["node"])}
+        for row in found.nodes
+    ]  # fmt: skip
+
+
+def _node_row(row: Row) -> Row:
+    state = row["state"] if row["alive"] else "down"
+    return {"node": row["node"], "address": _place(row), "state": state}
+
+
+def _links(found: Cluster, number: int) -> list[int] | None:
+    """None: it does not answer."""
+    if number not in found.answers:
+        return None
+    nodes = found.answers[number]["nodes"]
+    return [one["node"] for one in nodes if one["linked"] and one["node"] != number]
+
+
+def _node_rows(found: Cluster) -> list[Row]:
+    keys = "tcp_port", "replication_address", "zone", "version", "generation"
+    return [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
+
+
+def _topic_rows(found: Cluster) -> list[Row]:
+    topics: dict[str, list[Row]] = {}
+    for row in partition_rows(found):
+        topics.setdefault(row["topic"], []).append(row)
+    return [
+        {"topic": topic, "partitions": len(rows),
+         "offline": sum(row["state"] == "offline" for row in rows),
+         "under_replicated": sum(row["state"] == "under-replicated" for row in rows),
+         "leaders": sorted({row["leader"] for row in rows} - {None}),
+         "messages": sum(row["end"] or 0 for row in rows),
+         "lag": max(row["lag"] or 0 for row in rows)}
+        for topic, rows in topics.items()
+    ]  # fmt: skip
+
+
+def partition_rows(found: Cluster) -> list[Row]:
+    return [
+        {"topic": row["topic"], "partition": row["partition"], "leader": row["leader"],
+         "epoch": row["epoch"], "in_sync": sorted(row["in_sync"]), "replicas": row["preferred"],
+         "state": "offline" if row["offline"]
+         else "under-replicated" if row["under_replicated"] else "well",
+         "since_seconds": row["since_seconds"],
+         "end": row["end_offset"], "committed": row["committed_offset"],
+         "lag": max((one["lag"] for one in row.get("followers") or ()), default=None)}
+        for row in found.partitions
+    ]  # fmt: skip
+
+
+ROWS = {"status": status_rows, "nodes": _node_rows, "topics": _topic_rows,
+        "partitions": partition_rows}  # fmt: skip
+
+
+def cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "-"
+    return terminal.printable(f"{value:.0f}" if isinstance(value, float) else str(value))

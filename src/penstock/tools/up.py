@@ -1,0 +1,287 @@
+"""`penstock up`: a whole cluster on this machine, with clients, to look at and to break.
+
+etcd, nsqds, two nsqlookupds and nsqadmin are processes of their own on loopback, so what is killed
+here is killed as it would be elsewhere. `k1` is a key and a node: the table shows what follows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.command import terminal
+from penstock.command.extras import how_to_install
+from penstock.errors import PenstockError
+from penstock.tools import cluster
+from penstock.tools.check import CRITICAL
+from penstock.tools.cluster import Cluster
+from penstock.tools.nodes import Node
+from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports
+from penstock.tools.up_traffic import CHANNEL, TOPIC, Traffic
+from penstock.tools.verbs import DONE, FAILED, VerbParser, run_verb
+
+HELP = "k1 kills node 1   s1 stops it   p1 pauses it, or lets it go on   r brings all back   q ends"
+READY_S_MAX = 120.0
+DELIVERY_S_MAX = 20.0
+_LINE_EVERY_S = 3.0
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = VerbParser(
+        prog="penstock up",
+        description="Start a cluster on this machine with publishers and consumers, and show what"
+        f" becomes of every message. Keys: {HELP}.",
+        examples=["penstock up --nodes 3", "penstock up --nodes 1 --seconds 60 --data /tmp/up"],
+    )
+    parser.add_argument("--nodes", type=int, default=3, choices=range(1, NODES_MAX + 1))
+    parser.add_argument("--partitions", type=int, default=3, metavar="N", help="of the topic")
+    parser.add_argument("--rate", type=int, default=100, metavar="N",
+                        help="messages a second of each publisher; every node has one")  # fmt: skip
+    parser.add_argument("--data", default="", metavar="DIR",
+                        help="where data stays (default: a place that is removed)")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=0, help="end after this long (0: q)")
+    parser.add_argument("--first-port", type=int, default=4100, metavar="PORT",
+                        help="node 1 is 50 above this, each other one 100 higher")  # fmt: skip
+    parser.add_argument("--admin", choices=("auto", "off"), default="auto", help="the web UI")
+    return parser
+
+
+def up_main(argv: Sequence[str]) -> int:
+    return run_verb(parser(), argv, _run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if find_spec("aetcd") is None:
+        raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
+    check_ports(options.first_port, options.nodes)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    data = Path(options.data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
+    data.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=data / "clients.log", level=logging.WARNING)
+    fleet = Fleet(options, data)
+    try:
+        fleet.start()
+        return asyncio.run(_live(options, fleet))
+    finally:
+        fleet.end(is_kept=bool(options.data))
+        if not options.data:
+            shutil.rmtree(data, ignore_errors=True)
+
+
+# --- keys ---
+
+
+class Keys:
+    """Of what is typed: a verb and its node (`k1`), or a verb (`r`, `q`)."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._verb = ""
+
+    def typed(self, text: str) -> Iterator[tuple[str, int]]:
+        for key in text.lower():
+            verb, self._verb = self._verb, ""
+            if key in "rq":
+                yield key, 0
+            elif key in ASKED:
+                self._verb = key
+            elif verb and key.isdecimal() and 1 <= int(key) <= self._nodes:
+                yield verb, int(key)
+
+
+# --- the picture ---
+
+
+class Figures(NamedTuple):
+    acknowledged: int
+    waiting: int
+    lost: int
+    repeats: int
+    pause_s: float  # the longest of a publisher, since the last key
+    elapsed_s: float
+
+    def line(self) -> str:
+        return (
+            f"acknowledged {self.acknowledged:,}   on their way {self.waiting}   lost {self.lost}"
+            f"   repeats {self.repeats}   longest pause {self.pause_s:.2f} s"
+        )
+
+
+def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> list[str]:
+    """Nodes, partitions, messages. What a node says of itself counts only while it runs."""
+    known = {row["node"]: row for row in cluster.status_rows(found)} if found else {}
+    rows = []
+    for number, state in states.items():
+        row = known.get(number, {})
+        leads, in_sync = (str(row.get(name, "-")) for name in ("leads", "in_sync"))
+        rows.append([str(number), state, leads, in_sync, cluster.cell(row.get("links"))])
+    lines = terminal.table(("NODE", "STATE", "LEADS", "IN SYNC", "LINKED TO"), rows, left=2)
+    parts = cluster.partition_rows(found) if found else []
+    names = "leader", "epoch", "in_sync", "state", "end"
+    cells = [[f"{row['topic']}/{row['partition']}", *(cluster.cell(row[name]) for name in names)]
+             for row in parts]  # fmt: skip
+    heads = ("PARTITION", "LEADER", "EPOCH", "IN SYNC", "STATE", "MESSAGES")
+    lines += ["", *(terminal.table(heads, cells) if cells else ["nobody answers GET /cluster"])]
+    return [*lines, "", figures.line()]
+
+
+def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> str:
+    nodes = " ".join(f"{number}:{state}" for number, state in states.items())
+    parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
+    leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
+    apart = ", ".join(f"{row['partition']}:{cluster.cell(sorted(cluster.missing(row)))}"
+                      for row in parts if cluster.missing(row))  # fmt: skip
+    lacks = f"  not in sync {apart}" if apart else ""
+    return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {figures.line()}"
+
+
+class Display:
+    """What is seen, and since when all is well."""
+
+    def __init__(self, fleet: Fleet, traffic: Traffic) -> None:
+        self._fleet, self._traffic = fleet, traffic
+        self._begun_s = time.monotonic()
+        self._answered = set(fleet.numbers)
+        self.well_since_s: float | None = None
+        self.done = ""  # by the last key
+
+    def look(self, found: Cluster | None) -> None:
+        answering = set(found.answers) if found else set()
+        for number in answering - self._answered:
+            self._traffic.lives[number - 1] += 1
+        self._answered = answering
+        is_well = found is not None and all(one.level < CRITICAL for one in cluster.findings(found))
+        is_well = is_well and len(answering) == len(self._fleet.nodes)
+        self.well_since_s = (self.well_since_s or time.monotonic()) if is_well else None
+
+    def figures(self) -> Figures:
+        accounts, now_s = self._traffic.accounts, time.monotonic()
+        return Figures(
+            sum(one.acknowledged for one in accounts), self._traffic.waiting(),
+            self._traffic.lost(self.well_since_s), sum(one.repeats for one in accounts),
+            max(one.pause_s(now_s) for one in accounts), now_s - self._begun_s,
+        )  # fmt: skip
+
+    def show(self, found: Cluster | None) -> None:
+        states = {number: one.state for number, one in self._fleet.nodes.items()}
+        if not terminal.is_watched(sys.stdout):
+            print(summary(states, found, self.figures()), flush=True)
+            return
+        web = f"  web UI http://{self._fleet.at(1, 71)}" if self._fleet.web else ""
+        lines = [f"penstock up: {len(states)} nodes, data in {self._fleet.data}{web}", ""]
+        lines += [*picture(states, found, self.figures()), "", HELP, self.done]
+        sys.stdout.write("\x1b[H" + "\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
+        sys.stdout.flush()
+
+
+# --- life ---
+
+
+async def _live(options: argparse.Namespace, fleet: Fleet) -> int:
+    begun_s = time.monotonic()
+    await _until_ready(options, fleet)
+    print(f"ready after {time.monotonic() - begun_s:.1f} s", flush=True)
+    addresses = [fleet.at(number, 50) for number in fleet.numbers]
+    traffic = Traffic(addresses, options.rate, consumers=2)
+    display = Display(fleet, traffic)
+    ended = asyncio.Event()
+    keys = Keys(options.nodes)
+
+    def typed(text: str) -> None:
+        for key, number in keys.typed(text):
+            if key == "q":
+                ended.set()
+            else:
+                display.done = fleet.act(key, number)
+                traffic.measure()
+                if not terminal.is_watched(sys.stdout):
+                    print(display.done, flush=True)
+
+    with _keyboard(typed, ended):
+        await _show(options, fleet, display, ended)
+    running = [one.state for one in fleet.nodes.values()].count("running")
+    await traffic.end(DELIVERY_S_MAX if running else 0.0)
+    figures = display.figures()
+    sys.stdout.write("\n" * terminal.is_watched(sys.stdout))
+    is_loss = bool(figures.waiting and running == options.nodes)
+    where = " on nodes that are down" if figures.waiting and not is_loss else ""
+    print(f"{figures.line()}\nacknowledged and not delivered: {figures.waiting}{where}", flush=True)
+    return FAILED if is_loss else DONE
+
+
+async def _until_ready(options: argparse.Namespace, fleet: Fleet) -> None:
+    """Every node is registered, and the topic has all its replicas."""
+    deadline_s = time.monotonic() + READY_S_MAX
+    while True:
+        if said := fleet.broken():
+            raise PenstockError(said)
+        found = await asyncio.to_thread(fleet.look)
+        if found and len(found.answers) == options.nodes == len(found.nodes) - len(found.down()):
+            break
+        if time.monotonic() > deadline_s:
+            raise PenstockError(f"not ready after {READY_S_MAX:.0f} s; look at {fleet.data}/*.log")
+        await asyncio.sleep(0.1)
+    maker = Node(fleet.at(1, 51))
+    topic = {"topic": TOPIC, "partition_num": str(options.partitions)}
+    if all(row["topic"] != TOPIC for row in found.partitions):
+        await asyncio.to_thread(maker.post, "/topic/create", topic)
+    channel = {"topic": TOPIC, "channel": CHANNEL}
+    await asyncio.to_thread(maker.post, "/channel/create", channel)
+
+
+async def _show(
+    options: argparse.Namespace, fleet: Fleet, display: Display, ended: asyncio.Event
+) -> None:
+    is_watched = terminal.is_watched(sys.stdout)
+    begun_s = shown_s = time.monotonic()
+    while not ended.is_set():
+        found = await asyncio.to_thread(fleet.look)
+        display.look(found)
+        now_s = time.monotonic()
+        if is_watched or now_s - shown_s >= _LINE_EVERY_S:
+            display.show(found)
+            shown_s = now_s
+        if options.seconds and now_s - begun_s >= options.seconds:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), 1.0)
+
+
+@contextlib.contextmanager
+def _keyboard(typed: Callable[[str], None], ended: asyncio.Event) -> Iterator[None]:
+    """Keys come at once, and are not shown; without a terminal they may come by a pipe."""
+    loop, before = asyncio.get_running_loop(), None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+
+    def ready() -> None:
+        text = os.read(0, 1024).decode("ascii", "replace")
+        typed(text) if text else loop.remove_reader(0)
+
+    with contextlib.suppress(OSError):  # a file, or /dev/null
+        loop.add_reader(0, ready)
+    if sys.stdin.isatty():
+        before = termios.tcgetattr(0)
+        tty.setcbreak(0)
+        sys.stdout.write("\x1b[2J")
+    try:
+        yield
+    finally:
+        loop.remove_reader(0)
+        if before is not None:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)

