@@ -114,18 +114,23 @@ class ClusterMember:
                 break
             await asyncio.sleep(limits.COORDINATOR_RETRY_NS / limits.SECOND)
 
-        if self._options.cluster_replace and not is_known:
+        if not is_known:
             self._replaced = await self._read_replaced()
 
     async def _read_replaced(self) -> Membership | None:
-        """The node whose place is taken. Raises Refused while that lives."""
+        """The node whose place an empty one takes. Raises Refused where that was not asked for,
+        and while it lives: before anything is written."""
         own = self._options.node_id
+        found = await self._ask(lambda done: self.coordinator.read(keys.member(own), done))
+        if isinstance(found, Reading) and found.entry is None:
+            return None  # there has never been one
+        if not isinstance(found, Reading) or found.entry is None:
+            raise Refused(f"etcd does not say whether there is a node {own}: {found.reason}")
+        if not self._options.cluster_replace:
+            raise Refused(f"another machine has the id {own}. {_WHAT_TO_DO}")
         alive = await self._ask(lambda done: self.coordinator.read(keys.node(own), done))
         if not isinstance(alive, Reading) or alive.entry is not None:
             raise Refused(f"node {own} is alive, or etcd does not say: it cannot be replaced")
-        found = await self._ask(lambda done: self.coordinator.read(keys.member(own), done))
-        if not isinstance(found, Reading) or found.entry is None:
-            return None  # there has never been one
         return MEMBERSHIP.decode(found.entry.key, found.entry.value)
 
     async def _read_uuid(self, may_make: bool) -> int:
@@ -266,6 +271,9 @@ class ClusterMember:
     def _report(self, mono_ns: int) -> None:
         """Once a second: counts, and what /ping says."""
         if mono_ns < self._report_ns:
+            return
+        if not self._report_ns:  # the metadata is still to be read
+            self._report_ns = mono_ns + limits.COORDINATOR_START_NS
             return
         self._report_ns = mono_ns + limits.SECOND
         self.state.look(mono_ns)
