@@ -276,6 +276,10 @@ LOOKUP_MAGIC_NS = 60 * SECOND  # who connects and says nothing is hung up on
 LOOKUP_NAMES_MAX = 1_000_000  # topics and channels: one mad client must not take all memory
 LOOKUP_INACTIVE_NS = 300 * SECOND  # --inactive-producer-timeout: 20 missed pings
 LOOKUP_TOMBSTONE_NS = 45 * SECOND  # --tombstone-lifetime
+LOOKUP_HOLD_NS = 3 * SECOND  # a lookup waits for the next leader, from the loss of the last one on
+LOOKUP_AWAY_NS = 10 * SECOND  # without etcd, until /ping says so: its own elections take a few
+LOOKUP_RELAY_NS = 10 * SECOND  # a change that an nsqd is asked for; it tries for ATTEMPT_NS
+LOOKUP_SLICE_DOCUMENTS = 2_000  # of the metadata, taken in at a time: some 40 ms
 
 # --- the client library ---
 CLIENT_FRAME_BYTES_MAX = BODY_BYTES_CEILING + 64  # the largest message that any nsqd may send

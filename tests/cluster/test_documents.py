@@ -15,6 +15,7 @@ from penstock.cluster.documents import (
     CLUSTER,
     CONTROLLER,
     EPOCH_FLOOR,
+    LOOKUP,
     MEMBERSHIP,
     NODE,
     RECORD,
@@ -24,6 +25,7 @@ from penstock.cluster.documents import (
     Cluster,
     Controller,
     EpochFloor,
+    Lookup,
     Membership,
     Node,
     Setting,
@@ -44,6 +46,7 @@ SAMPLES: list[tuple[str, Any, Any]] = [
         NODE,
         Node(BIG, "a.example", 4150, 4151, "b", 4152, "0.1.0", "rack 1", 1 << 40, 0),
     ),
+    ("lookups/l:4160", LOOKUP, Lookup("l", 4160, 4161, "0.1.0")),
     ("members/3", MEMBERSHIP, Membership(5, 9, "b-1", 8, BIG, 1 << 50, "draining")),
     (
         "topics/orders",

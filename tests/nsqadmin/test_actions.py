@@ -77,6 +77,20 @@ def test_a_registration_stays_when_one_nsqd_cannot_be_asked(site: Site) -> None:
     assert list(site.nsqds[1].topics) == ["orders"]
 
 
+def test_an_nsqlookupd_of_a_cluster_passes_on_what_it_is_asked_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete(query: dict[str, str]) -> None:
+        for nsqd in site.nsqds:
+            del nsqd.topics[query["topic"]]
+
+    monkeypatch.setattr(site.lookupd, "_delete", delete)
+    assert site.act(lambda actions: actions.delete("orders")) == ""  # the nsqds say 404
+    site.act(lambda actions: actions.create("fresh", partitions=4))
+    shaped = ("lookupd", "/topic/create?topic=fresh&partition_num=4")
+    assert shaped in site.calls.posts()
+
+
 def test_an_nsqd_that_says_it_is_not_healthy_is_there(site: Site) -> None:
     """A full disk, which deleting helps."""
     for nsqd in site.nsqds:

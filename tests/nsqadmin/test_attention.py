@@ -10,6 +10,7 @@ import pytest
 from penstock.nsqadmin.attention import Level, findings, of_runs
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.replication import read
 from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import Producer
@@ -147,3 +148,38 @@ def test_a_run_that_fell_silent() -> None:
 @pytest.mark.parametrize("phase", ["running", "stopped", "finished"])
 def test_healthy_runs(phase: str) -> None:
     assert of_runs(run_states(state=phase, code=0), 1500.0) == []
+
+
+def copies(partition: int, *in_sync: int, leader: int | None = 0) -> dict[str, Any]:
+    """As `/cluster` has them."""
+    return {
+        "topic": "t", "partition": partition, "leader": leader, "epoch": 4, "in_sync": in_sync,
+        "preferred": [0, 1, 2], "replicas": 3, "under_replicated": len(in_sync) < 3,
+        "offline": leader is None, "since_seconds": 40.0 + partition,
+    }  # fmt: skip
+
+
+def test_what_a_cluster_lacks_is_said_once_a_topic() -> None:
+    nodes = [
+        {"node": 0, "state": "active", "alive": True, "host": "n", "http_port": 1},
+        {"node": 1, "state": "active", "alive": True, "host": "m", "http_port": 1},
+        {"node": 2, "state": "active", "alive": False},
+        {"node": 3, "state": "removed", "alive": False},
+    ]
+    partitions = [copies(0, 0, 1, 2), copies(1, 0), copies(2, 0, 1), copies(3, 1, leader=None)]
+    document = {"cluster": {"name": "c"}, "nodes": nodes, "partitions": partitions}
+    found = read(document)
+    offline, short = findings(Snapshot(cluster=found), lambda name: ())
+    assert (offline.level, offline.what) == (Level.BAD, "topic t has no leader")
+    assert offline.why == "Partition 3, for 43 s."
+    assert offline.next_step.endswith("all that is acknowledged: 1.")
+    assert (short.level, short.path) == (Level.WARN, ("topics", "t"))
+    assert short.why == "Partitions 1, 2, for 42 s: a copy is not in sync."
+    assert short.next_step == "See whether these nodes run: 1 (m:1), 2."
+    assert found.trouble == (
+        "Cluster c: 1 node silent (2), 1 partition without a leader, 3 partitions under-replicated."
+    )
+    assert [one.partition for one in found.of_node("m:1")] == [0, 2, 3]
+    well = read(document | {"nodes": nodes[:2], "partitions": partitions[:1]})
+    assert well.trouble == ""
+    assert findings(Snapshot(cluster=well), lambda name: ()) == []

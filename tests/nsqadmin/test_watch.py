@@ -51,6 +51,8 @@ class Nodes(Upstream):
         self.gone: set[str] = set()  # nsqlookupd knows them no more
         self.missed = ""
         self.is_silent = False  # nsqlookupd
+        self.clusters: dict[str, Any] = {}  # what nodes say of theirs; others are of none
+        self.asked_for_cluster: list[str] = []
 
     async def producers(self) -> tuple[list[Producer], str]:
         while self.is_silent:
@@ -61,6 +63,14 @@ class Nodes(Upstream):
 
     async def topics(self) -> tuple[list[str], str]:
         return ["both", "idle", "orders"], ""
+
+    async def document(self, address: str, path: str, query: Any = None) -> dict[str, Any]:
+        assert path == "/cluster"
+        self.asked_for_cluster.append(address)
+        if address not in self.clusters:
+            raise FetchFailed(address, "NOT_FOUND", 404)
+        found: dict[str, Any] = self.clusters[address]
+        return found
 
     async def light_stats(self, address: str) -> dict[str, Any]:
         self.asked.append(address)
@@ -93,6 +103,22 @@ async def looks(watch: Watch, for_s: float) -> None:
     while time.monotonic() < until_s:
         await watch.look()
         await asyncio.sleep(0.01)
+
+
+def test_what_any_node_says_of_a_cluster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIN_DISCOVERY_S", 0.02)
+
+    async def test(watch: Watch, upstream: Nodes) -> None:
+        upstream.clusters["b:1"] = {"cluster": {"name": "c"}, "nodes": [], "partitions": []}
+        await looks(watch, 0.2)
+        assert watch.latest.cluster.name == "c"
+        assert upstream.asked_for_cluster.count("a:1") == 1  # it is of none until it starts again
+        assert upstream.asked_for_cluster.count("b:1") > 2
+        upstream.clusters["b:1"] = {"something": "else"}
+        await looks(watch, 0.1)
+        assert watch.latest.cluster.name == "c"
+
+    watching(test)
 
 
 def test_one_that_hangs_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

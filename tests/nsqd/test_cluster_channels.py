@@ -11,6 +11,7 @@ import pytest
 
 from penstock import kernel
 from penstock.broker.channel import Channel
+from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
@@ -139,6 +140,17 @@ def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> N
     assert answers[0].status == 200
     again = ask(cluster.nodes[0], "/channel/create")
     assert again[0].status == 200
+
+
+def test_create_does_not_care_who_leads_when_all_have_confirmed(cluster: JoinedCluster) -> None:
+    """A new topic is often handed to its preferred leader at once."""
+    leader = cluster.led_by("orders")
+    answers = ask(leader, "/channel/create")
+    other = next(node.number for node in cluster.nodes if node is not leader)
+    assert leader.joined.participant.offices.hand_over(PartitionName("orders", 0), other)
+    cluster.until(lambda: answers)
+    assert answers[0].status == 200
+    assert cluster.led_by("orders") is not leader
 
 
 def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedCluster) -> None:

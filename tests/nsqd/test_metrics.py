@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from penstock import limits
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS
+from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, cluster_lines
 from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .world import Running, eventually, ok, pub
@@ -102,7 +104,8 @@ def test_refused_publishes_are_counted(tmp_path: Path) -> None:
 
 
 def test_every_metric_is_in_the_document(nsqd: Running) -> None:
-    text = nsqd.request("GET", "/metrics").body.decode()
+    state: Any = SimpleNamespace(under_replicated=0, offline=0, leader_changes=0, lag=0)
+    text = nsqd.request("GET", "/metrics").body.decode() + "\n".join(cluster_lines(state))
     names = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     rows = re.compile(r"^\| `(\w+)` \| (?:gauge|counter|histogram)", re.MULTILINE)
     of_daemons, _, _ = DOCUMENT.read_text().partition("\n## Pipelines\n")

@@ -70,7 +70,8 @@ def test_another_shape_is_a_conflict(nsqd: Running) -> None:
         ("partition_num=", "INVALID_ARG_PARTITION_NUM '': a whole number, 1 to 255"),
         ("partition_num=two", "INVALID_ARG_PARTITION_NUM 'two': a whole number, 1 to 255"),
         ("replicator=3",
-         "INVALID_ARG_REPLICATOR '3': a node by itself keeps 1 copy; others need --cluster"),
+         "INVALID_ARG_REPLICATOR '3': a node by itself, and an ephemeral topic, keep 1 copy; "
+         "others need --cluster"),
         ("extend=maybe", "INVALID_ARG_EXTEND 'maybe': one of true, 1, false, 0"),
     ],
 )  # fmt: skip

@@ -17,7 +17,10 @@ OFFICIAL = {
     "version", "config", "log-level", "log-prefix", "verbose", "tcp-address", "http-address",
     "broadcast-address", "inactive-producer-timeout", "tombstone-lifetime",
 }  # fmt: skip
-OURS = {"log-format", "http-allowed-host", "http-secret-file"}
+OURS = {
+    "log-format", "http-allowed-host", "http-secret-file", "cluster", "cluster-etcd-ca",
+    "cluster-password-file",
+}  # fmt: skip
 KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cases import each, examples
 from penstock import limits
 from penstock.nsqlookupd.protocol import Client, Refusal, read_peer
+from penstock.nsqlookupd.registry import Meta
 
 from .world import ABOUT_JSON, NSQD, WALL_NS, S, World, answers, identify, sized
 
@@ -299,10 +300,10 @@ def test_what_a_topic_is_like() -> None:
     world = World()
     client = speaker(world, partitions=True)
     check(client, b"META t partition_num=8\nREGISTER t 0\n", [b"OK"] * 2)
-    assert world.registry.meta_of("t") == (1, False, False, False)  # it was not there yet
+    assert world.registry.meta_of("t") == Meta()  # it was not there yet
     check(client, b"META t partition_num=8 extend_support=true other=1\n", [b"OK"])
-    assert world.registry.meta_of("t") == (8, True, False, False)
+    assert world.registry.meta_of("t") == Meta(8, True)
     check(client, b"META t ordered=true disable_channel_auto_create=true\n", [b"OK"])
-    assert world.registry.meta_of("t") == (1, False, True, True)
+    assert world.registry.meta_of("t") == Meta(1, False, True, True)
     client.lost()
-    assert world.registry.meta_of("t") == (1, False, False, False)
+    assert world.registry.meta_of("t") == Meta()

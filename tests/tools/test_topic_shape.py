@@ -49,6 +49,8 @@ def ends_of(nsqd: Running, topic: str) -> list[int]:
 def test_a_topic_is_made_with_partitions_and_gets_more(nsqd: Running, run: Run) -> None:
     assert run("topic", "create", "wide", "--partitions", "3")[0] == 0
     assert run("topic", "create", "wide")[0] == 0
+    code, out, _ = run("topic", "create", "copied", "--replicas", "3")
+    assert (code, "a node by itself" in out) == (1, True)
     code, out, _ = run("topic", "create", "wide", "--partitions", "4")
     assert code == 1
     assert "topic wide has 3" in out

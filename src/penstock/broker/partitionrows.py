@@ -18,13 +18,13 @@ Row = dict[str, Any]
 
 
 def topic_rows(topic: Topic) -> list[Row]:
-    leaders = topic.leaders
-    return [topic_row(leader) for leader in leaders] if len(leaders) > 1 else []
+    """Those that are led here, if only one is: the others are on other nodes."""
+    return [topic_row(one) for one in topic.leaders] if topic.partition_count > 1 else []
 
 
 def channel_rows(channel: Channel) -> list[Row]:
-    windows = channel.windows
-    return [channel_row(channel, number) for number in windows] if len(windows) > 1 else []
+    several = channel.topic.partition_count > 1
+    return [channel_row(channel, number) for number in channel.windows] if several else []
 
 
 def topic_row(leader: Leader) -> Row:

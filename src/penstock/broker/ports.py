@@ -55,13 +55,14 @@ MetadataDone = Callable[["PenstockError | None"], None]
 
 
 class NewTopic(NamedTuple):
-    """What a topic is to be. `like`: it gets as many replicas as that one has; "": as many as the
-    cluster gives to topics."""
+    """What a topic is to be. `replicas`: of each partition; 0: as many as topic `like` has, or as
+    the cluster gives to topics."""
 
     partitions: int
     extended: bool = False
     registered: bool = False  # consumers may make no channels
     like: str = ""
+    replicas: int = 0
 
 
 class Led(NamedTuple):

@@ -57,6 +57,15 @@ class Node(NamedTuple):
     load: int  # bytes a second that its partitions took, averaged
 
 
+class Lookup(NamedTuple):
+    """An nsqlookupd that lives. Its key has a lease."""
+
+    host: str
+    tcp_port: int
+    http_port: int
+    version: str
+
+
 class Membership(NamedTuple):
     """What is known of a node, whether it lives or not."""
 
@@ -131,6 +140,9 @@ NODE = Form(
         ("load", _U63),
     ),
 )
+LOOKUP = Form(
+    Lookup, 1, (("host", text()), ("tcp_port", _PORT), ("http_port", _PORT), ("version", text()))
+)
 MEMBERSHIP = Form(
     Membership,
     1,
@@ -186,13 +198,23 @@ RECORD = Form(
 SETTING = Form(Setting, 1, (("value", text(10_000)),))
 
 Document = (
-    Cluster | Node | Membership | Controller | Topic | Channel | EpochFloor | Record | Setting
+    Cluster
+    | Node
+    | Lookup
+    | Membership
+    | Controller
+    | Topic
+    | Channel
+    | EpochFloor
+    | Record
+    | Setting
 )
 
 _FORMS: tuple[tuple[str, Form[Any]], ...] = (
     (keys.PARTITIONS, RECORD),
     (keys.NODES, NODE),
     (keys.MEMBERS, MEMBERSHIP),
+    (keys.LOOKUPS, LOOKUP),
     (keys.TOPICS, TOPIC),
     (keys.CHANNELS, CHANNEL),
     (keys.EPOCHS, EPOCH_FLOOR),

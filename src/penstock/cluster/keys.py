@@ -6,6 +6,7 @@
 | `controller` | Controller | while its lease lives |
 | `nodes/<id>` | Node | while its lease lives |
 | `members/<id>` | Membership | |
+| `lookups/<id>` | Lookup | while its lease lives |
 | `topics/<topic>` | Topic | after deletion as a tombstone |
 | `channels/<topic>/<name>` | Channel | after deletion as a tombstone |
 | `numbers/<topic>` | ChannelNumbers (of `starts`) | after deletion of the topic, too |
@@ -28,6 +29,7 @@ CLUSTER = "cluster"
 CONTROLLER = "controller"
 NODES = "nodes/"
 MEMBERS = "members/"
+LOOKUPS = "lookups/"
 TOPICS = "topics/"
 CHANNELS = "channels/"
 NUMBERS = "numbers/"
@@ -59,6 +61,10 @@ def node(node_id: int) -> str:
 
 def member(node_id: int) -> str:
     return f"{MEMBERS}{node_id}"
+
+
+def lookup(name: str) -> str:
+    return LOOKUPS + name
 
 
 def topic(name: str) -> str:

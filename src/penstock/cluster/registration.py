@@ -18,7 +18,8 @@ generation of itself was set back, or cloned: it ends. So does one that finds it
 with another life: each start has one of its own, written to its disk first, so that one which was
 set back to before the last start has that one's number again.
 
-The lease is kept from the loop's own turn, so that a process whose loop hangs is missed.
+The lease is kept from the loop's own turn, so that a process whose loop hangs is missed. `Leased`
+is what any daemon does that is known by a key with a lease.
 """
 
 from __future__ import annotations
@@ -56,25 +57,22 @@ class Registering(IntEnum):
     REFUSED = 6
 
 
-class Registration:
+class Leased:
+    """A key of this process's own that stands there while the process lives, over what stood there
+    before. A subclass may have something to do before that: `_may_begin`."""
+
     def __init__(
         self,
-        own: int,
+        key: str,
         coordinator: Coordinator,
-        view: View,
-        membership: Membership,
-        describe: Callable[[], Node],
+        value: Callable[[], bytes],
         lease_ns: int = NODE_LEASE_NS,
     ) -> None:
-        self.own = own
+        self.key = key
         self.coordinator = coordinator
-        self.view = view
-        self.membership = membership  # as it is to stand there
         self.lease_ns = lease_ns
         self.phase = Registering.AWAY
-        self.reason = ""  # why it is refused
-        self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
-        self._describe = describe
+        self._value = value
         self._lease = NO_LEASE
         self._kept_ns = NEVER_NS  # when the lease was asked to last that it lasts
         self._due_ns = NEVER_NS  # the next attempt
@@ -91,16 +89,98 @@ class Registration:
         if self.phase is Registering.HELD:
             self._keep()
             return
-        if not is_current or self._is_asking or mono_ns < self._due_ns or self._is_refused():
+        if not is_current or self._is_asking or mono_ns < self._due_ns or not self._may_begin():
             return
-        if not self._is_entered():
-            self._enter()
-        elif self._lease == NO_LEASE:
+        if self._lease == NO_LEASE:
             self._grant()
         else:
             self._register()
 
-    # --- the start ---
+    def _may_begin(self) -> bool:
+        return True
+
+    def _ask(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        self._is_asking = True
+        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
+        self.coordinator.transact(transaction, done)
+
+    def _grant(self) -> None:
+        self.phase = Registering.GRANTING
+        self._is_asking = True
+        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
+        asked_ns = self._now_ns
+        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(asked_ns, answer))
+
+    def _granted(self, asked_ns: int, answer: Granted | Failed) -> None:
+        self._is_asking = False
+        if isinstance(answer, Granted):
+            self._lease, self._kept_ns = answer.lease, asked_ns
+            self._due_ns = self._now_ns
+
+    def _register(self) -> None:
+        self.phase = Registering.REGISTERING
+        change = Put(self.key, self._value(), self._lease)
+        self._ask(Transaction((), (change,)), self._registered)
+
+    def _registered(self, settled: Settled) -> None:
+        self._is_asking = False
+        if settled.outcome is Outcome.DONE:
+            self.phase = Registering.HELD
+            self._due_ns = self._kept_ns + self.lease_ns // KEEP_SHARE
+        elif settled.outcome is Outcome.REFUSED:  # the lease is gone
+            self._lease = NO_LEASE
+
+    def key_gone(self) -> None:
+        """Somebody has taken this process for dead."""
+        if self.phase is Registering.HELD:
+            self.phase = Registering.REGISTERING
+            self._due_ns = self._now_ns
+
+    def _keep(self) -> None:
+        if self._is_asking or self._now_ns < self._due_ns:
+            return
+        self._is_asking = True
+        self._due_ns = self._now_ns + self.lease_ns // KEEP_SHARE
+        asked_ns = self._now_ns
+        self.coordinator.keep(self._lease, lambda answer: self._kept(asked_ns, answer))
+
+    def _kept(self, asked_ns: int, answer: Granted | LeaseGone | Failed) -> None:
+        self._is_asking = False
+        if isinstance(answer, Granted):
+            self._kept_ns = asked_ns
+        elif isinstance(answer, LeaseGone):
+            self._lease = NO_LEASE
+            self.phase = Registering.AWAY
+            self._due_ns = self._now_ns
+        else:
+            self._due_ns = min(self._due_ns, self._now_ns + COORDINATOR_RETRY_NS)
+
+
+class Registration(Leased):
+    def __init__(
+        self,
+        own: int,
+        coordinator: Coordinator,
+        view: View,
+        membership: Membership,
+        describe: Callable[[], Node],
+        lease_ns: int = NODE_LEASE_NS,
+    ) -> None:
+        super().__init__(keys.node(own), coordinator, lambda: NODE.encode(describe()), lease_ns)
+        self.own = own
+        self.view = view
+        self.membership = membership  # as it is to stand there
+        self.reason = ""  # why it is refused
+        self.replaces = 0  # uuid of the machine whose place this one takes; 0: none
+
+    def _may_begin(self) -> bool:
+        """Its start stands there."""
+        if self._is_refused():
+            return False
+        if not self._is_entered():
+            self._enter()
+            return False
+        return True
 
     def _is_refused(self) -> bool:
         held = self.view.memberships.get(self.own)
@@ -143,66 +223,8 @@ class Registration:
         change = Put(key, MEMBERSHIP.encode(self.membership))
         self._ask(Transaction((RevisionIs(key, revision),), (change,)), self._entered)
 
-    def _ask(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
-        self._is_asking = True
-        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
-        self.coordinator.transact(transaction, done)
-
     def _entered(self, settled: Settled) -> None:
         """The view shows it, when it was done."""
         self._is_asking = False
         if settled.outcome is Outcome.DONE:
             self._due_ns = self._now_ns
-
-    # --- the life ---
-
-    def _grant(self) -> None:
-        self.phase = Registering.GRANTING
-        self._is_asking = True
-        self._due_ns = self._now_ns + COORDINATOR_RETRY_NS
-        asked_ns = self._now_ns
-        self.coordinator.grant(self.lease_ns, lambda answer: self._granted(asked_ns, answer))
-
-    def _granted(self, asked_ns: int, answer: Granted | Failed) -> None:
-        self._is_asking = False
-        if isinstance(answer, Granted):
-            self._lease, self._kept_ns = answer.lease, asked_ns
-            self._due_ns = self._now_ns
-
-    def _register(self) -> None:
-        self.phase = Registering.REGISTERING
-        change = Put(keys.node(self.own), NODE.encode(self._describe()), self._lease)
-        self._ask(Transaction((), (change,)), self._registered)
-
-    def _registered(self, settled: Settled) -> None:
-        self._is_asking = False
-        if settled.outcome is Outcome.DONE:
-            self.phase = Registering.HELD
-            self._due_ns = self._kept_ns + self.lease_ns // KEEP_SHARE
-        elif settled.outcome is Outcome.REFUSED:  # the lease is gone
-            self._lease = NO_LEASE
-
-    def key_gone(self) -> None:
-        """Somebody has taken this node for dead."""
-        if self.phase is Registering.HELD:
-            self.phase = Registering.REGISTERING
-            self._due_ns = self._now_ns
-
-    def _keep(self) -> None:
-        if self._is_asking or self._now_ns < self._due_ns:
-            return
-        self._is_asking = True
-        self._due_ns = self._now_ns + self.lease_ns // KEEP_SHARE
-        asked_ns = self._now_ns
-        self.coordinator.keep(self._lease, lambda answer: self._kept(asked_ns, answer))
-
-    def _kept(self, asked_ns: int, answer: Granted | LeaseGone | Failed) -> None:
-        self._is_asking = False
-        if isinstance(answer, Granted):
-            self._kept_ns = asked_ns
-        elif isinstance(answer, LeaseGone):
-            self._lease = NO_LEASE
-            self.phase = Registering.AWAY
-            self._due_ns = self._now_ns
-        else:
-            self._due_ns = min(self._due_ns, self._now_ns + COORDINATOR_RETRY_NS)

@@ -121,8 +121,8 @@ class TopicChanges:
         if live is None:
             return None
         settings = dict(live.settings)
-        extended = bool(settings.get(EXTENDED))
-        return NewTopic(self._count(name), extended, bool(settings.get(AUTO_CREATE_OFF)))
+        extended, registered = bool(settings.get(EXTENDED)), bool(settings.get(AUTO_CREATE_OFF))
+        return NewTopic(self._count(name), extended, registered, replicas=live.replicas)
 
     def _live(self, name: str) -> Topic | None:
         held = self._ground.view.topics.get(name)
@@ -158,11 +158,11 @@ class TopicChanges:
             return self._growth(name, live.hash_partitions)
         ground = self._ground
         like = ground.view.topics.get(new.like)
-        replicas = like.document.replicas if like is not None else REPLICAS_DEFAULT
+        usual = like.document.replicas if like is not None else REPLICAS_DEFAULT
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
         settings = as_settings(chosen, **{CREATED: ground.wall_ns(), **more})
-        wanted = Wanted(name, ground.new_id(), new.partitions, replicas, settings)
+        wanted = Wanted(name, ground.new_id(), new.partitions, new.replicas or usual, settings)
         return creation(ground.view, wanted, self._places(), ground.new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:

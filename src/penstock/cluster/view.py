@@ -42,6 +42,7 @@ from penstock.cluster.documents import (
     Cluster,
     Controller,
     EpochFloor,
+    Lookup,
     Membership,
     Node,
     Setting,
@@ -126,6 +127,7 @@ class View:
         self.controller: Held[Controller] | None = None
         self.nodes: dict[int, Held[Node]] = {}
         self.memberships: dict[int, Held[Membership]] = {}
+        self.lookups: dict[str, Held[Lookup]] = {}
         self.topics: dict[str, Held[Topic]] = {}
         self.channels: dict[ChannelName, Held[Channel]] = {}
         self.epochs: dict[str, Held[EpochFloor]] = {}
@@ -136,6 +138,7 @@ class View:
             _Table(keys.PARTITIONS, self.partitions, keys.partition_of),
             _Table(keys.NODES, self.nodes, keys.node_of),
             _Table(keys.MEMBERS, self.memberships, keys.node_of),
+            _Table(keys.LOOKUPS, self.lookups, _rest_of),
             _Table(keys.CHANNELS, self.channels, keys.channel_of),
             _Table(keys.TOPICS, self.topics, _rest_of),
             _Table(keys.EPOCHS, self.epochs, _rest_of),
@@ -369,7 +372,7 @@ class View:
             )
         if isinstance(document, Membership):
             return document.state == REMOVED
-        return isinstance(document, Node | Setting)
+        return isinstance(document, Node | Lookup | Setting)
 
     def _place_or_none(self, key: str) -> tuple[_Table, Any] | None:
         try:

@@ -64,6 +64,19 @@ def gate_flags() -> tuple[Flag, ...]:
     )
 
 
+def etcd_flags() -> tuple[Flag, ...]:
+    """Of daemons of a cluster."""
+    return (
+        Flag(
+            "cluster-etcd-ca",
+            Kind.STRING,
+            "",
+            "the authority that signs etcd's certificate (default: the system's)",
+        ),
+        Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
     """Each field is the flag of the same name."""

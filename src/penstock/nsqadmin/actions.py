@@ -9,6 +9,9 @@ consumers do not make a topic again that is being deleted. What a lookupd knows 
 that leads to an nsqd that can't be asked now. So every nsqd is asked for a sign of life first: when
 none gives one nothing is deleted anywhere, and when some do not the lookupds keep the registration,
 and only tombstone the topic on those that delete it.
+
+An nsqlookupd of a cluster passes on what it is asked for. So it is told the whole shape of a topic,
+and a delete meets nsqds where nothing is left: who has not got it has done what was asked for.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ class Actions:
 
     async def create(self, topic: str, channel: str = "", partitions: int = 0) -> str:
         """On all lookupds, so that nsqds make them when somebody publishes; a channel also on the
-        nsqds that have the topic. Without lookupds on the given nsqds. A number of partitions is
-        for nsqds alone, so with one the topic is made on all of them. Returns a warning."""
+        nsqds that have the topic. Without lookupds on the given nsqds. A number of partitions most
+        lookupds pass over, so with one the topic is made on all nsqds. Returns a warning."""
         names, shape = _names(topic, channel), _names(topic)
         if partitions:
             shape["partition_num"] = str(partitions)
@@ -56,7 +59,7 @@ class Actions:
                 path = "/channel/create"
                 said.append(await self._on_nsqds(self._upstream.nsqds, path, names))
             return warnings(*said)
-        said = [await self._on_lookupds("/topic/create", _names(topic))]
+        said = [await self._on_lookupds("/topic/create", shape)]
         if partitions:
             everywhere, missed = await self._upstream.producers()
             said += [missed, await self._on(everywhere, "/topic/create", shape)]
@@ -152,7 +155,12 @@ class Actions:
         """Returns a warning about those that did not do it."""
 
         async def post(address: str) -> Any:
-            return await self._upstream.post(address, path, query)
+            try:
+                return await self._upstream.post(address, path, query)
+            except FetchFailed as error:
+                if error.status == 404 and path.endswith("/delete"):
+                    return None
+                raise
 
         asked = await self._upstream.ask(kind, addresses, post)
         if not asked.failed:

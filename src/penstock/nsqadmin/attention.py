@@ -21,6 +21,8 @@ samples: so short a window makes nobody "stuck" who may only be slow.
 | dead letters    | messages that were given up wait to be redriven                     | warn  |
 | slow sync       | a node's disk needs long for a sync                                 | warn  |
 | disk            | a node's disk is nearly full                                        | warn  |
+| offline         | a partition of a cluster has no leader that lives                   | bad   |
+| under-replicated| fewer replicas of a partition are in sync than there should be      | warn  |
 | run failed      | a pipeline's run failed or fell silent in the last day              | bad   |
 | run behind      | a run's lag has grown through minutes                               | warn  |
 | run found       | a run ended with another exit code than 0, as an audit              | warn  |
@@ -37,14 +39,16 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.nsqadmin import split
 from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages.words import count, wait
+from penstock.nsqadmin.pages.words import count, span, wait
 from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.remembered import clock, holding, words_of
+from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
+_NUMBERS_SHOWN = 8
 _DEPTH, _OUT = FIELDS.index("depth"), FIELDS.index("out_rate")
 
 
@@ -91,6 +95,7 @@ def findings(snapshot: Snapshot, recent: Recent, window: Window = _MINUTE) -> li
             past = recent(f"{topic.name}/{channel.name}") if holds else ()
             found += _of_channel(channel, past, window)
             found += _of_partitions(channel)
+    found += _of_cluster(snapshot.cluster)
     return sorted(found, key=lambda one: (-one.level, one.what))
 
 
@@ -244,6 +249,31 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
         step = "Look for a key that most messages have, or for messages that fail again and again."
         name = f"partition {worst.partition} of {what} lags"
         yield Finding(Level.WARN, name, why, step, path, "one partition lags")
+
+
+def _of_cluster(cluster: Replication) -> Iterator[Finding]:
+    """For a topic one of each kind, whatever its number of partitions."""
+    by_topic: dict[tuple[str, bool], list[Copies]] = {}
+    for one in cluster.partitions:
+        if one.offline or one.under_replicated:
+            by_topic.setdefault((one.topic, one.offline), []).append(one)
+    for (topic, is_offline), found in by_topic.items():
+        path, what = ("topics", topic), f"topic {topic}"
+        since = span(max(one.since_s for one in found))
+        numbers = ", ".join(str(one.partition) for one in found[:_NUMBERS_SHOWN])
+        more = f" and {len(found) - _NUMBERS_SHOWN} more" if len(found) > _NUMBERS_SHOWN else ""
+        where = f"{'Partition' if len(found) == 1 else 'Partitions'} {numbers}{more}, for {since}"
+        if is_offline:
+            nodes = ", ".join(map(str, sorted({node for one in found for node in one.in_sync})))
+            why, step = f"{where}.", f"Start a node that has all that is acknowledged: {nodes}."
+            yield Finding(Level.BAD, f"{what} has no leader", why, step, path, "no leader")
+            continue
+        why, step = f"{where}: a copy is not in sync.", "It is being made, if enough nodes run."
+        missing = sorted({node for one in found for node in one.missing})
+        if missing:
+            step = f"See whether these nodes run: {', '.join(map(cluster.named, missing))}."
+        name, state = f"{what} is under-replicated", "under-replicated"
+        yield Finding(Level.WARN, name, why, step, path, state)
 
 
 def _may_be_slow(channel: ChannelState, window: Window) -> bool:

@@ -341,7 +341,7 @@ async def _shape(
     if there is None:
         query = about | {"partition_num": str(hashed)}
         query |= {"extend": wanted["extended"]} if "extended" in wanted else {}
-        query |= {"replicas": wanted["replicas"]} if "replicas" in wanted else {}
+        query |= {"replicator": wanted["replicas"]} if "replicas" in wanted else {}
         await upstream.post(node, "/topic/create", query)
         there = {**wanted, "partitions": hashed, "hash_partitions": hashed}
     has = int(there.get("partitions", 1)), int(there.get("hash_partitions", 1))

@@ -26,12 +26,14 @@ from typing import Any, NamedTuple
 
 from penstock.broker.internal import is_internal
 from penstock.nsqadmin import deadletters, split
+from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.split import ChannelPart, TopicPart
 from penstock.nsqadmin.upstream import Producer
 
 # To say 0 is not to say nothing.
 _TELLING = frozenset(("stored_bytes", "oldest_age_seconds", "partition"))
 _BELOW = ("channels", "partitions")
+NO_CLUSTER = Replication()
 _RATE_SPAN_MIN_S = 0.2  # two answers so close together say nothing about a rate
 
 
@@ -196,6 +198,7 @@ class Snapshot:
     nodes: dict[str, NodeState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
     errors: tuple[str, ...] = ()  # of nsqlookupds, or of everything
+    cluster: Replication = NO_CLUSTER
 
     @property
     def in_rate(self) -> float:

@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 
 from penstock import limits
 from penstock.errors import FetchFailed
-from penstock.nsqadmin import snapshot
+from penstock.nsqadmin import replication, snapshot
 from penstock.nsqadmin.remembered import Remembered
-from penstock.nsqadmin.snapshot import NodeState, Snapshot
+from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, described
 
 log = logging.getLogger("penstock.nsqadmin.watch")
@@ -75,6 +75,10 @@ class Watch:
         self._looked = asyncio.Event()
         self._nodes: dict[str, _Node] = {}
         self._discovery: asyncio.Task[None] | None = None
+        self._cluster = NO_CLUSTER
+        self._cluster_task: asyncio.Task[None] | None = None
+        self._cluster_due_s = 0.0
+        self._alone: dict[str, int] = {}  # nodes of no cluster, by the start that has said so
         self._producers: list[Producer] = []
         self._names: list[str] = []
         self._errors: tuple[str, ...] = ()
@@ -133,7 +137,12 @@ class Watch:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        tasks = [self._task, self._discovery, *(one.task for one in self._nodes.values())]
+        tasks = [
+            self._task,
+            self._discovery,
+            self._cluster_task,
+            *(one.task for one in self._nodes.values()),
+        ]
         running = [one for one in tasks if one is not None]
         for one in running:
             one.cancel()
@@ -158,6 +167,7 @@ class Watch:
         begun = [self._begin(one) for one in self._due()]
         if begun:
             await asyncio.wait(begun, timeout=limits.ADMIN_LOOK_S)
+        self._look_at_cluster()
         if self._is_news():
             self._make()
         if self._discovery is None or self._discovery.done():
@@ -281,6 +291,34 @@ class Watch:
             node.described_s = node.begun_s
         return True
 
+    # --- what a cluster says ---
+
+    def _look_at_cluster(self) -> None:
+        is_busy = self._cluster_task is not None and not self._cluster_task.done()
+        if not is_busy and time.monotonic() >= self._cluster_due_s:
+            self._cluster_due_s = time.monotonic() + limits.ADMIN_DISCOVERY_S
+            self._cluster_task = asyncio.get_running_loop().create_task(self._ask_cluster())
+
+    async def _ask_cluster(self) -> None:
+        """The first node that tells, for each of them has the metadata."""
+        for state in [one.state for one in self._nodes.values()]:
+            if not (state.can_be_asked and state.start_s):
+                continue
+            if self._alone.get(state.address) == state.start_s:
+                continue
+            try:
+                document = await self._upstream.document(state.address, "/cluster")
+                found = replication.read(document)
+            except FetchFailed as error:
+                if error.status == 404:
+                    self._alone[state.address] = state.start_s
+            except (AttributeError, KeyError, TypeError, ValueError):
+                self._alone[state.address] = state.start_s
+            else:
+                self._is_changed |= found != self._cluster
+                self._cluster = found
+                return
+
     # --- one snapshot of all ---
 
     def _is_news(self) -> bool:
@@ -300,7 +338,8 @@ class Watch:
         }
         if self._remembered is not None:
             self._remembered.keep(nodes)
-        self.latest = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
+        made = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
+        self.latest = replace(made, cluster=self._cluster)
         for listener in tuple(self._listeners):
             try:
                 listener(self.latest)

@@ -95,7 +95,8 @@ class ClusterMember:
         self._uuid = 0
         self._replaced: Membership | None = None
         self._looked_ns = self._report_ns = 0
-        self.coordinator = EtcdCoordinator(self.address, _etcd_secrets(options), on_fault)
+        etcd_secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
+        self.coordinator = EtcdCoordinator(self.address, etcd_secrets, on_fault)
         self.ledger: Ledger
         self.links: PeerLinks
         self.cluster: Joined
@@ -496,19 +497,3 @@ def _peer_tls(options: Options) -> tuple[ssl.SSLContext | None, ssl.SSLContext |
         context.verify_mode = ssl.CERT_REQUIRED
         contexts.append(context)
     return contexts[0], contexts[1]
-
-
-def _etcd_secrets(options: Options) -> Secrets:
-    password = _content("cluster-password-file", options.cluster_password_file).strip()
-    return Secrets(
-        password.decode("utf-8", "replace"), _content("cluster-etcd-ca", options.cluster_etcd_ca)
-    )
-
-
-def _content(name: str, path: str) -> bytes:
-    if not path:
-        return b""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(name, path, f"cannot be read: {error.strerror or error}") from error

@@ -119,7 +119,7 @@ LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
 def metric_parts(figures: Figures) -> Iterator[bytes]:
     yield from _encoded(_process(figures))
     if figures.cluster is not None:
-        yield from _encoded(_cluster(figures.cluster))
+        yield from _encoded(cluster_lines(figures.cluster))
     yield from _encoded(_syncs(figures.sync_times))
     topics = [figures.broker.topics[name] for name in sorted(figures.broker.topics)]
     labels = [f'topic="{escape(topic.name)}"' for topic in topics]
@@ -153,7 +153,7 @@ def _encoded(lines: Iterator[str]) -> Iterator[bytes]:
         yield (line + "\n").encode("utf-8", "replace")
 
 
-def _cluster(state: ClusterState) -> Iterator[str]:
+def cluster_lines(state: ClusterState) -> Iterator[str]:
     singles = (
         ("nsqd_under_replicated_partitions", "gauge",
          "Partitions of the cluster with fewer replicas in sync than their topic wants.",

@@ -19,6 +19,7 @@ from penstock import limits
 from penstock.command.common import (
     FETCH_RANGES,
     CommonOptions,
+    etcd_flags,
     fetch_flags,
     first_flags,
     gate_flags,
@@ -83,9 +84,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("cluster-tls-cert", Kind.STRING, "", "certificate (PEM) for connections between nodes"),
     Flag("cluster-tls-key", Kind.STRING, "", "its key"),
     Flag("cluster-tls-ca", Kind.STRING, "", "the authority that signs the certificates of nodes"),
-    Flag("cluster-etcd-ca", Kind.STRING, "", "the authority that signs etcd's certificate (default:"
-         " the system's)"),
-    Flag("cluster-password-file", Kind.STRING, "", "file with the password of etcd's user"),
+    *etcd_flags(),
     Flag("cluster-replace", Kind.BOOL, False, "this empty node takes the place of the one with its"
          " -node-id, which is gone for good"),
     Flag("cluster-silence", Kind.DURATION, limits.PEER_SILENCE_NS, "a node that is silent for this"

@@ -1,10 +1,10 @@
 """What shape a topic has: how many partitions, and whether its messages have headers.
 
-`/topic/create` makes a topic, with `partition_num`, `extend` and `disable_channel_auto_create` as
-Youzan's NSQ has them. The same again is no error; another number is: a topic of another shape would
-not be what was asked for. `/topic/partition/expand` adds partitions to a topic that is in use
-(`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`), and says whether
-consumers may make channels. All of it can be sent again.
+`/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
+a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
+topic of another shape would not be what was asked for. `/topic/partition/expand` adds partitions to
+a topic that is in use (`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`),
+and says whether consumers may make channels. All of it can be sent again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
 from penstock.nsqd.ground import FALSE, TRUE, Ground, agreeing, find_topic, with_topic
 from penstock.nsqd.topics import Shape
+from penstock.wire.names import is_ephemeral
 
 PARTITION_NUM = "partition_num"
 REPLICATOR = "replicator"
@@ -43,9 +44,11 @@ class _Shapes:
 
     def create(self, request: Request, answer: Answer) -> None:
         def created(topic: Topic) -> None:
+            if topic.metadata is not None:
+                done(topic.metadata.shape(name))
+                return
             registered = bool(topic.settings.disable_channel_auto_create)
-            there = NewTopic(topic.partition_count, topic.extended, registered)
-            done(there)
+            done(NewTopic(topic.partition_count, topic.extended, registered))
 
         def elsewhere() -> None:
             done(hosting.metadata.shape(name) if hosting and hosting.metadata else None)
@@ -59,12 +62,12 @@ class _Shapes:
         ground, guard, hosting = self._ground, self._guard, self._ground.broker.hosting
         parameters = parse_query(request.query)
         name = parameters.get("topic", "")
-        if hosting is None:
-            _check_one_copy(parameters)
+        has_copies = hosting is not None and not (is_ephemeral(name) or is_internal(name))
         shape = Shape(
             _partition_num(parameters),
             _flag(parameters, "extend"),
             _flag(parameters, AUTO_CREATE_OFF),
+            _replicas(parameters, has_copies),
         )
         with_topic(ground, guard, request, parameters, answer, created, shape, elsewhere)
 
@@ -106,11 +109,18 @@ def _partition_num(parameters: Parameters) -> int:
     return number
 
 
-def _check_one_copy(parameters: Parameters) -> None:
-    """A node by itself has no other place for a copy."""
-    text = parameters.get(REPLICATOR, "1")
-    if text != "1":
-        raise _invalid(REPLICATOR, text, "a node by itself keeps 1 copy; others need --cluster")
+def _replicas(parameters: Parameters, has_copies: bool) -> int:
+    """0 where none are named. What is of one node has no other place for a copy."""
+    text = parameters.get(REPLICATOR)
+    if text is None:
+        return 0
+    number = whole_number(text, limits.MEMBERS_MAX)
+    if has_copies and not number:
+        raise _invalid(REPLICATOR, text, f"a whole number, 1 to {limits.MEMBERS_MAX}")
+    if not has_copies and number != 1:
+        rule = "a node by itself, and an ephemeral topic, keep 1 copy; others need --cluster"
+        raise _invalid(REPLICATOR, text, rule)
+    return number or 0
 
 
 def _flag(parameters: Parameters, name: str) -> bool:
@@ -129,6 +139,8 @@ def _check_same(name: str, there: NewTopic, shape: Shape) -> None:
         has = f"topic {name} has {there.partitions}"
         more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"
         raise HttpError(409, f"PARTITION_NUM_DIFFERS {has}{more}")
+    if shape.replicas and there.replicas not in (0, shape.replicas):
+        raise HttpError(409, f"REPLICATOR_DIFFERS topic {name} has {there.replicas} copies")
     if shape.extended and not there.extended:
         how = "/topic/meta/update?upgradeext=true makes it so"
         raise HttpError(409, f"NOT_EXTENDED topic {name} exists and is not extended: {how}")

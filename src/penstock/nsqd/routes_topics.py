@@ -138,4 +138,7 @@ def _shape(topic: Topic) -> dict[str, Any]:
         shape |= {"partitions": topic.partition_count, "hash_partitions": topic.hash_partitions}
     if topic.extended:
         shape["extended"] = True
+    there = topic.metadata.shape(topic.name) if topic.metadata is not None else None
+    if there is not None:
+        shape["replicas"] = there.replicas
     return shape

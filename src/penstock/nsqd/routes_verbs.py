@@ -93,9 +93,10 @@ class _Verbs:
             raise HttpError(404, "CHANNEL_NOT_FOUND") from error
 
     def channel_create(self, request: Request, answer: Answer) -> None:
-        """In a cluster it is answered when every partition has confirmed the channel."""
+        """In a cluster it is answered when every partition has confirmed the channel, whoever leads
+        it by then."""
         topic, name = self._channel_arguments(parse_query(request.query))
-        leaders = topic.leaders
+        leaders = topic.leaders if topic.metadata is None else ()
 
         def go_on(error: PenstockError | None) -> None:
             if error is not None:

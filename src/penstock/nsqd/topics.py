@@ -44,6 +44,7 @@ class Shape(NamedTuple):
     partitions: int = 0  # 0: as many as the options say
     extended: bool = False
     registered: bool = False  # consumers may make no channels
+    replicas: int = 0  # 0: as many as a cluster gives to topics; a node by itself has one
 
 
 ANY = Shape()
@@ -106,7 +107,7 @@ class TopicMaker:
             return self._ask_cluster(metadata, name, shape)
         addresses = self._lookups()
         if not addresses:
-            return self._broker.topic(name, *shape)
+            return self._broker.topic(name, *shape[:3])
         self._check(name)
         self._waiting[name] = []
         task = self._loop.create_task(self._look_up(name, addresses))
@@ -139,7 +140,7 @@ class TopicMaker:
                 answers.append(error)
 
         partitions = shape.partitions or self._broker.default_partitions(name)
-        wanted = NewTopic(partitions, shape.extended, shape.registered)
+        wanted = NewTopic(partitions, shape.extended, shape.registered, replicas=shape.replicas)
         metadata.make_topic(name, wanted, made)
         if not answers:
             self._waiting[name] = []
@@ -199,7 +200,7 @@ class TopicMaker:
         return sorted(channels)
 
     def _make(self, name: str, channels: list[str]) -> Topic:
-        topic = self._broker.topic(name, *self._shapes.get(name, ANY))
+        topic = self._broker.topic(name, *self._shapes.get(name, ANY)[:3])
         for channel in channels:
             if not is_ephemeral(channel):
                 topic.channel(channel)

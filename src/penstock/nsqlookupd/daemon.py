@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock import __version__, limits
 from penstock.clock import SystemClock
@@ -29,6 +30,9 @@ from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.protocol import Client
 from penstock.nsqlookupd.registry import Registry
 from penstock.nsqlookupd.routes import Routes
+
+if TYPE_CHECKING:
+    from penstock.nsqlookupd.cluster import ClusterLookup
 
 log = logging.getLogger("penstock.nsqlookupd")
 
@@ -135,6 +139,7 @@ class Daemon:
         )
         self._http_connections: set[HttpConnection] = set()
         self._room = BodyRoom()
+        self._following = AsyncExitStack()
         self._servers: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
@@ -151,14 +156,31 @@ class Daemon:
                 "hostname": socket.gethostname(),
                 "broadcast_address": self.options.broadcast_address,
             }
-            routes = Routes(self.registry, self._clock, lambda: len(self.connections), self.about)
             admit = self._admission()
             undo.callback(self._close_servers)
+            cluster = await self._follow_cluster()
+            count = self.connections.__len__
+            routes = Routes(self.registry, self._clock, count, self.about, cluster)
             await self._serve(tcp, lambda: Connection(self))
             log.info("TCP: listening on %s", self.tcp_address)
             await self._serve(http, lambda: self._http_connection(routes, admit))
             log.info("HTTP: listening on %s", self.http_address)
             undo.pop_all()
+
+    async def _follow_cluster(self) -> ClusterLookup | None:
+        if not self.options.cluster:
+            return None
+        from penstock.nsqlookupd.cluster import following  # etcd's client is large
+
+        known = self.options, self.about, self.registry, self._clock, self._on_fault
+        return await self._following.enter_async_context(following(*known))
+
+    def _on_fault(self, error: Exception) -> None:
+        if not self.broken:
+            self.broken = True
+            log.critical("a fault of the program", exc_info=error)
+            if not self.ended.done():
+                self.ended.set_result(1)
 
     def _admission(self) -> Admission:
         options = self.options
@@ -197,6 +219,7 @@ class Daemon:
             connection.close()
         for http_connection in list(self._http_connections):
             http_connection.abort()
+        await self._following.aclose()
         await asyncio.sleep(0)  # the transports let go of their sockets
         log.info("NSQLOOKUPD: bye")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from penstock import limits
-from penstock.command.common import CommonOptions, first_flags, gate_flags
+from penstock.command.common import CommonOptions, etcd_flags, first_flags, gate_flags
 from penstock.command.flags import Flag, Kind, Ranges, check_ranges, resolve
 from penstock.net.gate import check_allowed
 
@@ -27,6 +27,10 @@ FLAGS: tuple[Flag, ...] = (
          " was not heard from for this long is left out of answers"),
     Flag("tombstone-lifetime", Kind.DURATION, limits.LOOKUP_TOMBSTONE_NS, "how long a tombstoned"
          " producer is left out of lookups of the topic"),
+    Flag("cluster", Kind.STRING, "", "etcd://[user@]host:port[,host:port...][/name]: say what the"
+         " cluster of this name (default: penstock) has, whose metadata is in that etcd; etcds is"
+         " over TLS; empty: what nsqds register"),
+    *etcd_flags(),
 )  # fmt: skip
 
 
@@ -41,6 +45,9 @@ class Options(CommonOptions):
     broadcast_address: str
     inactive_producer_timeout_ns: int
     tombstone_lifetime_ns: int
+    cluster: str
+    cluster_etcd_ca: str
+    cluster_password_file: str
 
 
 _RANGES: Ranges = {"inactive_producer_timeout_ns": (1, None), "tombstone_lifetime_ns": (0, None)}

@@ -216,6 +216,8 @@ class Client:
     def _register(self, words: list[bytes]) -> bytes:
         producer, place = self._place(words)
         topic, channel, _ = place
+        if topic in self._registry.placed:  # the cluster's metadata says where it is
+            return OK
         if channel and (topic, channel) not in producer.channels:
             self._log_change("REGISTER", "channel", topic, channel)
         if topic not in producer.topics:

@@ -15,13 +15,17 @@ partition of a cluster has one place; but nsqds that know nothing of each other,
 partitions of the same numbers. Then no map from partitions to producers would be right, and there
 is none: clients take the producers, each with all that it has.
 
+**A topic of a cluster** is placed as a whole (`place`), by the cluster's metadata. What nsqds
+register of it counts for nothing then, and a node of the cluster that registers, too, stands in
+answers once.
+
 Ages are measured by the monotonic clock, so a step of the wall clock hides nobody; the wall clock
 gives only the times that are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,6 +50,11 @@ class Peer:
     names_partitions: bool = False
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Where clients connect."""
+        return self.broadcast_address, self.tcp_port
+
+    @property
     def node(self) -> str:
         """The name that operators know it by: its HTTP address."""
         host = self.broadcast_address
@@ -67,6 +76,7 @@ class Meta(NamedTuple):
     extended: bool = False
     ordered: bool = False
     registered: bool = False  # consumers may make no channels
+    replicas: int = 1
 
 
 _PLAIN = Meta()
@@ -77,6 +87,7 @@ class Producer:
     peer: Peer
     heard_mono_ns: int
     heard_wall_ns: int
+    is_placed: bool = False  # a node of the cluster, which lives as its metadata says
     topics: set[str] = field(default_factory=set)
     channels: set[tuple[str, str]] = field(default_factory=set)
 
@@ -98,6 +109,14 @@ class Registration:
 Entries = dict[Producer, Registration]
 
 
+class Placement(NamedTuple):
+    """A topic of a cluster, as its metadata has it."""
+
+    led: Mapping[Producer, frozenset[int]]  # partitions by the node that leads them, and lives
+    channels: frozenset[str]
+    meta: Meta
+
+
 class Registry:
     def __init__(
         self,
@@ -109,6 +128,8 @@ class Registry:
         self.producers: dict[Producer, None] = {}
         self.topics: dict[str, Entries] = {}
         self.channels: dict[str, dict[str, Entries]] = {}  # by topic, then by channel
+        self.placed: dict[str, Meta] = {}  # topics of the cluster
+        self._unled: dict[str, dict[int, int]] = {}  # partitions without a leader: since when
         self._clock = clock
         self._inactive_timeout_ns = inactive_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
@@ -117,8 +138,8 @@ class Registry:
 
     # --- what producers do ---
 
-    def join(self, peer: Peer) -> Producer:
-        producer = Producer(peer, self._clock.mono_ns(), self._clock.wall_ns())
+    def join(self, peer: Peer, is_placed: bool = False) -> Producer:
+        producer = Producer(peer, self._clock.mono_ns(), self._clock.wall_ns(), is_placed)
         self.producers[producer] = None
         return producer
 
@@ -210,6 +231,38 @@ class Registry:
         if not entries and is_ephemeral(channel):
             self._drop_channel(topic, channel)
 
+    # --- what the metadata of a cluster says ---
+
+    def place(self, topic: str, placement: Placement | None) -> None:
+        """All that there is of it, at once; None: it is gone."""
+        before, unled = self.topics.get(topic, {}), self._unled.pop(topic, {})
+        self.delete_topic(topic)
+        self.placed.pop(topic, None)
+        if placement is None:
+            return
+        self.placed[topic] = placement.meta
+        led, mono_ns = frozenset[int]().union(*placement.led.values()), self._clock.mono_ns()
+        missing = (one for one in range(placement.meta.partition_num) if one not in led)
+        self._unled[topic] = {number: unled.get(number, mono_ns) for number in missing}
+        entries = self.topics[topic] = {}
+        for producer, partitions in placement.led.items():
+            entry = entries[producer] = before.get(producer, Registration())  # tombstones stay
+            entry.partitions = partitions
+            producer.topics.add(topic)
+            producer.channels |= {(topic, channel) for channel in placement.channels}
+        for channel in placement.channels:  # it goes with the first partition, as nsqd names it
+            self.channels.setdefault(topic, {})[channel] = {
+                producer: Registration(partitions=frozenset((min(partitions),)))
+                for producer, partitions in placement.led.items()
+            }
+        self.channel_count += len(placement.channels)
+
+    def unled_ns(self, topic: str, partition: int | None = None) -> int | None:
+        """When this partition of a cluster's topic has lost its leader, or the last of all that
+        have none. None: it is led, and topics that are not the cluster's have no leaders."""
+        found = self._unled.get(topic, {})
+        return max(found.values(), default=None) if partition is None else found.get(partition)
+
     # --- what operators do ---
 
     def create_topic(self, topic: str) -> None:
@@ -288,6 +341,8 @@ class Registry:
 
     def meta_of(self, topic: str) -> Meta:
         """As far as its producers tell."""
+        if topic in self.placed:
+            return self.placed[topic]
         entries = self.topics.get(topic, {}).values()
         counts = [max(entry.partitions, default=0) + 1 for entry in entries]
         told = [entry.meta.partition_num for entry in entries]
@@ -300,18 +355,26 @@ class Registry:
 
     def nodes(self) -> list[Producer]:
         mono_ns = self._clock.mono_ns()
-        return in_order(p for p in self.producers if self._is_active(p, mono_ns))
+        active = [one for one in self.producers if self._is_active(one, mono_ns)]
+        placed = {one.peer.place for one in active if one.is_placed}
+        return in_order(one for one in active if one.is_placed or one.peer.place not in placed)
 
     def topics_of(self, producer: Producer) -> list[tuple[str, bool]]:
-        """Its topics, and whether it is tombstoned for each."""
-        mono_ns = self._clock.mono_ns()
-        return [
-            (topic, self.topics[topic][producer].is_hidden(mono_ns, self._tombstone_lifetime_ns))
-            for topic in sorted(producer.topics)
-        ]
+        """Its topics, and whether it is tombstoned for each. A node of the cluster may have some of
+        its own, which it has registered."""
+        mono_ns, lifetime_ns = self._clock.mono_ns(), self._tombstone_lifetime_ns
+        same = [producer]
+        if producer.is_placed:
+            same = [one for one in self.producers if one.peer.place == producer.peer.place]
+        return sorted(
+            (topic, self.topics[topic][one].is_hidden(mono_ns, lifetime_ns))
+            for one in same
+            for topic in one.topics
+        )
 
     def _is_active(self, producer: Producer, mono_ns: int) -> bool:
-        return mono_ns - producer.heard_mono_ns <= self._inactive_timeout_ns
+        silent_ns = mono_ns - producer.heard_mono_ns
+        return producer.is_placed or silent_ns <= self._inactive_timeout_ns
 
     def entries(self) -> Iterator[tuple[str, str, str, Entries]]:
         """(category, key, subkey, producers) of everything, for people who look for trouble."""

@@ -1,13 +1,16 @@
 """nsqlookupd's HTTP API: paths, parameters, the order in which they are checked, and the answers.
 
 Lists are sorted: NSQ's come in any order, so no client minds, and people can compare answers.
+
+Of a cluster, a lookup waits a moment where a partition has no leader, and what changes something is
+passed on to an nsqd; an ephemeral topic is of one node, in a cluster, too, and only registered.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import __version__, limits
 from penstock.clock import Clock
@@ -18,6 +21,7 @@ from penstock.net.api import (
     GET,
     POST,
     TEXT,
+    Answer,
     Api,
     HttpError,
     Parameters,
@@ -25,10 +29,13 @@ from penstock.net.api import (
     at_once,
     json_response,
 )
-from penstock.net.exchange import Response
-from penstock.net.query import whole_number
+from penstock.net.exchange import Request, Response
+from penstock.net.query import parse_query, whole_number
 from penstock.nsqlookupd.registry import Entries, Meta, Peer, Producer, Registration, Registry
-from penstock.wire.names import is_valid_name
+from penstock.wire.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.nsqlookupd.cluster import ClusterLookup
 
 log = logging.getLogger("penstock.nsqlookupd")
 
@@ -46,36 +53,57 @@ class Routes(Api):
         clock: Clock,
         connection_count: Callable[[], int],
         about: Mapping[str, object],
+        cluster: ClusterLookup | None = None,
     ) -> None:
         """`about`: what an nsqd is told of this nsqlookupd."""
         super().__init__(log, clock, quiet=frozenset(("/metrics",)))
         self._registry = registry
         self._about = about
+        self._cluster = cluster
         self._connection_count = connection_count
         profiles = debug.table()
         self.table = {
             **{path: profiles[path] for path in profiles if path.startswith("/debug/pprof")},
-            "/ping": Route(GET, at_once(lambda parameters: Response(200, b"OK", TEXT))),
-            "/info": Route(GET, at_once(lambda parameters: json_response(_INFO))),
+            "/ping": Route(GET, at_once(self._ping)),
+            "/info": Route(GET, at_once(self._info)),
             "/topics": Route(GET, at_once(self._topics)),
             "/channels": Route(GET, at_once(self._channels)),
-            "/lookup": Route(GET, at_once(self._lookup)),
+            "/lookup": Route(GET, self._lookup_when_led),
             "/listlookup": Route(GET, at_once(self._list_lookup)),
             "/nodes": Route(GET, at_once(self._nodes)),
             "/debug": Route(GET, at_once(self._debug)),
             "/metrics": Route(GET, at_once(self._metrics)),
-            "/topic/create": Route(POST, at_once(self._topic_create)),
-            "/topic/delete": Route(POST, at_once(self._topic_delete)),
+            "/topic/create": Route(POST, self._relayed(self._topic_create)),
+            "/topic/delete": Route(POST, self._relayed(self._topic_delete)),
             "/topic/tombstone": Route(POST, at_once(self._topic_tombstone)),
-            "/channel/create": Route(POST, at_once(self._channel_create)),
-            "/channel/delete": Route(POST, at_once(self._channel_delete)),
+            "/channel/create": Route(POST, self._relayed(self._channel_create)),
+            "/channel/delete": Route(POST, self._relayed(self._channel_delete)),
         }
         del self.table["/debug/pprof/"]  # a redirect, as in NSQ; nsqd has it the other way round
+        if cluster is not None:
+            self.table["/topic/partition/expand"] = Route(POST, self._relayed(self._expand))
+
+    def check(self, request: Request) -> None:
+        """What is not known yet is not said to be missing."""
+        cluster, path = self._cluster, request.path
+        if cluster is None or cluster.is_known or path in _OWN or path.startswith("/debug/"):
+            return
+        raise HttpError(503, f"FAILED the cluster is not known yet: {cluster.reason}")
 
     def error_of(self, error: PenstockError) -> HttpError:
         return HttpError(503, f"FAILED {error}")  # too many names
 
     # --- looking ---
+
+    def _ping(self, parameters: Parameters) -> Response:
+        trouble = self._cluster.trouble if self._cluster is not None else ""
+        if trouble:
+            return Response(500, f"NOK - {trouble}".encode(), TEXT)
+        return Response(200, b"OK", TEXT)
+
+    def _info(self, parameters: Parameters) -> Response:
+        named = {"cluster": self._cluster.info()} if self._cluster is not None else {}
+        return json_response({"version": __version__, **named})
 
     def _topics(self, parameters: Parameters) -> Response:
         names = self._registry.topic_names()
@@ -88,6 +116,22 @@ class Routes(Api):
     def _channels(self, parameters: Parameters) -> Response:
         topic = _wanted(parameters, "topic")
         return json_response({"channels": self._registry.channel_names(topic)})
+
+    def _lookup_when_led(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+
+        def look() -> None:
+            answer(self._lookup(parameters))
+
+        if self._cluster is None:
+            look()
+            return
+        topic, partition = parameters.get("topic", ""), _partition(parameters)
+        self._cluster.holds.wait(
+            lambda: self._registry.unled_ns(topic, partition) is None,
+            lambda: self.guard(request, answer, look),
+            self._registry.unled_ns(topic, partition),
+        )
 
     def _lookup(self, parameters: Parameters) -> Response:
         registry = self._registry
@@ -110,17 +154,12 @@ class Routes(Api):
         return json_response(document)
 
     def _list_lookup(self, parameters: Parameters) -> Response:
-        """As Youzan's clients ask first of all: there is this one, and it leads."""
+        """As Youzan's clients ask first of all; one by itself leads."""
         about = self._about
-        row = {
-            "ID": f"{about['broadcast_address']}:{about['tcp_port']}",
-            "NodeIP": about["broadcast_address"],
-            "TcpPort": str(about["tcp_port"]),
-            "HttpPort": str(about["http_port"]),
-            "RpcPort": "",
-            "Epoch": 0,
-        }
-        return json_response({"lookupdnodes": [row], "lookupdleader": row})
+        rows = [_lookup_row(about["broadcast_address"], about["tcp_port"], about["http_port"])]
+        lookups = self._cluster.lookups() if self._cluster is not None else []
+        rows = [_lookup_row(one.host, one.tcp_port, one.http_port) for one in lookups] or rows
+        return json_response({"lookupdnodes": rows, "lookupdleader": rows[0]})
 
     def _nodes(self, parameters: Parameters) -> Response:
         rows = []
@@ -157,6 +196,29 @@ class Routes(Api):
 
     # --- changing ---
 
+    def _relayed(
+        self, respond: Callable[[Parameters], Response]
+    ) -> Callable[[Request, Answer], None]:
+        """Of a topic of the cluster, or one that is to be; others are registered here."""
+
+        def serve(request: Request, answer: Answer) -> None:
+            parameters = parse_query(request.query)
+            topic = parameters.get("topic", "")
+            is_new = request.path.endswith("/create") and not is_ephemeral(topic)
+            if self._cluster is None or not (is_new or topic in self._registry.placed):
+                answer(respond(parameters))
+                return
+            _wanted_name(parameters, "topic")
+            if request.path.startswith("/channel/"):
+                _wanted_name(parameters, "channel")
+            self._cluster.relay.send(request, parameters, answer)
+
+        return serve
+
+    def _expand(self, parameters: Parameters) -> Response:
+        _wanted(parameters, "topic")
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+
     def _topic_create(self, parameters: Parameters) -> Response:
         topic = _wanted_name(parameters, "topic")
         log.info("DB: adding topic(%s)", topic)
@@ -191,7 +253,7 @@ class Routes(Api):
         return EMPTY
 
 
-_INFO = {"version": __version__}
+_OWN = ("/ping", "/info", "/metrics")  # what nsqlookupd says of itself
 
 
 def _wanted(parameters: Parameters, name: str) -> str:
@@ -223,10 +285,10 @@ def _reads(parameters: Parameters) -> bool:
 
 
 def _meta_row(meta: Meta) -> dict[str, Any]:
-    """Youzan's keys. Topics are not copied between nodes, and a node has several partitions."""
+    """Youzan's keys. A node has several partitions."""
     return {
         "partition_num": meta.partition_num,
-        "replica": 1,
+        "replica": meta.replicas,
         "extend_support": meta.extended,
         "ordered": meta.ordered,
         "multi_part": meta.partition_num > 1,
@@ -239,6 +301,17 @@ def _wanted_name(parameters: Parameters, kind: str) -> str:
     if not is_valid_name(name.encode("utf-8", "surrogateescape")):
         raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
     return name
+
+
+def _lookup_row(host: object, tcp_port: object, http_port: object) -> dict[str, Any]:
+    return {
+        "ID": f"{host}:{tcp_port}",
+        "NodeIP": host,
+        "TcpPort": str(tcp_port),
+        "HttpPort": str(http_port),
+        "RpcPort": "",
+        "Epoch": 0,
+    }
 
 
 def _peer_row(peer: Peer) -> dict[str, Any]:

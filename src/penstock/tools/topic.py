@@ -71,8 +71,10 @@ def _add_shaping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
         examples=["penstock topic create clicks --partitions 8"],
     )
     _add_common(create)
-    create.add_argument("--partitions", type=_partitions, metavar="N",
+    create.add_argument("--partitions", type=_up_to(limits.PARTITIONS_MAX), metavar="N",
                         help="1 to 255; as nsqd's --default-partitions says")  # fmt: skip
+    create.add_argument("--replicas", type=_up_to(limits.MEMBERS_MAX), metavar="N",
+                        help="copies of each partition, in a cluster: 1 to 16")  # fmt: skip
     create.add_argument("--extended", action="store_true", help="its messages may have headers")
     expand = verbs.add_parser(
         "expand",
@@ -83,8 +85,8 @@ def _add_shaping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
         examples=["penstock topic expand orders --partitions 16"],
     )
     _add_common(expand)
-    expand.add_argument("--partitions", type=_partitions, metavar="N", required=True,
-                        help="how many it is to have then, up to 255")  # fmt: skip
+    expand.add_argument("--partitions", type=_up_to(limits.PARTITIONS_MAX), metavar="N",
+                        required=True, help="how many it is to have then, up to 255")  # fmt: skip
     expand.add_argument("--rehash", action="store_true", help="spread keys over all of them")
     extend = verbs.add_parser(
         "extend",
@@ -94,12 +96,14 @@ def _add_shaping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
     _add_common(extend)
 
 
-def _partitions(text: str) -> int:
-    number = whole_number(text, limits.PARTITIONS_MAX)
-    if not number:
-        rule = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
-        raise argparse.ArgumentTypeError(f"{text!r}: {rule}")
-    return number
+def _up_to(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = whole_number(text, most)
+        if not number:
+            raise argparse.ArgumentTypeError(f"{text!r}: a whole number, 1 to {most}")
+        return number
+
+    return read
 
 
 def _shaped(arguments: argparse.Namespace, target: dict[str, str]) -> int:
@@ -111,6 +115,8 @@ def _shaped(arguments: argparse.Namespace, target: dict[str, str]) -> int:
         path = "/topic/create" if arguments.verb == "create" else "/topic/partition/expand"
         if arguments.partitions is not None:
             query["partition_num"] = str(arguments.partitions)
+        if arguments.verb == "create" and arguments.replicas is not None:
+            query["replicator"] = str(arguments.replicas)
         if arguments.verb == "create" and arguments.extended:
             query["extend"] = "true"
         if arguments.verb == "expand" and arguments.rehash:

@@ -101,8 +101,10 @@ class Fleet:
         self._etcd = Program("etcd", self._etcd_command(binary), data / "etcd.log")
         self._others = [self._etcd]
         for number in (1, 2):
-            flags = f"--tcp-address={self.at(number, 60)}", f"--http-address={self.at(number, 61)}"
-            self._others.append(self._daemon(f"nsqlookupd{number}", "nsqlookupd", *flags))
+            self._others.append(self._daemon(
+                f"nsqlookupd{number}", "nsqlookupd", f"--tcp-address={self.at(number, 60)}",
+                f"--http-address={self.at(number, 61)}", self._cluster,
+            ))  # fmt: skip
         if self.web:
             (data / "nsqadmin").mkdir(exist_ok=True)
             self._others.append(self._daemon(
@@ -114,6 +116,10 @@ class Fleet:
 
     def at(self, number: int, port: int) -> str:
         return address(self._first, number, port)
+
+    @property
+    def _cluster(self) -> str:
+        return f"--cluster=etcd://{self.at(1, 79)}/up"
 
     def _lookupds(self, port: int, kind: str) -> list[str]:
         return [f"--lookupd-{kind}-address={self.at(number, port)}" for number in (1, 2)]
@@ -135,7 +141,7 @@ class Fleet:
         path = self.data / str(number)
         path.mkdir(exist_ok=True)
         return self._daemon(
-            f"node{number}", "nsqd", f"--cluster=etcd://{self.at(1, 79)}/up",
+            f"node{number}", "nsqd", self._cluster,
             f"--node-id={number}", "--broadcast-address=127.0.0.1", "--https-address=",
             f"--tcp-address={self.at(number, 50)}", f"--http-address={self.at(number, 51)}",
             f"--replication-address={self.at(number, 54)}", f"--data-path={path}",

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from e2e.lookupd import Lookupd
+
 from .processes import Cluster, Node
 from .traffic import Told, Traffic
 
@@ -85,6 +87,26 @@ def _leads(node: Node, topic: str) -> int | None:
     rows = node.ask("/cluster")["partitions"]
     leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
     return leader
+
+
+def test_all_nsqlookupds_name_the_next_leader(cluster: Cluster, tmp_path: Path) -> None:
+    flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
+    with Lookupd(tmp_path / "one", flag) as one, Lookupd(tmp_path / "two", flag) as two:
+        both = one, two
+        assert one.http("POST", "/topic/create?topic=found&replicator=3") == (200, b"")
+        leader = cluster.leader("found")
+        cluster.until(lambda: all(each.knows("found", leader) for each in both))
+        leader.kill()
+        cluster.until(lambda: all(_next(each, leader) for each in both), 40)  # 4 s, and mostly 1
+        assert one.get("/lookup?topic=found") == two.get("/lookup?topic=found")
+        assert len(one.get("/listlookup")["lookupdnodes"]) == 2
+        assert one.stop() == 0
+        cluster.until(lambda: len(two.get("/listlookup")["lookupdnodes"]) == 1)
+    bring_back(cluster, leader, "found")
+
+
+def _next(lookupd: Lookupd, leader: Node) -> bool:
+    return lookupd.producer_ports("found") not in ([], [leader.ports[0]])
 
 
 def test_every_node_is_started_again_one_after_the_other(cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -38,7 +39,7 @@ from penstock.cluster.coordinator import (
     Settled,
     Transaction,
 )
-from penstock.errors import CoordinatorFailed
+from penstock.errors import ConfigError, CoordinatorFailed
 from penstock.limits import (
     COORDINATOR_CALL_NS,
     COORDINATOR_MESSAGE_BYTES_MAX,
@@ -73,6 +74,21 @@ class Secrets(NamedTuple):
     authority: bytes = b""  # certificates in PEM that etcd's is signed by; none: the system's
     certificate: bytes = b""
     key: bytes = b""
+
+    @classmethod
+    def of_files(cls, password_file: str, authority_file: str) -> Secrets:
+        """Of -cluster-password-file and -cluster-etcd-ca. Raises ConfigError."""
+        password = _content("cluster-password-file", password_file).strip()
+        return cls(password.decode("utf-8", "replace"), _content("cluster-etcd-ca", authority_file))
+
+
+def _content(name: str, path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(name, path, f"cannot be read: {error.strerror or error}") from error
 
 
 class Stubs:

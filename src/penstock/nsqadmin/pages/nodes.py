@@ -16,7 +16,7 @@ from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import chart, existing, layout, process, states, static, words
+from penstock.nsqadmin.pages import chart, copies, existing, layout, process, states, static, words
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     RATE,
@@ -96,7 +96,8 @@ def draw_all(here: Opened) -> None:
 def _all_told(snapshot: Snapshot) -> str:
     """What stands out among them."""
     versions = {one.producer.version for one in snapshot.nodes.values()} - {""}
-    return f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
+    differ = f"Versions differ: {', '.join(sorted(versions))}." if len(versions) > 1 else ""
+    return " ".join(one for one in (snapshot.cluster.trouble, differ) if one)
 
 
 def all_rows(here: Opened, snapshot: Snapshot) -> list[Row]:
@@ -166,6 +167,7 @@ def draw(here: Opened, address: str) -> None:
         empty = "No topic of it is known."
         grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
+    replicas = copies.of_node(here, address)
     chart.pair(here, series_of_node(address))
     process.panel(here, address)
     taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
@@ -184,6 +186,7 @@ def draw(here: Opened, address: str) -> None:
         error.set_visibility(bool(error.text))
         for name, shown in _tiles_of(node).items():
             tiles[name].show(*shown)
+        replicas(snapshot)
 
     layout.follow(here, show)
 

@@ -13,7 +13,16 @@ from penstock import limits
 from penstock.nsqadmin import lag, remembered
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import chart, existing, layout, settings, states, telling, words
+from penstock.nsqadmin.pages import (
+    chart,
+    copies,
+    existing,
+    layout,
+    settings,
+    states,
+    telling,
+    words,
+)
 from penstock.nsqadmin.pages import partitions as split
 from penstock.nsqadmin.pages.grid import (
     BYTES,
@@ -60,6 +69,7 @@ def draw(here: Opened, name: str) -> None:
             rows = channel_rows(here, name, latest)
             channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
         partitions = split.of_topic(here, name)
+        replicas = copies.of_topic(here, name)
         clients = _Clients(here, name)
         with layout.section("Nodes"):
             nodes = Grid(
@@ -83,6 +93,7 @@ def draw(here: Opened, name: str) -> None:
             tiles[label].show(*shown)
         channels.show(channel_rows(here, name, snapshot))
         partitions(snapshot)
+        replicas(snapshot)
         nodes.show(node_rows(here, name, snapshot))
 
     layout.follow(here, show)

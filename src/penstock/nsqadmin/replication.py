@@ -1,0 +1,82 @@
+"""What a cluster says of its replicas (`/cluster` of any of its nodes): who leads a partition, who
+is in sync, and what is not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from penstock.nsqadmin.pages.words import count
+
+
+class Copies(NamedTuple):
+    """Of one partition."""
+
+    topic: str
+    partition: int
+    leader: int | None  # a node
+    epoch: int
+    in_sync: tuple[int, ...]
+    preferred: tuple[int, ...]
+    replicas: int  # that it is to have
+    under_replicated: bool
+    offline: bool
+    since_s: float  # it has been so
+
+    @property
+    def missing(self) -> list[int]:
+        """Nodes that should be in sync."""
+        return [node for node in self.preferred if node not in self.in_sync]
+
+
+class Replication(NamedTuple):
+    name: str = ""  # of the cluster; "": there is none
+    addresses: Mapping[int, str] = {}  # HTTP addresses of nodes that live
+    silent: tuple[int, ...] = ()  # nodes that do not
+    partitions: tuple[Copies, ...] = ()
+
+    def of_topic(self, topic: str) -> list[Copies]:
+        return [one for one in self.partitions if one.topic == topic]
+
+    def of_node(self, address: str) -> list[Copies]:
+        """Those that it leads or follows."""
+        numbers = {node for node, at in self.addresses.items() if at == address}
+        return [one for one in self.partitions if numbers & {one.leader, *one.in_sync}]
+
+    def named(self, node: int) -> str:
+        return f"{node} ({self.addresses[node]})" if node in self.addresses else str(node)
+
+    @property
+    def trouble(self) -> str:
+        """A sentence; empty: all is well."""
+        said = []
+        if self.silent:
+            said.append(f"{count(len(self.silent), 'node')} silent"
+                        f" ({', '.join(map(str, self.silent))})")  # fmt: skip
+        offline = sum(one.offline for one in self.partitions)
+        short = sum(one.under_replicated for one in self.partitions)
+        if offline:
+            said.append(f"{count(offline, 'partition')} without a leader")
+        if short:
+            said.append(f"{count(short, 'partition')} under-replicated")
+        return f"Cluster {self.name}: {', '.join(said)}." if said else ""
+
+
+def read(document: Mapping[str, Any]) -> Replication:
+    """Raises KeyError, TypeError and ValueError where it is not a cluster's."""
+    nodes = [row for row in document["nodes"] if row["state"] != "removed"]
+    return Replication(
+        str(document["cluster"]["name"]),
+        {row["node"]: f"{row['host']}:{row['http_port']}" for row in nodes if row["alive"]},
+        tuple(row["node"] for row in nodes if not row["alive"]),
+        tuple(_copies(row) for row in document["partitions"]),
+    )
+
+
+def _copies(row: Mapping[str, Any]) -> Copies:
+    in_sync, preferred = tuple(row["in_sync"]), tuple(row["preferred"])
+    return Copies(
+        str(row["topic"]), int(row["partition"]), row["leader"], int(row["epoch"]), in_sync,
+        preferred, int(row["replicas"]), bool(row["under_replicated"]), bool(row["offline"]),
+        float(row["since_seconds"]),
+    )  # fmt: skip

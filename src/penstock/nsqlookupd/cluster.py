@@ -1,0 +1,211 @@
+"""What `--cluster` adds to nsqlookupd: it says what the cluster's metadata says.
+
+It follows the metadata as a node does, and writes nothing there but that it lives (`lookups/<id>`).
+So any number of them give the same answers, and none is asked to be up for the others. What a
+client asks for while a partition has no leader waits a moment for the next one (`Holds`); what is
+to change something is passed on to an nsqd (`relay`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from penstock import __version__, limits
+from penstock.clock import Clock
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Coordinator, Delete, Settled, Transaction
+from penstock.cluster.documents import LOOKUP, Lookup
+from penstock.cluster.registration import Leased, Registering
+from penstock.cluster.view import View
+from penstock.cluster.watching import Phase, Watching
+from penstock.net.etcd.address import parse_address
+from penstock.net.etcd.session import EtcdCoordinator, Secrets
+from penstock.net.fetch import Fetcher
+from penstock.nsqlookupd.metadata import Feed
+from penstock.nsqlookupd.options import Options
+from penstock.nsqlookupd.registry import Registry
+from penstock.nsqlookupd.relay import Relay
+
+log = logging.getLogger("penstock.nsqlookupd")
+
+TICK_S = 0.1
+
+
+class _Held(NamedTuple):
+    deadline_ns: int
+    is_ready: Callable[[], bool]
+    act: Callable[[], None]
+
+
+class Holds:
+    """Answers that wait until something is true, or LOOKUP_HOLD_NS, also from an earlier time on:
+    what has not come by then is not waited for again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._held: list[_Held] = []
+
+    def wait(
+        self, is_ready: Callable[[], bool], act: Callable[[], None], since_ns: int | None = None
+    ) -> None:
+        mono_ns = self._clock.mono_ns()
+        deadline_ns = (mono_ns if since_ns is None else since_ns) + limits.LOOKUP_HOLD_NS
+        if mono_ns >= deadline_ns or is_ready():
+            act()
+        else:
+            self._held.append(_Held(deadline_ns, is_ready, act))
+
+    def look(self) -> None:
+        held, self._held = self._held, []
+        mono_ns = self._clock.mono_ns()
+        for one in held:
+            if mono_ns >= one.deadline_ns or one.is_ready():
+                one.act()
+            else:
+                self._held.append(one)
+
+
+class ClusterLookup:
+    """`own`: where clients reach this nsqlookupd. `on_fault`: of the program."""
+
+    def __init__(
+        self,
+        name: str,
+        own: Lookup,
+        coordinator: Coordinator,
+        registry: Registry,
+        clock: Clock,
+        fetcher: Fetcher,
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        self.name = name
+        self.view = View()
+        self.holds = Holds(clock)
+        self.relay = Relay(self.view, self.holds, registry, fetcher, on_fault)
+        self._coordinator = coordinator
+        self._watching = Watching(coordinator, self.view)
+        self._own = Leased(
+            keys.lookup(f"{own.host}:{own.tcp_port}"), coordinator, lambda: LOOKUP.encode(own)
+        )
+        self._feed = Feed(self.view, registry)
+        self._clock = clock
+        self._on_fault = on_fault
+        self._current_ns = clock.mono_ns()  # when the view was that of the time
+        self._since_ns = self._current_ns  # it has been so, without a gap
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """The first clients find what there is, if etcd answers soon."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+        deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
+        while not (self.is_known or self._task.done()) and time.monotonic() < deadline_s:
+            await asyncio.sleep(limits.SHUTDOWN_POLL_NS / limits.SECOND)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._on_fault(error)
+
+    # --- while it runs ---
+
+    async def _run(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(TICK_S)
+
+    async def look(self) -> None:
+        """Ten times a second."""
+        mono_ns = self._clock.mono_ns()
+        self._watching.tick(mono_ns)
+        changes = self.view.apply(limits.LOOKUP_SLICE_DOCUMENTS)
+        while self.view.is_pending:
+            await asyncio.sleep(0)
+            changes += self.view.apply(limits.LOOKUP_SLICE_DOCUMENTS)
+        is_current = self._watching.phase is Phase.WATCHING
+        if is_current:
+            self._current_ns = mono_ns
+        else:
+            self._since_ns = mono_ns
+        followed_ns = mono_ns - self._since_ns
+        self._feed.take(changes, followed_ns >= limits.NODE_LEASE_NS + limits.ABSENCE_GRACE_NS)
+        if any(key == self._own.key and after is None for key, _, after in changes):
+            self._own.key_gone()
+        self._own.tick(mono_ns, is_current)
+        self.holds.look()
+
+    # --- for people and clients ---
+
+    @property
+    def is_known(self) -> bool:
+        """The metadata was read as a whole, if not just now."""
+        return self.view.revision > 0
+
+    @property
+    def reason(self) -> str:
+        """Why it may not be that of now."""
+        if self.view.frozen:
+            return f"the metadata is not believed: {self.view.frozen}"
+        return self._watching.reason or "the metadata is being read"
+
+    @property
+    def trouble(self) -> str:
+        """For how long etcd has not been followed, and why; empty: it is, or was lately."""
+        away_ns = self._clock.mono_ns() - self._current_ns
+        if away_ns < limits.LOOKUP_AWAY_NS:
+            return ""
+        return f"etcd has not been followed for {away_ns // limits.SECOND} s: {self.reason}"
+
+    def info(self) -> dict[str, str]:
+        return {"name": self.name, "uuid": f"{self.view.uuid:032x}"}
+
+    def lookups(self) -> list[Lookup]:
+        """All that live; the one that has done so for longest leads, as Youzan's clients want it:
+        no more than a name."""
+        held = sorted(self.view.lookups.items(), key=lambda item: (item[1].created, item[0]))
+        return [one.document for _, one in held]
+
+    # --- stop ---
+
+    async def stop(self) -> None:
+        """Others need not wait for the end of the lease."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self.relay.close()
+        if self._own.phase is Registering.HELD:
+            gone: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+            leave = Transaction((), (Delete(self._own.key),))
+            self._coordinator.transact(leave, gone.set_result)
+            await gone
+
+
+@asynccontextmanager
+async def following(
+    options: Options,
+    about: Mapping[str, Any],
+    registry: Registry,
+    clock: Clock,
+    on_fault: Callable[[Exception], None],
+) -> AsyncIterator[ClusterLookup]:
+    """`about`: what an nsqd is told. Raises ConfigError."""
+    address = parse_address(options.cluster)
+    secrets = Secrets.of_files(options.cluster_password_file, options.cluster_etcd_ca)
+    tcp_port, http_port = max(about["tcp_port"], 0), max(about["http_port"], 0)  # -1: no port
+    own = Lookup(about["broadcast_address"], tcp_port, http_port, __version__)
+    fetcher = Fetcher(request_timeout_ns=limits.LOOKUP_RELAY_NS, keeps_connections=False)
+    log.info("cluster %s (%s)", address.cluster, ",".join(address.endpoints))
+    coordinator = EtcdCoordinator(address, secrets, on_fault)
+    cluster = ClusterLookup(address.cluster, own, coordinator, registry, clock, fetcher, on_fault)
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+        await coordinator.close()

@@ -1,0 +1,145 @@
+"""The metadata of a cluster, as the registry has it.
+
+| in the metadata | in the registry |
+|---|---|
+| a node whose key is there | a producer; until its absence counts, also one whose key is gone |
+| a partition whose leader's process lives | a registration of its topic there, with its number |
+| a channel | one of each node that leads a partition of its topic |
+| a deleted topic | nothing |
+
+A topic is placed anew as a whole when something of it has changed, so that no answer has half of a
+transaction, and all nsqlookupds of a cluster give the same answers.
+
+**Absence** counts when the coordinator has been followed without a gap for a lease's time and
+ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and the
+leaders lead on: who dropped them then would answer that nobody has anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.documents import Node, Topic
+from penstock.cluster.view import Change, View
+from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
+from penstock.replica.record import Record
+
+# Names among the settings of a topic's document.
+_EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"
+
+
+class Known(NamedTuple):
+    """A node that lives, as far as is known."""
+
+    producer: Producer
+    life: int
+
+
+class Feed:
+    """Brings what has changed in the view into the registry."""
+
+    def __init__(self, view: View, registry: Registry) -> None:
+        self._view = view
+        self._registry = registry
+        self._known: dict[int, Known] = {}  # by node
+
+    def take(self, changes: Iterable[Change], absence_counts: bool) -> None:
+        topics, nodes = changed(changes)
+        gone = self._known.keys() - self._view.nodes.keys()
+        nodes = nodes | gone if absence_counts else nodes - gone
+        for node in nodes:
+            self._meet(node)
+        if not (topics or nodes):
+            return
+        for name, held in self._view.partitions.items():
+            if held.document.leader is not None and held.document.leader.node in nodes:
+                topics.add(name.topic)
+        for topic, placement in placements(self._view, topics, self._known).items():
+            self._registry.place(topic, placement)
+
+    def _meet(self, node: int) -> None:
+        held, known = self._view.nodes.get(node), self._known.pop(node, None)
+        peer = peer_of(held.document) if held is not None else None
+        producer = known.producer if known is not None else None
+        if producer is not None and producer.peer != peer:
+            self._registry.leave(producer)
+            producer = None
+        if held is not None and peer is not None:
+            producer = producer or self._registry.join(peer, is_placed=True)
+            self._known[node] = Known(producer, held.document.life)
+
+
+def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
+    """The topics and nodes that these are about."""
+    topics, nodes = set[str](), set[int]()
+    for key, _, _ in changes:
+        if key.startswith(keys.NODES):
+            nodes.add(keys.node_of(key))
+        elif key.startswith(keys.PARTITIONS):
+            topics.add(keys.partition_of(key).topic)
+        elif key.startswith(keys.CHANNELS):
+            topics.add(keys.channel_of(key).topic)
+        elif key.startswith(keys.TOPICS):
+            topics.add(key.removeprefix(keys.TOPICS))
+    return topics, nodes
+
+
+def peer_of(node: Node) -> Peer:
+    return Peer(
+        remote_address=f"{node.host}:{node.tcp_port}",
+        broadcast_address=node.host,
+        hostname=node.host,
+        tcp_port=node.tcp_port,
+        http_port=node.http_port,
+        version=node.version,
+        topology_zone=node.zone,
+        names_partitions=True,
+    )
+
+
+def placements(
+    view: View, topics: Collection[str], nodes: Mapping[int, Known]
+) -> dict[str, Placement | None]:
+    """Of each of these; None: there is no such topic. What is left of an earlier life of it counts
+    for nothing."""
+    live: dict[str, Topic] = {}
+    for topic in topics:
+        held = view.topics.get(topic)
+        if held is not None and not held.document.deleted:
+            live[topic] = held.document
+    counts, channels = dict.fromkeys(live, 0), {topic: set[str]() for topic in live}
+    led: dict[str, dict[Producer, frozenset[int]]] = {topic: {} for topic in live}
+    for (topic, number), record in view.partitions.items():
+        if topic in live and record.document.identity == live[topic].identity:
+            counts[topic] += 1
+            producer = _leader(record.document, nodes)
+            if producer is not None:
+                led[topic][producer] = led[topic].get(producer, frozenset()) | {number}
+    for (topic, channel), (one, _, _) in view.channels.items():
+        if topic in live and not one.deleted and one.identity == live[topic].identity:
+            channels[topic].add(channel)
+    found: dict[str, Placement | None] = dict.fromkeys(topics)
+    for topic, document in live.items():
+        meta = _meta(document, counts[topic])
+        found[topic] = Placement(led[topic], frozenset(channels[topic]), meta)
+    return found
+
+
+def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
+    """A process that was started again leads nothing of what the one before it has led."""
+    leader = record.leader
+    node = nodes.get(leader.node) if leader is not None else None
+    return node.producer if leader is not None and node and node.life == leader.life else None
+
+
+def _meta(topic: Topic, partitions: int) -> Meta:
+    settings = dict(topic.settings)
+    return Meta(
+        max(partitions, topic.hash_partitions),  # growing, it has fewer for a moment
+        settings.get(_EXTENDED) is True,
+        settings.get(_ORDERED) is True,
+        settings.get(_REGISTERED) is True,
+        topic.replicas,
+    )
