@@ -4,6 +4,7 @@ what Hypothesis may take its time for."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -38,6 +39,8 @@ SETTINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Under nohup the daemons of the tests would ignore it, too, as they should.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):  # the reports of all workers come to the controller
         config.pluginmanager.register(selection.SlowestFiles(), "penstock-slowest-files")
 

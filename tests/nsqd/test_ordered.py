@@ -164,7 +164,10 @@ def test_the_same_over_http(nsqd: Running, path: str, query: str) -> None:
     assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
     refused = nsqd.request("POST", f"{path}?topic=t{query}", b"x")
     assert refused.status == 400
-    assert b"E_BAD_PARTITION a publish to this topic needs" in refused.body
+    assert json.loads(refused.body) == {
+        "message": "E_BAD_PARTITION",
+        "reason": "partition '': a publish to this topic needs a partition or a key",
+    }
     assert nsqd.request("POST", f"{path}?topic=t&partition=1{query}", b"x").status == 200
     stamped = "&producer_id=9&sequence=0"
     assert nsqd.request("POST", f"/pub?topic=t{stamped}", b"x").status == 200

@@ -46,13 +46,13 @@ class LogView:
         log = self.log
         if offset == log.written_end:
             return Chain(*log.last())
-        name = log.name_before(offset)
-        if name is not None:
-            return Chain(*name)
         if not log.start_offset <= offset < log.written_end:
             return None
         if offset == log.start_offset:
-            return Chain(0, offset, 0)
+            return Chain(0, offset, 0)  # also where retention removed the batch before
+        name = log.name_before(offset)
+        if name is not None:
+            return Chain(*name)
         place = log.batch_at(offset - 1)
         if place.end_offset != offset:
             return None
