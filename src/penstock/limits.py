@@ -461,6 +461,7 @@ PLACEMENT_LEADER_BYTES_PER_S = 64 * KIB  # and an idle leader this: it has windo
 PLACEMENT_STEPS_MAX = 200  # for balance, of one plan: two seconds for 10,000 partitions
 COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one another
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need
+CONTROLLER_TICK_NS = SECOND // 2  # between two looks of it at all partitions
 CONTROLLER_SETTLE_NS = 7 * SECOND  # a lease of 5 s and 2 s: until then absence may be an outage
 ELECT_AFTER_NS = 2 * SECOND  # that members have to elect one of themselves, and it to take office
 NODE_STEADY_NS = 30 * SECOND  # that a node has been there before it gets replicas or offices back
