@@ -517,6 +517,7 @@ DOCUMENT_SETTINGS_MAX = 200  # of a topic, a channel or a member
 NODE_LEASE_NS = 5 * SECOND  # `nodes/<id>`: what a machine's death costs before an election
 ABSENCE_GRACE_NS = 2 * SECOND  # beyond it, after an outage: who lives has registered by then
 ELECTION_STEP_NS = 100 * MS  # between members in their order: a transaction takes less
+FIRST_ELECTION_STEP_NS = 1 * SECOND  # the same of a new partition: its replicas are made first
 ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
 SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for an office before a corrupt one

@@ -100,9 +100,14 @@ class Cluster:
     def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
         begun = time.monotonic()
         while not holds():
-            assert time.monotonic() - begun < seconds, f"not within {seconds} s"
+            assert time.monotonic() - begun < seconds, f"not within {seconds} s: {self.told()}"
             time.sleep(0.05)
         return time.monotonic() - begun
+
+    def told(self) -> str:
+        """What each node says of itself and the others, for a story that failed."""
+        states = [json.dumps(node.ask("/cluster")) for node in self.up()]
+        return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes if node.is_up]
