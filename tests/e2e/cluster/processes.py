@@ -82,7 +82,7 @@ class Cluster:
                 node.spawn()
             for node in self.nodes:
                 node.wait_until_ready()
-            self.until(lambda: all(self.links(node) == len(self.nodes) for node in self.nodes))
+            self.wait_until_linked()
         except BaseException:
             self.__exit__()
             raise
@@ -92,6 +92,9 @@ class Cluster:
         for node in self.nodes:
             node.kill()
         self.etcd.kill()
+
+    def wait_until_linked(self) -> None:
+        self.until(lambda: all(self.links(node) == len(self.nodes) for node in self.nodes))
 
     def links(self, node: Node) -> int:
         """Nodes that it is linked to and knows to live, itself among them."""
