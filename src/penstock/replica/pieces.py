@@ -129,7 +129,9 @@ class Assembly:
             raise ValueError(f"a piece at {at} of {total} bytes continues nothing")
         return one
 
-    def finish(self, key: Key, session: int, before: int, data: bytes | memoryview) -> bytes | bytearray:
+    def finish(
+        self, key: Key, session: int, before: int, data: bytes | memoryview
+    ) -> bytes | bytearray:
         """The whole payload of a frame, of which `before` bytes went ahead and `data` came now."""
         if before == 0:
             self._drop(key)
