@@ -309,7 +309,6 @@ def _of_test(world: str, module: str, *rows: tuple[str, str, str]) -> tuple[Muta
 
 
 _JOURNALS = "tests/replica/test_journal_walk.py"
-_COMMITS = "tests/cluster/commits/test_world.py"
 _SCENARIOS = "tests/simulation/brokers/test_scenarios.py"
 TESTED = (
     *_of_test(
@@ -416,44 +415,6 @@ TESTED = (
             "        leader.steps_over_damage = False\n",
             "        leader.steps_over_damage = True\n",
         ),
-    ),
-    *_of_test(
-        _COMMITS,
-        "penstock.cluster.commits.partline",
-        ("parts_without_marks", " = found_parts(batches)\n", " = {}\n"),
-        (
-            "visible_inside_part",
-            "        return visible_end(self.committed_end, self._found.values())\n",
-            "        return self.committed_end\n",
-        ),
-        ("done_before_set", "found.whole and found.end <= self.committed_end):", "found.whole):"),
-        (
-            "pinned_stage_expires",
-            "        return any(stage in pin.stages for pin in self.pins.values())\n",
-            "        return False\n",
-        ),
-        (
-            "pinned_before_set",
-            "            self.out.append(KeepPin(pin))\n",
-            "            self.out.append(KeepPin(pin))\n"
-            "            self.out.append(Prepared(pin.transaction))\n",
-        ),
-        ("stored_out_of_order", "return min(waiting)[1]", "return max(waiting)[1]"),
-        (
-            "older_view_ends_pin",
-            "        return view.revision >= pin.revision\n",
-            "        return True\n",
-        ),
-    ),
-    *_of_test(
-        _COMMITS,
-        "penstock.cluster.commits.changes",
-        (
-            "version_not_compared",
-            "        RevisionIs(keys.commit(decision.app), change.revision),\n",
-            "",
-        ),
-        ("prepare_not_compared", "        Exists(keys.prepare(decision.transaction)),\n", ""),
     ),
 )
 

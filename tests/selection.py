@@ -22,7 +22,6 @@ ONE_SESSION = ("tests/spark/", "tests/pipelines/")
 LONG = (
     "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
-    "tests/cluster/commits/test_world.py",
     "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_storm.py",
     "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",

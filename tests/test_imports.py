@@ -162,9 +162,6 @@ OTHER_ENTRIES = (
 )
 # Finished and tested before a daemon starts them, by room. What a daemon reaches leaves the list.
 UNTIL_A_DAEMON_STARTS_THEM = (
-    "penstock.cluster.commits.committer",
-    "penstock.cluster.commits.marks",
-    "penstock.cluster.commits.partline",
     "penstock.cluster.joining",
     "penstock.cluster.restoration",
 )

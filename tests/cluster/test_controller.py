@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import limits
 from penstock.cluster import keys
-from penstock.cluster.commits.changes import Abandon
-from penstock.cluster.commits.values import Prepare
 from penstock.cluster.controller import (
     Campaign,
     Change,
     Controller,
     Duty,
-    GiveUp,
     NodeSeen,
     PartitionSeen,
     Propose,
@@ -238,18 +234,3 @@ class TestPlans:
         assert len(proposals) > 1
         for propose in proposals:
             transaction_of(propose).check()
-
-
-def test_commits_that_nobody_decides_are_given_up_after_a_day() -> None:
-    prepares = {number: Prepare("app", 1, number * SECOND, ()) for number in (1, 2, 3)}
-    controller, now_ns = acting(situation(NODES, CALM))
-    wall_ns = limits.STAGE_EXPIRE_NS + 3 * SECOND
-    controller.tick(situation(NODES, CALM, prepares=prepares, wall_ns=wall_ns), now_ns)
-    given_up = taken(controller)
-    assert given_up == [GiveUp(9, Abandon(1)), GiveUp(9, Abandon(2))]
-    store = Store()
-    store.transact(Transaction((), (Put(keys.prepare(1), b"x"),)))
-    store.transact(Transaction((), (Put(keys.CONTROLLER, b"66"),)))
-    assert store.transact(transaction_of(given_up[0])).outcome is Outcome.REFUSED
-    held = given_up[0]._replace(controller_created=store.revision)
-    assert store.transact(transaction_of(held)).outcome is Outcome.DONE

@@ -14,7 +14,6 @@ from penstock.cluster import keys
 from penstock.cluster.controller import (
     Campaign,
     Controller,
-    GiveUp,
     NodeSeen,
     PartitionSeen,
     Propose,
@@ -44,7 +43,6 @@ STEPS = 150
 CALM_STEP_NS = 4 * SECOND  # less than a lease lasts
 CALM_STEPS = (NODE_REPLACE_NS + 10 * NODE_STEADY_NS) // CALM_STEP_NS
 SLOW_NS_MAX = 60 * SECOND
-Effect = Propose | GiveUp
 
 
 class Process:
@@ -67,7 +65,7 @@ class World:
             self.put(name, Record(7, 5, seat, members, least, tuple(wanted)))
         self.lives = 100
         self.processes = [Process(1), Process(2)]
-        self.sent: list[tuple[int, Effect]] = []  # when it arrives
+        self.sent: list[tuple[int, Propose]] = []  # when it arrives
         self.newest = self.late = 0
 
     def put(self, name: PartitionName, one: Record) -> None:
@@ -81,7 +79,7 @@ class World:
         revision = 0 if move is None else move.revision
         return PartitionSeen(record, entry.revision, self.replicas, True, 0, found, revision)
 
-    def apply(self, effect: Effect) -> None:
+    def apply(self, effect: Propose) -> None:
         before = {name: self.partition(name) for name in self.names}
         if self.store.transact(transaction_of(effect)).outcome is not Outcome.DONE:
             self.late += effect.controller_created < self.newest

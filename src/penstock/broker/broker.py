@@ -39,6 +39,7 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.ownfile import OwnFile
 from penstock.broker.ports import Syncer
 from penstock.broker.ratelimit import refill
+from penstock.broker.retention import RetentionTurns, drop_aged
 from penstock.broker.settings import WritesDisabledFor
 from penstock.broker.syncs import Syncs
 from penstock.broker.topic import Topic
@@ -61,9 +62,6 @@ from penstock.log.fold import Group
 from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
-
-RETAIN_MIN = 64  # partitions whose retention is looked at per housekeeping: all of a small node,
-RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer than half a minute
 
 _log = logging.getLogger("penstock.broker")
 
@@ -113,8 +111,7 @@ class Broker:
         self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
         self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
-        self._retained: list[Topic] = []  # whose turn for retention is still to come
-        self._partitions = 0  # of all of them when the round began
+        self._retention = RetentionTurns(self.topics)
 
     @property
     def options(self) -> BrokerOptions:
@@ -509,7 +506,7 @@ class Broker:
         look_at_clock(self.context, wall_ns)
         self.clock_leap.follow(wall_ns, mono_ns)
         if not self.clock_leap.stands(mono_ns):
-            self._drop_aged(wall_ns)
+            drop_aged(self.context, wall_ns)
         self._idle.sweep(mono_ns)
         self._dead_letters.housekeeping()
         self._delays.housekeeping(mono_ns, wall_ns)
@@ -520,8 +517,7 @@ class Broker:
         if self.context.options.latency_quantiles:
             self._latency_turns.housekeeping(mono_ns)
         self._settle(mono_ns, wall_ns)
-        for topic in self._next_to_retain():
-            topic.retain(wall_ns)
+        self._retention.housekeeping(wall_ns)
 
     def search(self) -> bool:
         """A slice of the search for delayed messages, between turns. False: there is no more."""
@@ -541,31 +537,6 @@ class Broker:
             if topic.settle(wall_ns, sync_logs, sync_journals):
                 touched.pop(topic, None)
                 topic.rest()
-
-    def _drop_aged(self, wall_ns: int) -> None:
-        """What is too old. Topics for which there is no time left come first in the next round."""
-        aging = self.context.aging
-        looks = limits.AGE_LOOKS_MAX
-        for topic in list(aging):
-            if topic.age_bound.apply(wall_ns):
-                aging[topic] = aging.pop(topic)
-                self.context.touched[topic] = None  # it lets go of the files that this opened
-                looks -= 1
-                if not looks:
-                    return
-
-    def _next_to_retain(self) -> list[Topic]:
-        if not self._retained:
-            self._retained = list(self.topics.values())
-            self._partitions = sum(one.partition_count for one in self._retained)
-        left = max(RETAIN_MIN, self._partitions // RETAIN_ROUNDS)
-        taken: list[Topic] = []
-        while self._retained and left > 0:
-            topic = self._retained.pop()
-            if self.topics.get(topic.name) is topic:
-                left -= topic.partition_count
-                taken.append(topic)
-        return taken
 
     def _check_disk(self) -> None:
         free_bytes_min = self.context.options.disk_free_bytes_min

@@ -20,7 +20,6 @@ What it does while ACTING, in this order:
 3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
    again, what is drained moves away, the rest is balanced. Their changes become moves, which stand
    in the coordinator, so that the next controller goes on with them.
-4. **Commits** of stages that were never decided are given up when they are a day old: `GiveUp`.
 
 It keeps nothing that has to survive it.
 """
@@ -29,13 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock import limits
 from penstock.cluster import keys
-from penstock.cluster.commits.changes import Abandon, abandoned, as_transaction
-from penstock.cluster.commits.values import Prepare
 from penstock.cluster.coordinator import (
     Compare,
     CreatedIs,
@@ -99,8 +95,6 @@ class Situation(NamedTuple):
     nodes: Mapping[int, NodeSeen]
     partitions: Mapping[PartitionName, PartitionSeen]
     reachable: Collection[int] = ()  # nodes that answer, whether their key is there or not
-    prepares: Mapping[int, Prepare] = MappingProxyType({})  # of commits, by transaction
-    wall_ns: int = 0  # the time of day, which their keys name
 
 
 # --- effects ---
@@ -127,19 +121,9 @@ class Propose(NamedTuple):
     changes: tuple[Change, ...]
 
 
-class GiveUp(NamedTuple):
-    """A commit that was never decided."""
-
-    controller_created: int
-    abandon: Abandon
-
-
-def transaction_of(effect: Propose | GiveUp) -> Transaction:
+def transaction_of(effect: Propose) -> Transaction:
     """Compares when the key `controller` was made, and all that is changed."""
     compares: list[Compare] = [CreatedIs(keys.CONTROLLER, effect.controller_created)]
-    if isinstance(effect, GiveUp):
-        given_up = as_transaction(effect.abandon)
-        return given_up._replace(compares=(*compares, *given_up.compares))
     operations: list[Operation] = []
     for change in effect.changes:
         record_key, move_key = keys.partition(*change.partition), keys.move(*change.partition)
@@ -225,10 +209,6 @@ class Controller:
         changes |= self._moves(situation, changes)
         changes |= self._planned(situation, now_ns, changes)
         self._propose(situation, self._not_asked(changes, now_ns))
-        self.out += [
-            GiveUp(situation.controller_created, one)
-            for one in abandoned(situation.prepares, situation.wall_ns)
-        ]
 
     def _not_asked(self, changes: Mapping[PartitionName, Change], now_ns: int) -> list[Change]:
         """What was proposed a moment ago, on the same ground, is on its way."""

@@ -13,8 +13,6 @@
 | `epochs/<topic>` | EpochFloor | after deletion of the topic, too |
 | `partitions/<topic>/<n>` | Record | |
 | `moves/<topic>/<n>` | Move (of `moves`) | until it is done |
-| `prepares/<id>` | a commit of stages that may be decided | until it is, or is abandoned |
-| `commits/<hash>` | the newest commit of an app that was decided | |
 | `settings/<name>` | Setting | |
 
 Names of topics and channels have no slash, so that a key has one meaning.
@@ -22,7 +20,6 @@ Names of topics and channels have no slash, so that a key has one meaning.
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 CLUSTER = "cluster"
@@ -36,8 +33,6 @@ NUMBERS = "numbers/"
 EPOCHS = "epochs/"
 PARTITIONS = "partitions/"
 MOVES = "moves/"
-PREPARES = "prepares/"
-COMMITS = "commits/"
 SETTINGS = "settings/"
 
 
@@ -101,15 +96,6 @@ def setting(name: str) -> str:
 
 def move(topic_name: str, number: int) -> str:
     return f"{MOVES}{topic_name}/{number}"
-
-
-def prepare(transaction: int) -> str:
-    return f"{PREPARES}{transaction:016x}"
-
-
-def commit(app: str) -> str:
-    """An app's name may have any characters."""
-    return COMMITS + hashlib.sha256(app.encode()).hexdigest()[:32]
 
 
 def node_of(key: str) -> int:

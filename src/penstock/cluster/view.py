@@ -22,7 +22,7 @@ revision, and each record on whose ground it has acted; the view compares.
 What is frozen is served on as it was, and its record is not changed, until an operator has rebuilt
 the records from what the nodes remember (`restore-metadata`): that is the last row.
 
-Keys that live by a lease, and those of commits, go when they go.
+Keys that live by a lease, and those of moves, go when they go.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class View:
         self.epochs: dict[str, Held[EpochFloor]] = {}
         self.partitions: dict[PartitionName, Held[Record]] = dict(records or {})
         self.settings: dict[str, Held[Setting]] = {}
-        self.others: dict[str, Entry] = {}  # of prepares and commits: as they stand
+        self.others: dict[str, Entry] = {}  # of moves: as they stand
         self._tables = (
             _Table(keys.PARTITIONS, self.partitions, keys.partition_of),
             _Table(keys.NODES, self.nodes, keys.node_of),

@@ -6,7 +6,7 @@ Every nsqlookupd of a cluster runs this; the one that holds the key `controller`
 | the decision | carried out as |
 |---|---|
 | `Campaign` | a lease, and the key under it, if there is none |
-| `Propose`, `GiveUp` | one transaction; what it has changed comes back through the view |
+| `Propose` | one transaction; what it has changed comes back through the view |
 
 A node whose key is gone is asked over HTTP whether it lives: an outage of etcd lets all leases run
 out at once, and a node that answers is not missing.
@@ -140,7 +140,6 @@ class ControllerService:
             self._nodes(),
             partitions_of(self._view),
             self._reachable,
-            wall_ns=self._clock.wall_ns(),
         )
 
     def _nodes(self) -> dict[int, NodeSeen]:
