@@ -13,7 +13,7 @@ from typing import Any
 from penstock import limits
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError
-from penstock.tools.where import tls_context
+from penstock.tools.connection import tls_context
 
 Changes = dict[str, Any]
 

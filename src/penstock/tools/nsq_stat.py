@@ -15,6 +15,7 @@ from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.nsqdapi.calls import bracketed, stats_query, target
+from penstock.tools.output import WrongUse
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     LOOKUPD_HTTP,
@@ -26,7 +27,6 @@ from penstock.tools.utility import (
     pause,
     run_utility,
 )
-from penstock.tools.verbs import WrongUse
 
 PROGRAM = "nsq_stat"
 HEADING_EVERY_ROWS = 25

@@ -17,6 +17,7 @@ from penstock.client import Consumer
 from penstock.command.flags import Flag, Kind
 from penstock.tools.client_options import consumer_changes
 from penstock.tools.envelopes import as_text, carried
+from penstock.tools.output import WrongUse
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     CONSUMER_OPT,
@@ -30,7 +31,6 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
-from penstock.tools.verbs import WrongUse
 
 PROGRAM = "nsq_tail"
 

@@ -28,6 +28,7 @@ from penstock.net.fetch import Fetcher
 from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
 from penstock.tools.client_options import consumer_changes
 from penstock.tools.envelopes import as_json, as_text
+from penstock.tools.output import WrongUse
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
     CONSUMER_OPT,
@@ -43,7 +44,6 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
-from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 

@@ -27,6 +27,7 @@ from penstock.net.fetch import Fetcher, public
 from penstock.tools.client_options import consumer_changes
 from penstock.tools.envelopes import carried
 from penstock.tools.hostpool import MODES, Host, HostPool
+from penstock.tools.output import WrongUse
 from penstock.tools.status import Status
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
@@ -43,7 +44,6 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
-from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 

@@ -23,6 +23,7 @@ from penstock.errors import ClientError
 from penstock.tools.carrier import Carrier, Unfit
 from penstock.tools.client_options import consumer_changes, producer_changes
 from penstock.tools.hostpool import MODES, HostPool
+from penstock.tools.output import WrongUse
 from penstock.tools.status import Status
 from penstock.tools.utility import (
     CONNECT_TIMEOUT,
@@ -39,7 +40,6 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
-from penstock.tools.verbs import WrongUse
 
 log = logging.getLogger("penstock.tools")
 

@@ -21,6 +21,7 @@ from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
 from penstock.tools.client_options import producer_changes
 from penstock.tools.envelopes import read_headers
+from penstock.tools.output import WrongUse
 from penstock.tools.utility import (
     LOG_LEVEL,
     NSQD_TCP,
@@ -32,7 +33,6 @@ from penstock.tools.utility import (
     run_utility,
     user_agent,
 )
-from penstock.tools.verbs import WrongUse
 
 PROGRAM = "to_nsq"
 READ_BYTES = 64 * limits.KIB
@@ -197,9 +197,8 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
 
 async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Event) -> None:
     source, records = Input(sys.stdin.fileno()), Records(values["delimiter_byte"])
-    progress = terminal.Progress("published")
     stopping = asyncio.create_task(stop.wait())
-    try:
+    with terminal.Progress("published") as progress:
         while not stop.is_set():
             reading = asyncio.create_task(source.next())
             await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -207,15 +206,13 @@ async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Eve
                 reading.cancel()
                 break
             data = reading.result()
-            await _publish_all(values["rate"], records.feed(data), publisher, stop)
+            found = records.feed(data) if data else records.end()
+            await _publish_all(values["rate"], found, publisher, stop)
             progress.show(publisher.published)
             if not data:
-                await _publish_all(values["rate"], records.end(), publisher, stop)
                 break
         await publisher.settle()
-    finally:
-        stopping.cancel()
-        progress.end()
+    stopping.cancel()
 
 
 async def _publish_all(

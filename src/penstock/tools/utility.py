@@ -21,7 +21,7 @@ from penstock.command import logs
 from penstock.command.flags import Flag, HelpWanted, Kind, Resolved, UsageError, resolve, usage
 from penstock.command.run import loop_factory, raise_descriptor_limit
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.verbs import WrongUse
+from penstock.tools.output import WrongUse
 from penstock.wire.names import is_valid_name
 
 EXIT_FAILED = 1

@@ -1,0 +1,147 @@
+"""`penstock` as typer has it: the decorator that makes a verb of a function, what verbs take, and
+the root, which imports a verb when it is asked for.
+
+A verb is a function with annotated parameters whose docstring is its help; it returns the exit
+code. A parameter of a class of `Options` stands for several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from penstock.tools import completion
+from penstock.tools.connection import Options
+from penstock.tools.output import DONE
+
+Verb = TypeVar("Verb", bound=Callable[..., int])
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
+Channel = Annotated[str, typer.Argument(metavar="CHANNEL", autocompletion=completion.channels)]
+OnlyTopic = Annotated[
+    str, typer.Argument(metavar="TOPIC", show_default=False, help="only this one",
+                        autocompletion=completion.topics),
+]  # fmt: skip
+OnlyChannel = Annotated[
+    str, typer.Argument(metavar="CHANNEL", show_default=False, help="only this one",
+                        autocompletion=completion.channels),
+]  # fmt: skip
+Partition = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="only this partition", autocompletion=completion.partitions),
+]
+Json = Annotated[bool, typer.Option("--json", help="for programs")]
+Yes = Annotated[bool, typer.Option("--yes", help="do it without asking")]
+Limit = Annotated[int, typer.Option(metavar="N", show_default=False, help="only the first N")]
+
+
+def group(about: str, *examples: str) -> typer.Typer:
+    return typer.Typer(
+        help=about, epilog=_epilog(examples), no_args_is_help=True, rich_markup_mode=None,
+        add_completion=False, pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    return "\n".join(["\b", "examples:", *(f"  {one}" for one in examples)]) if examples else ""
+
+
+def verb(
+    app: typer.Typer, *examples: str, name: str = "", about: str = "", **settings: Any
+) -> Callable[[Verb], Verb]:
+    """Make the function a verb of `app`. Its help ends with the examples, which a test tries."""
+
+    def register(function: Verb) -> Verb:
+        app.command(
+            name or function.__name__.strip("_").replace("_", "-"), help=about or None,
+            epilog=_epilog(examples), context_settings=settings or None,
+        )(_with_options(function))  # fmt: skip
+        return function
+
+    return register
+
+
+def _with_options(function: Callable[..., int]) -> Callable[..., int]:
+    """The same function, to be called with each option by itself; those that a parameter stands for
+    come last in the help."""
+    hints = get_type_hints(function, include_extras=True)
+    own: list[Parameter] = []
+    bundles: dict[str, type[Options]] = {}
+    for one in signature(function).parameters.values():
+        kind = hints[one.name]
+        if isinstance(kind, type) and issubclass(kind, Options):
+            bundles[one.name] = kind
+        else:
+            own.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+
+    def call(**given: Any) -> int:
+        for name, kind in bundles.items():
+            given[name] = kind({one.name: given.pop(one.name) for one in kind.parameters()})
+        return function(**given)
+
+    others = [one for kind in bundles.values() for one in kind.parameters()]
+    call.__signature__ = Signature([*own, *others])  # type: ignore[attr-defined]
+    call.__doc__ = function.__doc__
+    return call
+
+
+app = group("")
+
+
+@verb(app, "penstock completion bash", name="completion")
+def print_completion(
+    shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], typer.Argument()],
+) -> int:
+    """Print a completion script.
+
+    bash: put it in ~/.local/share/bash-completion/completions/penstock; zsh: in a directory of
+    $fpath, as _penstock."""
+    return shell_complete(root({}), {}, "penstock", "_PENSTOCK_COMPLETE", f"source_{shell}")
+
+
+class _Root(TyperGroup):
+    modules: Mapping[str, str]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None:  # only a shell that completes goes on behind a verb that there is not
+            return args[0], TyperCommand(args[0]), []
+        if name in self.modules:
+            command = get_command(import_module(self.modules[name]).app)
+            command.name = name
+        return name, command, rest
+
+
+def root(verbs: Mapping[str, tuple[str, str]]) -> _Root:
+    """Of each verb the module, and what it does."""
+    get_completion_inspect_parameters()  # it makes the shells known, whose classes are private
+    commands: Any = {
+        name: TyperCommand(name, help=about, rich_markup_mode=None)
+        for name, (_, about) in verbs.items()
+    }
+    found = _Root(
+        name="penstock", commands=commands,
+        help="An operator's command for nsqd and all that belongs to it.",
+        epilog="penstock VERB --help says more, with examples; penstock --version",
+        rich_markup_mode=None, no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    found.modules = {name: module for name, (module, _) in verbs.items() if module}
+    return found
+
+
+def run(verbs: Mapping[str, tuple[str, str]], arguments: Sequence[str]) -> int:
+    """The exit code; below 0 where the command line is wrong, which is said already."""
+    try:
+        code = root(verbs).main(list(arguments), "penstock", standalone_mode=False)
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined]
+        return -1
+    return DONE if code is None else int(code)
