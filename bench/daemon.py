@@ -46,6 +46,8 @@ class Contender:
     keeps_all: bool  # losing an acknowledged message to kill -9 fails the run
     relay: tuple[str, ...] | None = None  # flags of a relay that its clients stand behind
     has_shapes: bool = False  # knows partitions, keys, headers, tags and order
+    nodes: int = 1  # of a cluster
+    handed_on: bool = False  # its clients publish to a node that is not the leader
 
 
 def penstock(durability: str) -> Contender:

@@ -26,6 +26,7 @@ EPILOG = """examples:
   python -m bench --quick
   python -m bench --scenario mpub --scenario consume --durability both
   python -m bench --peer nats
+  python -m bench --nodes 3 --scenario mpub --durability both
   python -m bench --scenario mpub --scenario consume --form tls --form snappy
   python -m bench --peer 'nsqd=nsqd --tcp-address={tcp} --http-address={http} --data-path={data}'
 
@@ -66,6 +67,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND",
                    help="an NSQ daemon to measure beside it; {tcp} {http} {data} are filled in; "
                    "`nats` alone is NATS JetStream with file storage")  # fmt: skip
+    p.add_argument("--nodes", type=positive, default=1, metavar="N",
+                   help="a cluster of so many nodes beside it, with as many replicas: direct, and "
+                   "with publishes at a node that hands them on")  # fmt: skip
     p.add_argument("--form", action="append", default=[], choices=FORMS, metavar="FORM",
                    help=f"measure Penstock with such clients too: {', '.join(FORMS)}; a relay in a "
                    "process of its own encodes for the generator")  # fmt: skip
@@ -82,6 +86,10 @@ def contenders(options: argparse.Namespace, configs: Path) -> list[Contender]:
     modes = ("os", "disk") if options.durability == "both" else (options.durability,)
     found = [] if options.no_penstock else [penstock(mode) for mode in modes]
     found += [encoded(plain, form, configs) for plain in list(found) for form in options.form]
+    if options.nodes > 1:
+        from bench.cluster import clustered
+
+        found += [clustered(mode, options.nodes, on) for mode in modes for on in (False, True)]
     for peer in options.peer:
         name, equals, command = peer.partition("=")
         if peer == "nats":

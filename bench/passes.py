@@ -76,7 +76,10 @@ def can_run(scenario: Scenario, contender: Contender, contender_batches: bool) -
 
 def run(scenario: Scenario, plan: Plan, contender: Contender, data: Path) -> Measure | None:
     """None when this daemon's protocol cannot do it."""
-    with Daemon(contender, data) as daemon:
+    kind = Daemon
+    if contender.nodes > 1:
+        from bench.cluster import Cluster as kind  # it needs etcd, and the client of a cluster
+    with kind(contender, data) as daemon:
         if not can_run(scenario, contender, daemon.dialect.batches):
             return None
         if scenario.kind is Kind.RESTART:

@@ -162,11 +162,10 @@ OTHER_ENTRIES = (
 )
 # Finished and tested before a daemon starts them, by room. What a daemon reaches leaves the list.
 UNTIL_A_DAEMON_STARTS_THEM = (
-    "penstock.cluster.commits",
-    "penstock.cluster.controller",
+    "penstock.cluster.commits.committer",
+    "penstock.cluster.commits.marks",
+    "penstock.cluster.commits.partline",
     "penstock.cluster.joining",
-    "penstock.cluster.moves",
-    "penstock.cluster.presence",
     "penstock.cluster.restoration",
 )
 

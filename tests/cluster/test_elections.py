@@ -16,6 +16,7 @@ from penstock.limits import (
     ABSENCE_GRACE_NS,
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
+    FIRST_ELECTION_STEP_NS,
     NODE_LEASE_NS,
     OFFICE_TAKEN_NS,
 )
@@ -105,6 +106,15 @@ def test_the_next_one_waits_for_it() -> None:
     desk.lose(1)
     assert desk.asked(ELECTION_STEP_NS - 1) is None
     assert desk.asked(ELECTION_STEP_NS) is not None
+
+
+def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
+    """Its files are being made there: who is done first would lead for seconds, then hand over."""
+    desk = Desk()
+    desk.revision = 2  # of its creation: 3
+    desk.set_record(VACANT)
+    assert desk.asked(FIRST_ELECTION_STEP_NS - 1) is None
+    assert desk.asked(FIRST_ELECTION_STEP_NS) is not None
 
 
 def test_the_set_does_not_fall_below_its_minimum() -> None:

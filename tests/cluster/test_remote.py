@@ -10,7 +10,7 @@ from broker.world import Outcome
 from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.topic import Topic
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, PublishUnknown, Refused
 from sim.brokers.cluster import JoinedCluster, JoinedNode
 
 
@@ -52,3 +52,18 @@ def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
     found(cluster, node, "solo")
     cluster.delete("solo")
     cluster.until(lambda: "solo" not in node.broker.topics)
+
+
+def test_what_is_on_its_way_when_the_topic_goes_may_be_stored(cluster: JoinedCluster) -> None:
+    cluster.make("solo", replicas=1)
+    node = elsewhere(cluster, "solo")
+    topic = found(cluster, node, "solo")
+    sent, gathered = Outcome(), Outcome()
+    topic.publish([b"one"], 0, sent)
+    topic.outboxes[0].write(0)
+    topic.publish([b"two"], 0, gathered)
+    topic.outboxes[0].close("topic solo was deleted")
+    assert isinstance(sent.told[0], PublishUnknown)
+    assert isinstance(gathered.told[0], Refused)
+    cluster.run(1.0)
+    assert (len(sent.told), len(gathered.told)) == (1, 1)

@@ -140,6 +140,7 @@ TEXTS: list[tuple[Fault, tuple[bytes | int, ...], bytes]] = [
         (b"SUB_ADVANCED", b'"x"'),
         b'E_INVALID SUB_ADVANCED offset "x" is not valid',
     ),
+    (Fault.NOT_LEADER, (b"SUB", b"why"), b"E_FAILED_ON_NOT_LEADER SUB: why"),
     (Fault.NOT_WRITABLE, (b"why",), b"E_FAILED_ON_NOT_WRITABLE why"),
     (Fault.TOO_MUCH_WAITING, (b"why",), b"E_PUB_TOO_MUCH_WAITING why"),
     (

@@ -10,6 +10,7 @@ into a log but to the leader's node (`forwarding.py`), and the answer settles it
 | unknown, or the link ended | that it is not known whether it was stored |
 | NOT_LED | nothing yet: nothing is stored, and it goes to whoever leads next |
 | no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
+| none yet, and the topic leaves this node | that it is not known |
 
 One row is on its way at a time, and what comes meanwhile makes the next. When this node itself
 begins to lead the partition, the outbox is retired: it takes nothing more, and what it holds goes
@@ -25,7 +26,7 @@ from penstock import limits
 from penstock.broker.forwarding import Answer
 from penstock.broker.ports import Led
 from penstock.broker.rows import PublishDone, Sections
-from penstock.errors import Refused, TooMuchWaiting
+from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
 from penstock.kernel import Pack, Tail
 from penstock.replica.forwardframes import Ending
 
@@ -131,6 +132,8 @@ class Outbox:
 
     def _answered(self, answer: Answer) -> None:
         self._is_sent = False
+        if not self._row:
+            return  # it was closed meanwhile, and its publishers have heard
         if answer.ending is Ending.NOT_LED:
             self._wait()
             return
@@ -161,12 +164,17 @@ class Outbox:
             self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
 
     def _fail(self, reason: str) -> None:
-        """Nothing of it was stored."""
+        """A row that is on its way may be stored; nothing else is."""
+        error: PenstockError = Refused(reason)
+        if self._is_sent:
+            error = PublishUnknown(f"topic {self.topic.name}", reason)
         self.failure, self._row = reason, b""
-        self.tail.fail_from(self.tail.committed_end)
+        self.tail.fail_from(self.tail.committed_end, self._is_sent)
         self.tail.drop_open()
-        told, self._row_done, self._open_done = self._row_done + self._open_done, [], []
-        for done in told:
+        row, opened, self._row_done, self._open_done = self._row_done, self._open_done, [], []
+        for done in row:
+            done(error)
+        for done in opened:
             done(Refused(reason))
         self._context.engine.wake()
 

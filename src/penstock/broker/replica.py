@@ -99,6 +99,7 @@ class Replica:
         """Its office is over, and the topic has nothing of it any more."""
         self._marks = self.marks
         self.role = Unassigned()
+        self.topic.leaderships_ended += 1
         self.journal = self.folded = None
 
     def is_younger_than(self, channel: Channel) -> bool:

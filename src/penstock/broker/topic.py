@@ -72,13 +72,13 @@ class Topic(Intake):
         self.hash_partitions = file.hash_count
         self.hosted = file.placed is True
         self.outboxes: dict[int, Outbox] = {}
+        self.leaderships_ended = 0  # on this node, since its start
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
         self.extended = file.extended is True
         self.settings = file.settings
         self.depth_bound = DepthBound(self)
         self.age_bound = AgeBound(self)
-        self._marks_stored_ns = 0
-        self._marks_unstored = False
+        self._marks_stored_ns, self._marks_unstored = 0, False
         self.directory = directory
         self._store = TopicStore(context, file.name, directory, self.file, self.touch)
         self.paused = file.paused
@@ -543,7 +543,7 @@ class Topic(Intake):
         topic could not be made: then its files are not touched."""
         self.deleted = True
         for outbox in self.outboxes.values():
-            outbox.close(f"topic {self.name} was deleted")
+            outbox.close(f"topic {self.name} was deleted, or has come to this node or left it")
         self.outboxes.clear()
         for leader in self.leaders:
             leader.retire()

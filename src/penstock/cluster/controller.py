@@ -162,8 +162,8 @@ class Duty(IntEnum):
 
 
 def members_min_of(seen: PartitionSeen, replicas: int) -> int:
-    """With this many replicas."""
-    return min(seen.members_min or (replicas + 1) // 2, replicas)
+    """With this many replicas; by default half of what the topic asks for, as at its creation."""
+    return min(seen.members_min or (seen.replicas + 1) // 2, replicas)
 
 
 class Controller:

@@ -8,9 +8,10 @@ An office is **vacant** when
 - its leader is linked, and has not said within OFFICE_TAKEN_NS that it is in office.
 
 A member asks for a vacant office when its turn has come: members follow one another in the order of
-preference, ELECTION_STEP_NS apart, those left out that are missing. A member that reaches fewer
-members than a commit needs waits OFFICE_TAKEN_NS longer, and so does one that has just given this
-office up: another may do better. One whose log is corrupt lets sound ones go first (`soundness`).
+preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left out that
+are missing. A member that reaches fewer members than a commit needs waits OFFICE_TAKEN_NS longer,
+and so does one that has just given this office up: another may do better. One whose log is corrupt
+lets sound ones go first (`soundness`).
 The coordinator's comparison decides between two that ask at once.
 
 **When all members may have lost something** (`penstock.replica.choice`), each sends the others what
@@ -35,6 +36,7 @@ from penstock.cluster.view import Held, View
 from penstock.limits import (
     ELECTION_RETRY_NS,
     ELECTION_STEP_NS,
+    FIRST_ELECTION_STEP_NS,
     OFFICE_TAKEN_NS,
     REPORT_PAUSE_NS,
     SOUND_FIRST_NS,
@@ -218,13 +220,20 @@ class Elections:
             missing.add(record.leader.node)
         order = [node for node in _by_preference(record) if node not in missing]
         place = order.index(self.own) if self.own in order else len(order)
-        due_ns = self.now_ns + place * ELECTION_STEP_NS
+        step_ns = FIRST_ELECTION_STEP_NS if self._is_first(name) else ELECTION_STEP_NS
+        due_ns = self.now_ns + place * step_ns
         gave_up_ns = self._given_up_ns.get(name)
         if gave_up_ns is not None and self.now_ns < gave_up_ns + OFFICE_TAKEN_NS:
             due_ns = max(due_ns, gave_up_ns + OFFICE_TAKEN_NS)
         if self._reached(record) < record.members_min:
             due_ns += OFFICE_TAKEN_NS
         return due_ns
+
+    def _is_first(self, name: PartitionName) -> bool:
+        """Its replicas are being made, which takes a node a while: else whoever is done first would
+        lead, and hand over to the preferred one seconds later."""
+        held = self.view.partitions[name]
+        return held.document.leader is None and held.revision == held.created
 
     def _reached(self, record: Record) -> int:
         """How many members a commit of this node could count on."""

@@ -56,6 +56,7 @@ from penstock.net.secretfile import read_secrets
 from penstock.nsqd.clusterstate import ClusterState
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.options import Options
+from penstock.nsqd.routes_cluster import NodeStates
 from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
 
 log = logging.getLogger("penstock.cluster")
@@ -350,10 +351,9 @@ class ClusterMember:
     def document(self) -> dict[str, Any]:
         return self.state.document(self.ledger.node.generation, self.trouble())
 
-    def spread_verbs(
-        self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]
-    ) -> None:
-        """Verbs about messages reach the leaders of all partitions."""
+    def extend(self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]) -> None:
+        """Verbs about messages reach the leaders of all partitions, and nodes have a state."""
+        table |= NodeStates(self.view, self.coordinator).table()
         secret = secrets[0].decode("ascii") if secrets else ""
         FanOut(self, fetcher, secret).spread(table)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.broker.settings import ChannelOrder
+from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
 from penstock.nsqd.advanced import SUB_ADVANCED, places, read_offset
 from penstock.nsqd.extended import check_consumer, check_new_topic, prepare_consumer
@@ -18,7 +19,14 @@ from penstock.nsqd.pubfaults import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
-from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
+from penstock.wire.errors import (
+    NOT_IN_FLIGHT,
+    NOT_IN_FLIGHT_HERE,
+    NOT_OWNER,
+    Fault,
+    WireFault,
+    reason_of,
+)
 from penstock.wire.frames import FrameType
 from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
@@ -32,7 +40,24 @@ if TYPE_CHECKING:
     from penstock.nsqd.options import Options
 
 NOWHERE: Places = {}
-_HELD_REASONS = {Held.NOT_IN_FLIGHT: NOT_IN_FLIGHT, Held.NOT_OWNER: NOT_OWNER}
+
+
+def _reason(session: Session, held: Held) -> bytes:
+    """Why a message is not this client's to settle."""
+    channel = session.channel
+    if held is Held.NOT_IN_FLIGHT and channel is not None and channel.topic.leaderships_ended:
+        return NOT_IN_FLIGHT_HERE
+    return NOT_OWNER if held is Held.NOT_OWNER else NOT_IN_FLIGHT
+
+
+def _check_led(topic: Topic, partition: int, command: bytes, text: bytes) -> None:
+    """Raises WireFault. Any partition is led here some time, where the node has a replica."""
+    if partition >= topic.partition_count:
+        raise bad_partition(command, text)
+    if not (topic.replicas if partition == ANY else topic.leads(partition)):
+        number = None if partition == ANY else partition
+        reason = reason_of(PartitionElsewhere(topic.name, number))
+        raise WireFault(Fault.NOT_LEADER, command, reason)
 
 
 class Consuming:
@@ -57,7 +82,7 @@ class Consuming:
 
     def _on_fin_failed(self, session: Session, message_id: bytes, held: int) -> None:
         # Not a halt: the connection has gone on reading, so it is not resumed either.
-        fault = Fault.FIN_FAILED.data(message_id, _HELD_REASONS[Held(held)])
+        fault = Fault.FIN_FAILED.data(message_id, _reason(session, Held(held)))
         session.conn.reply(FrameType.ERROR, fault)
 
     # --- commands ---
@@ -70,8 +95,7 @@ class Consuming:
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
-            if partition != ANY and not topic.leads(partition):
-                raise bad_partition(b"SUB", extra)
+            _check_led(topic, partition, b"SUB", extra)
             go_on = partial(self._subscribe, session, topic, params, partition)
             self._with_channel(session, topic, params, go_on)
 
@@ -86,8 +110,9 @@ class Consuming:
         partition = read_partition(params[0], params[3])
 
         def subscribe(topic: Topic) -> None:
-            if not topic.leads(partition):
+            if partition == ANY:
                 raise bad_partition(params[0], params[3])
+            _check_led(topic, partition, params[0], params[3])
             self._with_channel(session, topic, params, partial(go_on, topic))
 
         def go_on(topic: Topic) -> None:
@@ -114,8 +139,7 @@ class Consuming:
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:
                 raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
-            if partition != ANY and not topic.leads(partition):
-                raise bad_partition(params[0], params[3])
+            _check_led(topic, partition, params[0], params[3])
             self._with_channel(session, topic, params, partial(go_on, topic))
 
         def go_on(topic: Topic) -> None:
@@ -213,7 +237,7 @@ class Consuming:
         window = session.conn.find(number) if number >= 0 else None
         held = Held.NOT_IN_FLIGHT if window is None else Held(act(window, number))
         if held is not Held.DONE:
-            raise WireFault(fault, message_id, _HELD_REASONS[held])
+            raise WireFault(fault, message_id, _reason(session, held))
 
     def _fin(self, session: Session, params: list[bytes]) -> None:
         message_id, serial = self._message_id(params, 2), session.conn.serial

@@ -232,7 +232,7 @@ class Daemon:
         )
         routes.table |= drain_routes(self.drain)
         if self.member is not None:
-            self.member.spread_verbs(routes.table, self._fetcher, self._secrets)
+            self.member.extend(routes.table, self._fetcher, self._secrets)
         return routes
 
     def _identity(self) -> Identity:

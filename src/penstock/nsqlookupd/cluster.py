@@ -1,9 +1,10 @@
 """What `--cluster` adds to nsqlookupd: it says what the cluster's metadata says.
 
-It follows the metadata as a node does, and writes nothing there but that it lives (`lookups/<id>`).
-So any number of them give the same answers, and none is asked to be up for the others. What a
-client asks for while a partition has no leader waits a moment for the next one (`Holds`); what is
-to change something is passed on to an nsqd (`relay`).
+It follows the metadata as a node does. It writes there that it lives (`lookups/<id>`) and, while it
+holds the key for that, what the controller decides (`controller`). So any number of them give the
+same answers, and none is asked to be up for the others. What a client asks for while a partition
+has no leader waits a moment for the next one (`Holds`); what is to change something is passed on to
+an nsqd (`relay`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from penstock.cluster.watching import Phase, Watching
 from penstock.net.etcd.address import parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.net.fetch import Fetcher
+from penstock.nsqlookupd.controller import ControllerService
 from penstock.nsqlookupd.metadata import Feed
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.registry import Registry
@@ -93,6 +95,9 @@ class ClusterLookup:
             keys.lookup(f"{own.host}:{own.tcp_port}"), coordinator, lambda: LOOKUP.encode(own)
         )
         self._feed = Feed(self.view, registry)
+        self.controller = ControllerService(
+            f"{own.host}:{own.http_port}", self.view, coordinator, clock, fetcher, on_fault
+        )
         self._clock = clock
         self._on_fault = on_fault
         self._current_ns = clock.mono_ns()  # when the view was that of the time
@@ -137,6 +142,7 @@ class ClusterLookup:
         if any(key == self._own.key and after is None for key, _, after in changes):
             self._own.key_gone()
         self._own.tick(mono_ns, is_current)
+        self.controller.look(changes, is_current)
         self.holds.look()
 
     # --- for people and clients ---
@@ -178,10 +184,13 @@ class ClusterLookup:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        await self.controller.close()
         await self.relay.close()
-        if self._own.phase is Registering.HELD:
+        left = [one.key for one in (self._own, self.controller.key)
+                if one.phase is Registering.HELD]  # fmt: skip
+        if left:
             gone: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-            leave = Transaction((), (Delete(self._own.key),))
+            leave = Transaction((), tuple(Delete(key) for key in left))
             self._coordinator.transact(leave, gone.set_result)
             await gone
 

@@ -107,6 +107,7 @@ class Fault(Enum):
     ORDER_SAMPLED = (b"E_INVALID", b"cannot %b with a sample_rate", True)
     SUB_FAILED = (b"E_SUB_FAILED", b"SUB failed %b", True)
 
+    NOT_LEADER = (b"E_FAILED_ON_NOT_LEADER", b"%b: %b", True)
     NOT_WRITABLE = (b"E_FAILED_ON_NOT_WRITABLE", b"%b", False)
     TOO_MUCH_WAITING = (b"E_PUB_TOO_MUCH_WAITING", b"%b", True)
     CHANNEL_NOT_REGISTERED = (b"E_SUB_CHANNEL_NOT_REGISTERED", b"%b", True)
@@ -146,6 +147,10 @@ class Fault(Enum):
 
 
 NOT_IN_FLIGHT = b"ID not in flight"
+NOT_IN_FLIGHT_HERE = (
+    b"ID not in flight here: a partition of the topic has another leader now, which delivers again"
+    b" what was not finished"
+)
 NOT_OWNER = b"client does not own message"
 
 

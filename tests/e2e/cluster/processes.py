@@ -82,7 +82,7 @@ class Cluster:
                 node.spawn()
             for node in self.nodes:
                 node.wait_until_ready()
-            self.until(lambda: all(self.links(node) == len(self.nodes) for node in self.nodes))
+            self.wait_until_linked()
         except BaseException:
             self.__exit__()
             raise
@@ -93,6 +93,9 @@ class Cluster:
             node.kill()
         self.etcd.kill()
 
+    def wait_until_linked(self) -> None:
+        self.until(lambda: all(self.links(node) == len(self.nodes) for node in self.nodes))
+
     def links(self, node: Node) -> int:
         """Nodes that it is linked to and knows to live, itself among them."""
         return sum(one["linked"] and one["alive"] for one in node.ask("/cluster")["nodes"])
@@ -100,9 +103,14 @@ class Cluster:
     def until(self, holds: Callable[[], object], seconds: float = UNTIL_S) -> float:
         begun = time.monotonic()
         while not holds():
-            assert time.monotonic() - begun < seconds, f"not within {seconds} s"
+            assert time.monotonic() - begun < seconds, f"not within {seconds} s: {self.told()}"
             time.sleep(0.05)
         return time.monotonic() - begun
+
+    def told(self) -> str:
+        """What each node says of itself and the others, for a story that failed."""
+        states = [json.dumps(node.ask("/cluster")) for node in self.up()]
+        return "\n".join(states + [node.stderr()[-3000:] for node in self.nodes])
 
     def up(self) -> list[Node]:
         return [node for node in self.nodes if node.is_up]

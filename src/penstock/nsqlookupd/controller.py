@@ -1,0 +1,239 @@
+"""The controller of the cluster, carried out: the one party that looks at all partitions.
+
+Every nsqlookupd of a cluster runs this; the one that holds the key `controller` acts
+(`penstock.cluster.controller` decides what). The cluster serves without any of them.
+
+| the decision | carried out as |
+|---|---|
+| `Campaign` | a lease, and the key under it, if there is none |
+| `Propose`, `GiveUp` | one transaction; what it has changed comes back through the view |
+
+A node whose key is gone is asked over HTTP whether it lives: an outage of etcd lets all leases run
+out at once, and a node that answers is not missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Collection
+from functools import partial
+
+from penstock import limits
+from penstock.clock import Clock
+from penstock.cluster import keys
+from penstock.cluster.controller import (
+    Campaign,
+    Controller,
+    Duty,
+    NodeSeen,
+    PartitionSeen,
+    Propose,
+    Situation,
+    transaction_of,
+)
+from penstock.cluster.controller import Change as PartitionChange
+from penstock.cluster.coordinator import Coordinator, Put, RevisionIs, Settled, Transaction
+from penstock.cluster.documents import CONTROLLER, DRAINING, MAINTENANCE, REMOVED, Node
+from penstock.cluster.documents import Controller as ControllerDocument
+from penstock.cluster.moves import MOVE, Move
+from penstock.cluster.placement import Standing
+from penstock.cluster.registration import Leased
+from penstock.cluster.view import Change, View
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetcher
+from penstock.replica.leading import Outcome
+
+log = logging.getLogger("penstock.nsqlookupd")
+
+_STANDINGS = {DRAINING: Standing.DRAINING, MAINTENANCE: Standing.MAINTENANCE}
+
+
+class _ControllerKey(Leased):
+    """The key `controller`, put only where there is none."""
+
+    def __init__(self, coordinator: Coordinator, view: View, value: Callable[[], bytes]) -> None:
+        super().__init__(keys.CONTROLLER, coordinator, value)
+        self._view = view
+        self.is_wanted = False
+
+    def _may_begin(self) -> bool:
+        return self.is_wanted and self._view.controller is None
+
+    def _register(self) -> None:
+        change = Put(self.key, self._value(), self._lease)
+        self._ask(Transaction((RevisionIs(self.key, 0),), (change,)), self._registered)
+
+
+class ControllerService:
+    """`name`: of this nsqlookupd, as operators know it."""
+
+    def __init__(
+        self,
+        name: str,
+        view: View,
+        coordinator: Coordinator,
+        clock: Clock,
+        fetcher: Fetcher,
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        self._view = view
+        self._coordinator = coordinator
+        self._clock = clock
+        self._fetcher = fetcher
+        self._on_fault = on_fault
+        life = secrets.randbits(63) | 1
+        own = CONTROLLER.encode(ControllerDocument(name, life))
+        self.key = _ControllerKey(coordinator, view, lambda: own)
+        self._controller = Controller(life)
+        self._documents: dict[int, Node] = {}  # as each node said when it last registered
+        self._reachable: set[int] = set()
+        self._asking: dict[int, asyncio.Task[None]] = {}
+        self._due_ns = 0
+        self._was_current = False
+
+    @property
+    def acts(self) -> bool:
+        return self._controller.duty is not Duty.IDLE
+
+    def look(self, changes: Collection[Change], is_current: bool) -> None:
+        """Ten times a second; it decides once in CONTROLLER_TICK_NS."""
+        mono_ns = self._clock.mono_ns()
+        if not is_current and self._was_current:
+            self._controller.watch_broken(mono_ns)
+        self._was_current = is_current
+        if any(key == keys.CONTROLLER and after is None for key, _, after in changes):
+            self.key.key_gone()
+        self.key.tick(mono_ns, is_current)
+        if not is_current or mono_ns < self._due_ns:
+            return
+        self._due_ns = mono_ns + limits.CONTROLLER_TICK_NS
+        self._look_for_nodes()
+        before = self._controller.duty
+        self._controller.tick(self._situation(), mono_ns)
+        if self._controller.duty is not before:
+            log.info("controller of the cluster: %s", self._controller.duty.name.lower())
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        effects, self._controller.out = self._controller.out, []
+        self.key.is_wanted = any(isinstance(effect, Campaign) for effect in effects)
+        for effect in effects:
+            if isinstance(effect, Campaign):
+                continue
+            if isinstance(effect, Propose):
+                for change in effect.changes:
+                    log.info("partition %s/%d: %s", *change.partition, _words(change))
+            self._coordinator.transact(transaction_of(effect), _settled)
+
+    # --- what it sees ---
+
+    def _situation(self) -> Situation:
+        """Only who holds the key looks at all partitions."""
+        held = self._view.controller
+        if held is None or not self.key.is_held(self._clock.mono_ns()):
+            return Situation(held.document.life if held is not None else None, 0, {}, {})
+        return Situation(
+            held.document.life,
+            held.created,
+            self._nodes(),
+            partitions_of(self._view),
+            self._reachable,
+            wall_ns=self._clock.wall_ns(),
+        )
+
+    def _nodes(self) -> dict[int, NodeSeen]:
+        found = {}
+        for number, held in self._view.memberships.items():
+            member, node = held.document, self._view.nodes.get(number)
+            if member.state == REMOVED:
+                continue
+            known = self._documents.get(number)
+            found[number] = NodeSeen(
+                known.zone if known is not None else "",
+                _STANDINGS.get(member.state, Standing.SERVES),
+                member.generation,
+                member.memory_lost_generation,
+                node.document.life if node is not None else None,
+            )
+        return found
+
+    def _look_for_nodes(self) -> None:
+        for number, held in self._view.nodes.items():
+            self._documents[number] = held.document
+            self._reachable.discard(number)
+        for number, node in self._documents.items():
+            if number not in self._view.nodes and number not in self._asking and node.http_port:
+                task = asyncio.get_running_loop().create_task(self._ask(number, node))
+                self._asking[number] = task
+                task.add_done_callback(partial(self._asked, number))
+
+    async def _ask(self, number: int, node: Node) -> None:
+        host = f"[{node.host}]" if ":" in node.host else node.host
+        try:
+            await self._fetcher.request("GET", f"http://{host}:{node.http_port}/ping")
+        except FetchFailed:
+            self._reachable.discard(number)
+        else:
+            self._reachable.add(number)
+
+    def _asked(self, number: int, done: asyncio.Task[None]) -> None:
+        self._asking.pop(number, None)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, Exception):
+            self._on_fault(error)
+
+    async def close(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+
+
+def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
+    """Those of topics that are there, and may be changed. That a leader is in office, or a replica
+    stopped, is known to the members alone, who elect another one themselves."""
+    moves = {
+        keys.partition_of(key): (MOVE.decode(key, entry.value), entry.revision)
+        for key, entry in view.others.items()
+        if key.startswith(keys.MOVES)
+    }
+    nothing: tuple[Move | None, int] = (None, 0)
+    found = {}
+    for name, held in view.partitions.items():
+        topic = view.topics.get(name.topic)
+        if topic is None or topic.document.deleted or view.refusal(name):
+            continue
+        if held.document.identity != topic.document.identity:
+            continue
+        move, move_revision = moves.get(name, nothing)
+        found[name] = PartitionSeen(
+            held.document,
+            held.revision,
+            topic.document.replicas,
+            dict(topic.document.settings).get("durability") == "disk",
+            move=move,
+            move_revision=move_revision,
+        )
+    return found
+
+
+def _words(change: PartitionChange) -> str:
+    seen, record, move = change.seen.record, change.record, change.move
+    if move is not None:
+        return f"is to go from nodes {_listed(move.origin)} to {_listed(move.target)}"
+    if record is None:
+        return f"is on nodes {_listed(seen.wanted)}"
+    if record.leader is not None and record.leader != seen.leader:
+        return f"node {record.leader.node} is to lead it"
+    return f"replicas are wanted on nodes {_listed(record.wanted)}"
+
+
+def _listed(nodes: Collection[int]) -> str:
+    return ", ".join(map(str, nodes)) or "none"
+
+
+def _settled(settled: Settled) -> None:
+    """What was done comes through the view. What was not is decided anew."""
+    if settled.outcome is not Outcome.DONE:
+        log.info("controller of the cluster: a change was not made (%s)", settled.outcome.name)
