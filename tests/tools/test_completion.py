@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,26 +78,28 @@ def run_shell(program: list[str], commands: str) -> list[str]:
 def in_bash(scripts: Path) -> Offers:
     def offers(line: str) -> list[str]:
         """What bash offers at the end of this line."""
-        words = line.split(" ")
+        words = re.findall("[:=]|[^ :=]+|(?<= )$", line)
         return run_shell(["bash", "--norc"], f"""
-            source '{scripts / "bash"}'; COMP_WORDS=({line} {"''" if not words[-1] else ""})
-            COMP_CWORD={len(words) - 1}
+            source '{scripts / "bash"}'; COMP_LINE='{line}'; COMP_POINT={len(line)}
+            COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
             _penstock_completion penstock; printf '%s\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
 
     return offers
 
 
-@needs_zsh
-def test_names_in_zsh(scripts: Path, here: str) -> None:
-    def offers(line: str) -> str:
+@pytest.fixture
+def in_zsh(scripts: Path) -> Offers:
+    def offers(line: str) -> list[str]:
+        """What zsh gets, before it picks what fits."""
         quoted = " ".join(f"'{word}'" for word in line.split(" "))
-        return "\n".join(run_shell(["zsh", "-f"], f"""
-            compdef() {{ : }}; _arguments() {{ print -r -- "$@" }}; _files() {{ print FILES }}
+        found = run_shell(["zsh", "-f"], f"""
+            compdef() {{ : }}; compset() {{ : }}; _files() {{ print FILES }}
+            _describe() {{ print -rl -- "${{(@P)2}}" }}
             source '{scripts / "zsh"}'; words=({quoted}); CURRENT={len(line.split(" "))}
-            _penstock_completion"""))  # fmt: skip
+            _penstock_completion""")  # fmt: skip
+        return [re.split(r"(?<!\\):", one)[0].replace("\\", "") for one in found]  # no help
 
-    assert '"unpause"' in offers("penstock topic un")
-    assert '"orders"' in offers("penstock pub o")
+    return offers
 
 
 def test_verbs_and_names_in_bash(in_bash: Offers, here: str) -> None:
@@ -105,7 +108,23 @@ def test_verbs_and_names_in_bash(in_bash: Offers, here: str) -> None:
     assert in_bash("penstock pub o") == ["orders"]
     assert in_bash("penstock context select pr") == ["prod"]
     assert in_bash("penstock channel pause orders tm") == ["tmp#ephemeral"]
+    # bash cuts words at = and :, and replaces the last of them
+    assert in_bash("penstock stats --context=pr") == ["prod"]
+    host, port = here.split(":")
+    assert in_bash(f"penstock node show {host}:{port[:2]}") == [port]
+    assert in_bash(f"penstock topic pause --nsqd-http-address {here} pa") == ["pay"]
     assert "--yes" in in_bash("penstock channel delete --")
+
+
+@needs_zsh
+def test_names_in_zsh(in_zsh: Offers, here: str) -> None:
+    assert in_zsh("penstock ") == list(VERBS)
+    assert in_zsh("penstock topic un") == ["unpause"]
+    assert in_zsh("penstock pub o") == ["orders"]
+    assert in_zsh("penstock stats --context=pr") == ["prod"]
+    assert in_zsh(f"penstock node show {here[:-1]}") == [here]
+    assert "--yes" in in_zsh("penstock channel delete --")
+    assert in_zsh("penstock fly ") == ["FILES"]
 
 
 # --- what belongs where, without a shell ---
@@ -114,14 +133,14 @@ def test_verbs_and_names_in_bash(in_bash: Offers, here: str) -> None:
 @pytest.fixture
 def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offers:
     def offers(words: str) -> list[str]:
-        line = ["penstock", *words.split(" ")]
-        monkeypatch.setenv("_PENSTOCK_COMPLETE", "complete_bash")
-        monkeypatch.setenv("COMP_WORDS", " ".join(line))
-        monkeypatch.setenv("COMP_CWORD", str(len(line) - 1))
+        monkeypatch.setenv("_PENSTOCK_COMPLETE", "complete_fish")
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"penstock {words}")
         with pytest.raises(SystemExit) as left:
             main([])
         assert left.value.code == 0
-        return sorted(capsys.readouterr().out.split())
+        lines = capsys.readouterr().out.splitlines()
+        return sorted(filter(None, (line.partition("\t")[0] for line in lines)))
 
     return offers
 
@@ -137,7 +156,7 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
                                     "out"]),
         ("stats orders b", ["billing"]),
         ("stats --context looked-up ", ["orders", "pay"]),
-        ("channel list --context looked-up pa", ["pay"]),
+        ("channel list --context=looked-up pa", ["pay"]),
         ("check orders b", ["billing"]),
         ("stats --context ", ["away", "looked-up", "prod"]),
         ("context remove a", ["away"]),
@@ -147,6 +166,8 @@ def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         ("pub orders ", []),
         ("fly ", []),
         ("nsqd ", []),
+        ("nsqd --log-l", ["--log-level"]),
+        ("nsqd --log-level w", ["warn"]),
         ("topic show t --partition ", []),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from typer.completion import get_completion_inspect_parameters, shell_complete
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from penstock.command.flags import Flag
 from penstock.tools import completion
 from penstock.tools.connection import Options
 from penstock.tools.output import DONE
@@ -87,8 +88,12 @@ def _with_options(function: Callable[..., int]) -> Callable[..., int]:
         return function(**given)
 
     others = [one for kind in bundles.values() for one in kind.parameters()]
-    call.__signature__ = Signature([*own, *others])  # type: ignore[attr-defined]
     call.__doc__ = function.__doc__
+    return _called_with(call, [*own, *others])
+
+
+def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> Callable[..., int]:
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return call
 
 
@@ -103,6 +108,9 @@ def print_completion(
 
     bash: put it in ~/.local/share/bash-completion/completions/penstock; zsh: in a directory of
     $fpath, as _penstock."""
+    if shell in ("bash", "zsh"):
+        print(completion.BASH if shell == "bash" else completion.ZSH, end="")
+        return DONE
     return shell_complete(root({}), {}, "penstock", "_PENSTOCK_COMPLETE", f"source_{shell}")
 
 
@@ -111,12 +119,27 @@ class _Root(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        if name is None:  # only a shell that completes goes on behind a verb that there is not
+        if name is None:  # a shell that completes goes on behind a verb that there is not
             return args[0], TyperCommand(args[0]), []
         if name in self.modules:
             command = get_command(import_module(self.modules[name]).app)
-            command.name = name
+        else:
+            command = get_command(_flags_of(import_module(f"penstock.{name}.main").FLAGS))
+        command.name = name
         return name, command, rest
+
+
+def _flags_of(flags: Sequence[Flag]) -> typer.Typer:
+    """What a shell completes behind a daemon, which reads its command line itself."""
+    parameters = [
+        Parameter(one.name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=None, annotation=
+                  Annotated[Literal[one.choices] if any(one.choices) else str,
+                            typer.Option(f"--{one.name}")])
+        for one in flags
+    ]  # fmt: skip
+    app = group("")
+    app.command()(_called_with(lambda **_: DONE, parameters))
+    return app
 
 
 def root(verbs: Mapping[str, tuple[str, str]]) -> _Root:

@@ -7,19 +7,31 @@ partition the answer of the newest epoch counts, the leader's before others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
+
+import typer
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import check
-from penstock.tools.app import Json, OnlyTopic, group, verb
+from penstock.tools.app import Json, OnlyTopic, Yes, group, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, Row, WrongUse, columns_table, plain, print_json
+from penstock.tools.output import (
+    DONE,
+    FAILED,
+    Row,
+    WrongUse,
+    columns_table,
+    confirm,
+    plain,
+    print_json,
+)
 
+T = TypeVar("T")
 NAMES_SHOWN = 3
 ANSWER_SECONDS_MAX = 3.0
 _AT_ONCE_MAX = 16
@@ -68,7 +80,7 @@ class Cluster(NamedTuple):
 
 def gather(at: Http) -> Cluster:
     """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
-    node, answer = _first(at.nodes())
+    node, answer = _first(at.nodes(), ask)
     scheme = "https://" if node.address.startswith("https://") else ""
     others = {
         row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, at.where.tls())
@@ -79,7 +91,7 @@ def gather(at: Http) -> Cluster:
     return merge([answer, *answers], failures)
 
 
-def _first(members: Sequence[Node]) -> tuple[Node, Row]:
+def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
     """Who answers first in turn: any node knows the others."""
     for number, node in enumerate(members, 1):
         try:
@@ -315,6 +327,52 @@ def is_well(at: Http, as_json: Json = False) -> int:
             yield check.Finding(one.level, one.line())
 
     return check.tell(judge, as_json)
+
+
+# --- what an operator wants of a node ---
+
+Number = Annotated[int, typer.Argument(metavar="NODE", help="its number", min=0)]
+
+
+@verb(app, "penstock cluster activate 2")
+def activate(node: Number, at: Http, as_json: Json = False) -> int:
+    """Let it have replicas and lead, as placement wants it."""
+    return _want(at, node, "active", as_json)
+
+
+@verb(app, "penstock cluster maintain 2")
+def maintain(node: Number, at: Http, as_json: Json = False) -> int:
+    """Let it keep its replicas, lead nothing and get nothing new."""
+    return _want(at, node, "maintenance", as_json)
+
+
+@verb(app, "penstock cluster drain 2")
+def drain(node: Number, at: Http, as_json: Json = False) -> int:
+    """Take its replicas away, after others are made; `cluster partitions` shows how far it is.
+
+    They stay where no other node has room."""
+    return _want(at, node, "draining", as_json)
+
+
+@verb(app, "penstock cluster remove 2 --yes")
+def remove(node: Number, at: Http, yes: Yes = False, as_json: Json = False) -> int:
+    """Forget it, once it is drained and stopped; asks for --yes."""
+    if not confirm(yes, f"remove node {node} from the cluster", str(node)):
+        return FAILED
+    return _want(at, node, "removed", as_json)
+
+
+def _want(at: Http, number: int, state: str, as_json: bool) -> int:
+    wanted = {"node": str(number), "state": state}
+    _first(at.nodes(changes=True), lambda node: node.post("/cluster/node", wanted))
+    if as_json:
+        print_json({"node": number, "state": state})
+    else:
+        print(f"node {number}: {state}")
+    return DONE
+
+
+# --- what all of them print ---
 
 
 def _show(found: Cluster, word: str, topic: str, as_json: bool) -> int:

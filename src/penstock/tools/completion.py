@@ -1,4 +1,6 @@
-"""Names that may stand where the user types: of topics, channels, partitions and nodes.
+"""Names that may stand where the user types: of topics, channels, partitions and nodes; and the
+scripts of bash and zsh, which give penstock the line as it is, in the way of typer's fish: bash
+cuts words at `:` and `=`, so addresses would be in pieces.
 
 Nobody who presses Tab waits: what has not answered within a second (`PENSTOCK_COMPLETION_SECONDS`)
 is not offered. Names come from daemons, and shells expand what they are given to complete with. So
@@ -25,6 +27,37 @@ ANSWER_SECONDS = 1.0  # all of it, however many are asked
 VARIABLE = "PENSTOCK_COMPLETION_SECONDS"
 _HARMLESS = re.compile(r"[A-Za-z0-9_.#:/\[\]-]+", re.ASCII)
 _EXPECTED = (PenstockError, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+_ASK = "_TYPER_COMPLETE_FISH_ACTION=get-args _PENSTOCK_COMPLETE=complete_fish _TYPER_COMPLETE_ARGS="
+BASH = f"""\
+_penstock_completion() {{
+    local IFS=$'\\n' line=${{COMP_LINE:0:COMP_POINT}} now=${{COMP_WORDS[COMP_CWORD]}} word cut=
+    word=${{line##* }}
+    # what stands behind a : or = is a word for bash, which replaces that alone
+    [[ $now == [:=] ]] && now=
+    [[ $word == *"$now" ]] && cut=${{word%"$now"}}
+    COMPREPLY=($({_ASK}"$line" "$1"))
+    COMPREPLY=("${{COMPREPLY[@]%%$'\\t'*}}")
+    COMPREPLY=("${{COMPREPLY[@]#"$cut"}}")
+}}
+complete -o default -F _penstock_completion penstock
+"""
+ZSH = f"""\
+#compdef penstock
+_penstock_completion() {{
+    local -a found
+    found=("${{(@f)$({_ASK}"${{(j: :)words[1,CURRENT]}}" $words[1])}}")
+    found=("${{(@)${{(@)found:#}}//:/\\\\:}}")
+    found=("${{(@)found/$'\\t'/:}}")
+    [[ $words[CURRENT] == --*=* ]] && compset -P '*='
+    (( $#found )) && _describe penstock found || _files
+}}
+if [[ $zsh_eval_context == *func ]]; then
+    _penstock_completion "$@"
+else
+    compdef _penstock_completion penstock
+fi
+"""
 
 Ask = Callable[[Node], Iterable[str]]
 

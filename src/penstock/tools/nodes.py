@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
-from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, target
+from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, target
 from penstock.tools.output import DONE, FAILED, print_json
 
 T = TypeVar("T")
@@ -89,8 +89,9 @@ class Node:
         finally:
             self._link.close()
         if answer.status != 200:
-            said = _said(answer)
-            raise NodeFailed(self.address, f"{answer.status} {said}", answer.status, said)
+            code, reason = _said(answer)
+            text = f"{answer.status} {code}{reason and ': '}{reason}"
+            raise NodeFailed(self.address, text, answer.status, code)
         return answer
 
     def _foreign(self, path: str) -> NodeFailed:
@@ -122,10 +123,12 @@ def _has_port(parts: SplitResult) -> bool:
         return False
 
 
-def _said(answer: Answer) -> str:
-    """Of what went wrong: nsqd's name for it, or whatever there is."""
+def _said(answer: Answer) -> tuple[str, str]:
+    """Of what went wrong: nsqd's name for it, or whatever there is; and the reason."""
     text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
-    return terminal.printable(text or http.client.responses.get(answer.status, ""))
+    reason = (document_of(answer.body) or {}).get("reason") or ""
+    name = text or http.client.responses.get(answer.status, "")
+    return terminal.printable(name), terminal.printable(str(reason))
 
 
 class Answers(NamedTuple):
