@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
-from penstock.tools.main import VERBS, main
+from penstock.tools.main import DAEMONS, VERBS, main
 
+UTILITIES = ("nsq_stat", "nsq_tail", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -59,3 +60,11 @@ def test_typer_and_rich_are_imported_when_they_are_wanted() -> None:
 def test_arguments_reach_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsqd", "--version"]) == 0
     assert capsys.readouterr().out.startswith(f"nsqd v{__version__} ")
+
+
+def test_daemons_and_utilities_import_neither_typer_nor_rich() -> None:
+    names = [f"penstock.{name}.main" for name in DAEMONS]
+    names += [f"penstock.tools.{name}" for name in UTILITIES]
+    code = f"import sys, {', '.join(names)}; print({{'typer', 'rich'}} & sys.modules.keys())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert told.stdout == b"set()\n"

@@ -15,20 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from penstock.errors import ConfigError, PenstockError
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.options import default_data_path
 from penstock.nsqadmin.store import Store, Token, User, check_user_name, hash_password
-from penstock.tools.app import Json, Yes, group, verb
-from penstock.tools.output import DONE, FAILED, confirm, print_json
+from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
+from penstock.tools.output import DONE, FAILED, confirm, print_json, tell
 
 UNIT_DATA_PATH = Path("/var/lib/penstock/nsqadmin")  # deploy/systemd/penstock-nsqadmin.service
 
-DataPath = Annotated[str, typer.Option(metavar="PATH", show_default=False, help="nsqadmin's files")]
-Name = Annotated[str, typer.Argument(metavar="NAME")]
-RoleName = Annotated[Literal["view", "operate", "destroy"], typer.Option("--role")]
+DataPath = Annotated[str, opt("PATH", "nsqadmin's files")]
+Name = Annotated[str, arg("NAME")]
+RoleName = Annotated[Literal["view", "operate", "destroy"], opt("", "--role")]
 
 app = group(
     "Users of nsqadmin, and tokens of programs. It may run meanwhile.",
@@ -48,9 +46,7 @@ def users(data_path: DataPath = "", as_json: Json = False) -> int:
 def put_user(
     name: Name,
     role: RoleName = "view",
-    from_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="read the password from stdin")
-    ] = False,
+    from_stdin: Annotated[bool, switch("--password-stdin", "read the password from stdin")] = False,
     data_path: DataPath = "",
     as_json: Json = False,
 ) -> int:
@@ -181,14 +177,9 @@ def _role(role: Role) -> str:
 
 
 def _show_users(found: Sequence[User], as_json: bool) -> int:
-    if as_json:
-        print_json([{"name": one.name, "role": _role(one.role)} for one in found])
-        return DONE
-    for one in found:
-        print(f"{one.name:<24} {_role(one.role)}")
-    if not found:
-        print("no users: nobody has to log in")
-    return DONE
+    rows = [{"name": one.name, "role": _role(one.role)} for one in found]
+    lines = [f"{row['name']:<24} {row['role']}" for row in rows]
+    return tell(as_json, rows, lines or ["no users: nobody has to log in"])
 
 
 def _show_tokens(found: Sequence[Token], as_json: bool) -> int:
@@ -197,15 +188,11 @@ def _show_tokens(found: Sequence[Token], as_json: bool) -> int:
         {"name": one.name, "role": _role(one.role), "last_used": _moment(one.used_s)}
         for one in found
     ]
-    if as_json:
-        print_json(rows)
-        return DONE
+    lines = []
     for row in rows:
         used = f"last used {row['last_used']}" if row["last_used"] else "never used"
-        print(f"{row['name']:<24} {row['role']:<8} {used}")
-    if not found:
-        print("no tokens")
-    return DONE
+        lines.append(f"{row['name']:<24} {row['role']:<8} {used}")
+    return tell(as_json, rows, lines or ["no tokens"])
 
 
 def _moment(time_s: float) -> str | None:

@@ -24,23 +24,29 @@ from penstock.tools.output import DONE
 
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics)]
-Channel = Annotated[str, typer.Argument(metavar="CHANNEL", autocompletion=completion.channels)]
-OnlyTopic = Annotated[
-    str, typer.Argument(metavar="TOPIC", show_default=False, help="only this one",
-                        autocompletion=completion.topics),
-]  # fmt: skip
-OnlyChannel = Annotated[
-    str, typer.Argument(metavar="CHANNEL", show_default=False, help="only this one",
-                        autocompletion=completion.channels),
-]  # fmt: skip
+
+def opt(metavar: str = "", about: str = "", *spelled: str, **more: Any) -> Any:
+    return typer.Option(*spelled, metavar=metavar or None, help=about or None, **more)
+
+
+def switch(spelled: str, about: str) -> Any:
+    return typer.Option(spelled, help=about)
+
+
+def arg(metavar: str = "", about: str = "", **more: Any) -> Any:
+    return typer.Argument(metavar=metavar or None, help=about or None, **more)
+
+
+Topic = Annotated[str, arg("TOPIC", autocompletion=completion.topics)]
+Channel = Annotated[str, arg("CHANNEL", autocompletion=completion.channels)]
+OnlyTopic = Annotated[str, arg("TOPIC", "only this one", autocompletion=completion.topics)]
+OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=completion.channels)]
 Partition = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="only this partition", autocompletion=completion.partitions),
+    int | None, opt("N", "only this partition", autocompletion=completion.partitions)
 ]
-Json = Annotated[bool, typer.Option("--json", help="for programs")]
-Yes = Annotated[bool, typer.Option("--yes", help="do it without asking")]
-Limit = Annotated[int, typer.Option(metavar="N", show_default=False, help="only the first N")]
+Json = Annotated[bool, switch("--json", "for programs")]
+Yes = Annotated[bool, switch("--yes", "do it without asking")]
+Limit = Annotated[int, opt("N", "only the first N")]
 
 
 def group(about: str, *examples: str) -> typer.Typer:
@@ -80,6 +86,8 @@ def _with_options(function: Callable[..., int]) -> Callable[..., int]:
         if isinstance(kind, type) and issubclass(kind, Options):
             bundles[one.name] = kind
         else:
+            if not one.default:  # "nothing" is no news in a help
+                kind.__metadata__[0].show_default = False
             own.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
 
     def call(**given: Any) -> int:

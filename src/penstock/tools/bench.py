@@ -16,16 +16,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
-
 from penstock import limits
 from penstock.client import Consumer, Message, Producer
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools.app import Json, group, verb
+from penstock.tools.app import Json, arg, group, opt, verb
 from penstock.tools.connection import Tcp
-from penstock.tools.output import DONE, print_json
+from penstock.tools.output import tell
 
 COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
 CHANNEL = "bench"
@@ -73,25 +71,15 @@ class Result(NamedTuple):
     "penstock bench latency --rate 500 --json",
 )
 def bench(
-    what: Annotated[Literal["publish", "consume", "latency"], typer.Argument()],
+    what: Annotated[Literal["publish", "consume", "latency"], arg()],
     at: Tcp,
-    topic: Annotated[
-        str, typer.Option(show_default=False, help="bench; of latency bench_latency")
-    ] = "",
-    channel: Annotated[str, typer.Option(help="of the consumers")] = CHANNEL,
-    count: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="messages: 100,000; of latency 1,000")
-    ] = None,
-    size: Annotated[int, typer.Option(min=_STAMP_BYTES, metavar="BYTES", help="of a body")] = 200,
-    batch: Annotated[
-        int, typer.Option(min=1, metavar="N", help="messages of a request; above 1 an MPUB")
-    ] = 1,
-    connections: Annotated[
-        int, typer.Option(min=1, metavar="N", help="of publishers, or of consumers")
-    ] = 1,
-    rate: Annotated[
-        float, typer.Option(min=0.001, metavar="N", help="of latency: messages a second")
-    ] = 200.0,
+    topic: Annotated[str, opt("", "bench; of latency bench_latency")] = "",
+    channel: Annotated[str, opt("", "of the consumers")] = CHANNEL,
+    count: Annotated[int | None, opt("N", "messages: 100,000; of latency 1,000", min=1)] = None,
+    size: Annotated[int, opt("BYTES", "of a body", min=_STAMP_BYTES)] = 200,
+    batch: Annotated[int, opt("N", "messages of a request; above 1 an MPUB", min=1)] = 1,
+    connections: Annotated[int, opt("N", "of publishers, or of consumers", min=1)] = 1,
+    rate: Annotated[float, opt("N", "of latency: messages a second", min=0.001)] = 200.0,
     as_json: Json = False,
 ) -> int:
     """Measure a running nsqd: publish to it, consume what is there, or both for the latency.
@@ -103,11 +91,7 @@ def bench(
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
     with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
-    if as_json:
-        print_json(as_document(plan, result))
-    else:
-        print(as_text(plan, result))
-    return DONE
+    return tell(as_json, as_document(plan, result), [as_text(plan, result)])
 
 
 # --- publish ---

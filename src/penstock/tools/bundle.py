@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from penstock import limits
 from penstock.command import terminal
 from penstock.errors import BundleBroken, PenstockError
@@ -28,7 +26,7 @@ from penstock.nsqadmin.bundle.gather import make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
 from penstock.nsqadmin.bundle.making import Wish, file_name, make
 from penstock.nsqadmin.bundle.reading import Bundle
-from penstock.tools.app import Json, group, verb
+from penstock.tools.app import Json, arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.connection import DEFAULT_ADDRESS, HTTP, Http, Where
 from penstock.tools.output import DONE, print_json
@@ -57,16 +55,12 @@ class Both(Http):
 )
 def gather(
     at: Both,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE.zip", help="by default named by time")
-    ] = "",
+    output: Annotated[str, opt("FILE.zip", "by default named by time", "--output", "-o")] = "",
     seconds: Annotated[
-        int,
-        typer.Option(min=0, max=limits.BUNDLE_SECONDS_MAX, metavar="N",
-                     help="between two samples, for rates and a profile"),
+        int, opt("N", "between two samples, for rates", min=0, max=limits.BUNDLE_SECONDS_MAX)
     ] = limits.BUNDLE_SECONDS,
     as_json: Json = False,
-) -> int:  # fmt: skip
+) -> int:
     """Ask all daemons, and write FILE.zip."""
     path = Path(output or file_name(time.time()))
     nsqds, lookupds = _addresses(at.where)
@@ -121,7 +115,7 @@ def _user() -> str:
 
 
 @verb(app, "penstock bundle analyze report.zip", "penstock bundle analyze report.zip --json")
-def analyze(file: Annotated[str, typer.Argument(metavar="FILE")], as_json: Json = False) -> int:
+def analyze(file: Annotated[str, arg("FILE")], as_json: Json = False) -> int:
     """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
     try:
         held = reading.read(file)

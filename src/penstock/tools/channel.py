@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from penstock.errors import PenstockError
 from penstock.times import format_seconds
 from penstock.tools import reports
@@ -21,7 +19,10 @@ from penstock.tools.app import (
     Partition,
     Topic,
     Yes,
+    arg,
     group,
+    opt,
+    switch,
     verb,
 )
 from penstock.tools.changes import Target, act, configure
@@ -40,7 +41,12 @@ _SORTS: Mapping[str, str] = {"oldest": "oldest_s", "in": "in_rate", "out": "fini
                              "in-flight": "in_flight", "delayed": "deferred"}  # fmt: skip
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
 
-MessageId = Annotated[str, typer.Argument(metavar="ID", help="of the message: 16 hex digits")]
+_POSITION = (
+    "earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
+    "2026-11-21T06:00:00Z, 24h (ago), seconds since 1970"
+)
+
+MessageId = Annotated[str, arg("ID", "of the message: 16 hex digits")]
 
 app = group(
     "Channels of a topic.",
@@ -75,7 +81,7 @@ def report(
     channel: OnlyChannel = "",
     sort: Annotated[
         Literal["name", "depth", "oldest", "in", "out", "in-flight", "delayed"],
-        typer.Option(help="most first"),
+        opt("", "most first"),
     ] = "depth",
     limit: Limit = 0,
     as_json: Json = False,
@@ -144,7 +150,7 @@ _add("unpause", "Deliver again.")
 def requeuedelayed(
     topic: Topic,
     channel: Channel,
-    hours: Annotated[int, typer.Argument(metavar="HOURS", help="0: what is due now")],
+    hours: Annotated[int, arg("HOURS", "0: what is due now")],
     at: Http,
     as_json: Json = False,
 ) -> int:
@@ -198,7 +204,7 @@ def redrive(
     topic: Topic,
     channel: Channel,
     at: Http,
-    count: Annotated[int, typer.Option(min=0, metavar="N", help="this many; 0: all")] = 0,
+    count: Annotated[int, opt("N", "this many; 0: all", min=0)] = 0,
     as_json: Json = False,
 ) -> int:
     """Deliver its dead letters again."""
@@ -218,17 +224,10 @@ def redrive(
 def seek(
     topic: Topic,
     channel: Channel,
-    position: Annotated[
-        str,
-        typer.Argument(
-            metavar="POSITION",
-            help="earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
-            "2026-11-21T06:00:00Z, 24h (ago), seconds since 1970",
-        ),
-    ],
+    position: Annotated[str, arg("POSITION", _POSITION)],
     at: Http,
     partition: Partition = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would come")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "only say what would come")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
@@ -289,9 +288,9 @@ def messages(
     channel: Channel,
     at: Http,
     state: Annotated[
-        Literal["in_flight", "deferred", "requeued", "behind", "held", "dead"], typer.Option()
+        Literal["in_flight", "deferred", "requeued", "behind", "held", "dead"], opt()
     ] = "deferred",
-    limit: Annotated[int, typer.Option(metavar="N", help="of each node")] = 100,
+    limit: Annotated[int, opt("N", "of each node")] = 100,
     as_json: Json = False,
 ) -> int:
     """The messages inside it: deferred, in flight, requeued, behind others, held or dead.
@@ -337,7 +336,7 @@ def requeue(
     channel: Channel,
     message_id: MessageId,
     at: Http,
-    delay_ms: Annotated[int, typer.Option(metavar="N", help="0: at once")] = 0,
+    delay_ms: Annotated[int, opt("N", "0: at once")] = 0,
     as_json: Json = False,
 ) -> int:
     """Send one message again now, or after a delay."""

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Annotated, NamedTuple
 
-import typer
-
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.app import Json, OnlyChannel, OnlyTopic, group, verb
+from penstock.tools.app import Json, OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
 from penstock.tools.output import WrongUse, print_json
@@ -49,7 +47,7 @@ class Bounds(Options):
         abouts["consumers"] = "critical below this many"
         return [
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-                int | None, typer.Option(min=0, metavar="N", help=about)])
+                int | None, opt("N", about, min=0)])
             for name, about in abouts.items()
         ]  # fmt: skip
 

@@ -11,24 +11,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple, TypeVar
 
-import typer
-
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import check
-from penstock.tools.app import Json, OnlyTopic, Yes, group, verb
+from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import (
-    DONE,
     FAILED,
     Row,
     WrongUse,
     columns_table,
     confirm,
     plain,
-    print_json,
+    tell,
 )
 
 T = TypeVar("T")
@@ -331,7 +328,7 @@ def is_well(at: Http, as_json: Json = False) -> int:
 
 # --- what an operator wants of a node ---
 
-Number = Annotated[int, typer.Argument(metavar="NODE", help="its number", min=0)]
+Number = Annotated[int, arg("NODE", "its number", min=0)]
 
 
 @verb(app, "penstock cluster activate 2")
@@ -365,11 +362,7 @@ def remove(node: Number, at: Http, yes: Yes = False, as_json: Json = False) -> i
 def _want(at: Http, number: int, state: str, as_json: bool) -> int:
     wanted = {"node": str(number), "state": state}
     _first(at.nodes(changes=True), lambda node: node.post("/cluster/node", wanted))
-    if as_json:
-        print_json({"node": number, "state": state})
-    else:
-        print(f"node {number}: {state}")
-    return DONE
+    return tell(as_json, {"node": number, "state": state}, [f"node {number}: {state}"])
 
 
 # --- what all of them print ---
@@ -378,15 +371,12 @@ def _want(at: Http, number: int, state: str, as_json: bool) -> int:
 def _show(found: Cluster, word: str, topic: str, as_json: bool) -> int:
     wrong = sorted(findings(found), key=lambda finding: -finding.level)
     rows = [row for row in ROWS[word][0](found) if not topic or row["topic"] == topic]
-    if as_json:
-        texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
-        print_json({"cluster": found.name, "findings": texts, "rows": rows})
-        return DONE
+    texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
+    lines = []
     for finding in wrong:
         style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
-        print(terminal.painted(terminal.printable(f"{finding.line()}."), style))
+        lines.append(terminal.painted(terminal.printable(f"{finding.line()}."), style))
     columns = [(key.replace("_", " ").upper(), key, plain) for key in (rows[0] if rows else ())]
     left = 2 if word in ("status", "nodes") else 1
-    lines = columns_table(columns, rows, left) if rows else [f"cluster {found.name}: none yet"]
-    print("\n".join(lines), flush=True)
-    return DONE
+    lines += columns_table(columns, rows, left) if rows else [f"cluster {found.name}: none yet"]
+    return tell(as_json, {"cluster": found.name, "findings": texts, "rows": rows}, lines)

@@ -24,6 +24,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.net.secretfile import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
+from penstock.tools.client_options import tls_context
 from penstock.tools.contexts import Context
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import WrongUse
@@ -174,24 +175,6 @@ def chosen() -> tuple[str, str]:
 def _from_environment(name: str) -> tuple[str, ...]:
     """The members of a comma list."""
     return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
-
-
-def tls_context(
-    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
-) -> ssl.SSLContext:
-    """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
-    context = ssl.create_default_context(cafile=root_ca_file or None)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if cert or key:
-        context.load_cert_chain(cert, key or None, _no_password)
-    return context
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted; passphrases are not supported")
 
 
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:

@@ -7,22 +7,18 @@ from inspect import Parameter
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from penstock.command import terminal
 from penstock.tools import connection, contexts
-from penstock.tools.app import Json, Yes, group, verb
+from penstock.tools.app import Json, Yes, arg, group, switch, verb
 from penstock.tools.connection import HTTP, OPTIONS, Connection
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
-from penstock.tools.output import DONE, FAILED, WrongUse, confirm, print_json
+from penstock.tools.output import FAILED, Row, WrongUse, confirm, tell
 
 _PATHS = ("tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file", "http_secret_file")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=connection.context_names)]
-OneName = Annotated[
-    str, typer.Argument(metavar="[NAME]", show_default=False, help="the one in use",
-                        autocompletion=connection.context_names),
-]  # fmt: skip
+Name = Annotated[str, arg("NAME", autocompletion=connection.context_names)]
+OneName = Annotated[str, arg("[NAME]", "the one in use", autocompletion=connection.context_names)]
 
 app = group(
     "Installations under a name. The selected one is what all verbs work on, unless --context, "
@@ -62,21 +58,21 @@ def list_contexts(as_json: Json = False) -> int:
     found = contexts.load()
     used, origin = connection.chosen()
     rows = sorted(found.context.items())
-    if as_json:
-        names = {"selected": found.selected or None, "previous": found.previous or None}
-        documents = {name: msgspec.to_builtins(one) for name, one in rows}
-        print_json({**names, "used": used or None, "contexts": documents})
-    elif not rows:
-        print("no contexts: penstock context save NAME makes one")
-    else:
-        cells = [
-            ["*" * (name == used), name, ", ".join(one.addresses), one.description]
-            for name, one in rows
-        ]
-        print("\n".join(terminal.table(("", "NAME", "ADDRESSES", ""), cells, left=4)))
+    documents = {name: msgspec.to_builtins(one) for name, one in rows}
+    cells = [
+        ["*" * (name == used), name, ", ".join(one.addresses), one.description]
+        for name, one in rows
+    ]
+    lines = ["no contexts: penstock context save NAME makes one"]
+    if rows:
+        lines = terminal.table(("", "NAME", "ADDRESSES", ""), cells, left=4)
         if origin == contexts.VARIABLE:
-            print(f"* is what ${origin} says; selected is {found.selected or 'none'}")
-    return DONE
+            lines.append(f"* is what ${origin} says; selected is {found.selected or 'none'}")
+    return tell(as_json, {**_chosen(found), "used": used or None, "contexts": documents}, lines)
+
+
+def _chosen(found: Contexts) -> Row:
+    return {"selected": found.selected or None, "previous": found.previous or None}
 
 
 @verb(app, "penstock context show prod")
@@ -91,13 +87,11 @@ def show(name: OneName = "", as_json: Json = False) -> int:
 
 def _tell(found: Contexts, name: str, as_json: bool) -> int:
     shown = msgspec.to_builtins(found.context[name])
-    if as_json:
-        print_json({"name": name, "selected": found.selected == name, **shown})
-        return DONE
-    print(f"{name} (selected)" if found.selected == name else name)
+    lines = [f"{name} (selected)" if found.selected == name else name]
     for field, value in shown.items():
-        print(f"  {field} = {', '.join(value) if isinstance(value, list | tuple) else value}")
-    return DONE
+        text = ", ".join(value) if isinstance(value, list | tuple) else value
+        lines.append(f"  {field} = {text}")
+    return tell(as_json, {"name": name, "selected": found.selected == name, **shown}, lines)
 
 
 @verb(
@@ -109,7 +103,7 @@ def _tell(found: Contexts, name: str, as_json: bool) -> int:
 def save(
     name: Name,
     fields: Fields,
-    select: Annotated[bool, typer.Option("--select", help="and use it from now on")] = False,
+    select: Annotated[bool, switch("--select", "and use it from now on")] = False,
     as_json: Json = False,
 ) -> int:
     """make it, or change what is given; an empty value takes one away
@@ -126,7 +120,7 @@ def save(
 @verb(app, "penstock context select prod", "penstock context select --none", name="select")
 def select_one(
     name: OneName = "",
-    none: Annotated[bool, typer.Option("--none", help="use the nsqd of this machine")] = False,
+    none: Annotated[bool, switch("--none", "use the nsqd of this machine")] = False,
     as_json: Json = False,
 ) -> int:
     """use it from now on"""
@@ -157,8 +151,5 @@ def remove(name: Name, yes: Yes = False, as_json: Json = False) -> int:
 
 
 def _tell_selected(found: Contexts, as_json: bool) -> int:
-    if as_json:
-        print_json({"selected": found.selected or None, "previous": found.previous or None})
-    else:
-        print(f"selected: {found.selected or 'none, the nsqd of this machine'}")
-    return DONE
+    line = f"selected: {found.selected or 'none, the nsqd of this machine'}"
+    return tell(as_json, _chosen(found), [line])

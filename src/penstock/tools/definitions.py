@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher
@@ -26,7 +24,7 @@ from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
 from penstock.nsqdapi.calls import Call
 from penstock.tools import contexts, reports
-from penstock.tools.app import Json, Yes, group, verb
+from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, confirm, print_json
@@ -63,10 +61,8 @@ class NodeUpstream(Upstream):
 @verb(app, "penstock definitions export", "penstock definitions export --context prod")
 def export(
     at: Http,
-    file: Annotated[
-        str, typer.Option(metavar="FILE", show_default=False, help="write there, not to stdout")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="it is JSON anyway")] = False,
+    file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
+    as_json: Annotated[bool, switch("--json", "it is JSON anyway")] = False,
 ) -> int:
     """Write what there is, as JSON."""
     snapshot = _seen(at.nodes())
@@ -98,12 +94,10 @@ def _seen(members: Sequence[Node]) -> Snapshot:
     name="import",
 )
 def put(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="- for stdin")],
+    file: Annotated[str, arg("FILE", "- for stdin")],
     at: Http,
-    on: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="only there; may be repeated")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show the changes")] = False,
+    on: Annotated[list[str] | None, opt("NODE", "only there; may be repeated")] = None,
+    dry_run: Annotated[bool, switch("--dry-run", "only show the changes")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:

@@ -29,7 +29,7 @@ from penstock.client import Consumer, Producer
 from penstock.errors import ClientError, ConfigError, PenstockError
 from penstock.net.listener import Address
 from penstock.tools import programs
-from penstock.tools.app import group, verb
+from penstock.tools.app import group, opt, switch, verb
 from penstock.tools.output import DONE, FAILED, WrongUse
 from penstock.tools.programs import Program, daemon, host_and_port, lacks_web
 
@@ -46,7 +46,7 @@ _SPARK = ("pyspark", "pyarrow", "deltalake")
 _QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _REPORT_BYTES = 4096  # of the archive's output: its last reports
 
-Listener = Annotated[str, typer.Option(metavar="HOST:PORT")]
+Listener = Annotated[str, opt("HOST:PORT")]
 Where = Literal["auto", "off"]
 
 app = group("")
@@ -54,17 +54,17 @@ app = group("")
 
 @verb(app, "penstock demo", "penstock demo --data-path /tmp/demo --archive off")
 def demo(
-    data_path: Annotated[str, typer.Option(metavar="DIR", help="where messages are")] = "./data",
-    seconds: Annotated[float, typer.Option(help="stop after this long; 0: Ctrl-C")] = 0,
-    rate: Annotated[int, typer.Option(min=1, metavar="N", help="messages a second")] = 2000,
-    size: Annotated[int, typer.Option(metavar="BYTES", help="of a message")] = 200,
+    data_path: Annotated[str, opt("DIR", "where messages are")] = "./data",
+    seconds: Annotated[float, opt("", "stop after this long; 0: Ctrl-C")] = 0,
+    rate: Annotated[int, opt("N", "messages a second", min=1)] = 2000,
+    size: Annotated[int, opt("BYTES", "of a message")] = 200,
     archive: Annotated[
-        Where, typer.Option(help="all messages into a Delta table, where Spark is installed")
+        Where, opt("", "all messages into a Delta table, where Spark is installed")
     ] = "auto",
     spark: Annotated[
-        bool, typer.Option("--spark", help="insist on the archive: without it, do not start")
+        bool, switch("--spark", "insist on the archive: without it, do not start")
     ] = False,
-    admin: Annotated[Where, typer.Option(help="the web UI, where it is installed")] = "auto",
+    admin: Annotated[Where, opt("", "the web UI, where it is installed")] = "auto",
     tcp_address: Listener = "127.0.0.1:4150",
     http_address: Listener = "127.0.0.1:4151",
     admin_address: Listener = "127.0.0.1:4171",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import typer
-
 from penstock.command import terminal
-from penstock.tools.app import Json, Yes, group, verb
+from penstock.tools.app import Json, Yes, group, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, confirm, print_json
+from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, confirm, tell
 
 LOOK_SECONDS = 0.5
 COLUMNS: tuple[Column, ...] = (
@@ -29,15 +27,13 @@ app = group("")
 )
 def drain(
     at: Http,
-    status: Annotated[bool, typer.Option("--status", help="only show what is left")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="call it off")] = False,
+    status: Annotated[bool, switch("--status", "only show what is left")] = False,
+    cancel: Annotated[bool, switch("--cancel", "call it off")] = False,
     no_delayed: Annotated[
-        bool, typer.Option("--no-delayed", help="do not wait for delayed ones, which stay on disk")
+        bool, switch("--no-delayed", "do not wait for delayed ones, which stay on disk")
     ] = False,
-    topics: Annotated[
-        bool, typer.Option("--topics", help="wait for topics without a channel")
-    ] = False,
-    goes_on: Annotated[bool, typer.Option("--watch", help="wait until it has stopped")] = False,
+    topics: Annotated[bool, switch("--topics", "wait for topics without a channel")] = False,
+    goes_on: Annotated[bool, switch("--watch", "wait until it has stopped")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
@@ -74,23 +70,18 @@ def _watch(node: Node, total: int, as_json: bool) -> int:
                 if error.status:
                     raise
                 code, text, report = DONE, "has stopped", {"state": "stopped", "left": 0}
-    if as_json:
-        print_json({"node": node.address, **report}, one_line=True)
-    else:
-        print(node.address, text.format_map(report))
+    line = f"{node.address} {text.format_map(report)}"
+    tell(as_json, {"node": node.address, **report}, [line], one_line=True)
     return code
 
 
 def _tell(node: Node, report: Row, as_json: bool, one_line: bool = False) -> int:
-    if as_json:
-        print_json({"node": node.address, **report}, one_line)
-        return DONE
-    print(f"{report['state']}: {report['left']} left")
+    lines = [f"{report['state']}: {report['left']} left"]
     rows = [{**row, "name": f"{row['topic_name']}/{row['channel_name']}"}
             for row in report["channels"]]  # fmt: skip
     if rows:
-        print("\n".join(columns_table(COLUMNS, rows)))
+        lines += columns_table(COLUMNS, rows)
     for row in report["topics"]:
         if not row["channel_count"]:
-            print(f"topic {row['topic_name']}: {row['depth']} that no channel wants")
-    return DONE
+            lines.append(f"topic {row['topic_name']}: {row['depth']} that no channel wants")
+    return tell(as_json, {"node": node.address, **report}, lines, one_line)

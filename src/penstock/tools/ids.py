@@ -12,34 +12,26 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
-
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
-from penstock.tools.app import Json, group, verb
-from penstock.tools.output import DONE, Row, print_json
+from penstock.tools.app import Json, arg, group, verb
+from penstock.tools.output import DONE, Row, tell
 
 app = group("")
 
 
 @verb(app, "penstock id 0d2c6bf1a4c02000", name="id")
 def read_ids(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID", show_default=False, help="none: a line of the input each"),
-    ] = None,
+    ids: Annotated[list[str] | None, arg("ID", "none: a line of the input each")] = None,
     as_json: Json = False,
 ) -> int:
     """Read ids."""
     now_ms = time.time_ns() // limits.MS
     for text in filter(None, ids or map(str.strip, sys.stdin)):
         row = read(text, now_ms)
-        if as_json:
-            print_json(row, one_line=True)
-        else:
-            print("\n".join(_lines(row)))
+        tell(as_json, row, _lines(row), one_line=True)
     return DONE
 
 

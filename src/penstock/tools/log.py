@@ -18,8 +18,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import typer
-
 from penstock.command import terminal
 from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
@@ -27,17 +25,15 @@ from penstock.log.dump import Row, dump_file, dump_partition
 from penstock.log.inspect import TOPICS, NothingThere, Place, find
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
-from penstock.tools.app import Json, Partition, Yes, group, verb
-from penstock.tools.output import FAILED, WrongUse, confirm, print_json
+from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
+from penstock.tools.output import FAILED, WrongUse, confirm, print_json, tell
 from penstock.trace.events import TOPIC, Event, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
 
-Path = Annotated[
-    str, typer.Argument(metavar="PATH", help="a data directory, a topic, a partition or its file")
-]
-OneTopic = Annotated[str | None, typer.Option(metavar="T", help="only this topic")]
+Path = Annotated[str, arg("PATH", "a data directory, a topic, a partition or its file")]
+OneTopic = Annotated[str | None, opt("T", "only this topic")]
 
 app = group(
     "Look at stored messages, without a daemon. Only repair writes anything.",
@@ -68,10 +64,7 @@ def verify_all(
     def work() -> int:
         with terminal.Progress("checking"):
             report = verify(OsDisk(), find(OsDisk(), path, topic, partition))
-        if as_json:
-            print_json(_report_json(report))
-        else:
-            print("\n".join(_report_lines(report)))
+        tell(as_json, _report_json(report), _report_lines(report))
         return FOUND if report.findings else SOUND
 
     return _guarded(USAGE, work)  # its 1 is about the data
@@ -125,9 +118,9 @@ def dump(
     path: Path,
     topic: OneTopic = None,
     partition: Partition = None,
-    from_offset: Annotated[int, typer.Option(metavar="N")] = 0,
-    count: Annotated[int | None, typer.Option(metavar="N", help="at most this many rows")] = None,
-    bodies: Annotated[bool, typer.Option("--bodies", help="show the bodies too")] = False,
+    from_offset: Annotated[int, opt("N")] = 0,
+    count: Annotated[int | None, opt("N", "at most this many rows")] = None,
+    bodies: Annotated[bool, switch("--bodies", "show the bodies too")] = False,
     as_json: Json = False,
 ) -> int:
     """Show messages, or what another file says."""

@@ -13,10 +13,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-import typer
 
 from penstock import limits
 from penstock.clock import SystemClock
@@ -29,8 +28,8 @@ from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count
 from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
-from penstock.tools.app import Json, group, verb
-from penstock.tools.output import DONE, INTERRUPTED, WrongUse, print_json
+from penstock.tools.app import Json, arg, group, opt, switch, verb
+from penstock.tools.output import INTERRUPTED, WrongUse, tell
 
 app = group("")
 
@@ -40,31 +39,20 @@ app = group("")
     "penstock migrate /var/lib/nsq --to /var/lib/penstock",
 )  # fmt: skip
 def migrate(
-    path: Annotated[str, typer.Argument(metavar="DATA_PATH", help="where the messages are now")],
-    to: Annotated[
-        str, typer.Option(metavar="NEW_PATH", show_default=False,
-                          help="write there; DATA_PATH stays as it is"),
-    ] = "",
+    path: Annotated[str, arg("DATA_PATH", "where the messages are now")],
+    to: Annotated[str, opt("NEW_PATH", "write there; DATA_PATH stays as it is")] = "",
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="into DATA_PATH; nsqd's files go to nsqd-old/")
+        bool, switch("--in-place", "into DATA_PATH; nsqd's files go to nsqd-old/")
     ] = False,
-    write_back: Annotated[
-        bool, typer.Option("--write-back", help="the way back (needs --to)")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="read all of it, write nothing")
-    ] = False,
-    all_bad: Annotated[
-        bool, typer.Option("--all-bad", help="read .bad files from their beginning")
-    ] = False,
-    node_id: Annotated[
-        int | None, typer.Option(metavar="N", help="for new ids (default: as nsqd's)")
-    ] = None,
+    write_back: Annotated[bool, switch("--write-back", "the way back (needs --to)")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "read all of it, write nothing")] = False,
+    all_bad: Annotated[bool, switch("--all-bad", "read .bad files from their beginning")] = False,
+    node_id: Annotated[int | None, opt("N", "for new ids (default: as nsqd's)")] = None,
     max_bytes_per_file: Annotated[
-        int, typer.Option(min=1, metavar="N", help="of --write-back: nsqd's flag of that name")
+        int, opt("N", "of --write-back: nsqd's flag of that name", min=1)
     ] = FILE_BYTES_MAX,
     as_json: Json = False,
-) -> int:  # fmt: skip
+) -> int:
     """Take the data path of an official nsqd over, or write ours back into nsqd's format.
 
     No nsqd may run on either path. Nothing is deleted, and an interrupted run can be run again."""
@@ -81,23 +69,15 @@ def migrate(
     try:
         if write_back:
             written = _write_back(source, os.path.abspath(to), max_bytes_per_file)
-            return _show(as_json, written, write_back_lines(written))
+            return tell(as_json, msgspec.to_builtins(written), write_back_lines(written))
         if dry_run:
             report = count(OsDisk(), source, all_bad)
         else:
             report = _take_over(source, os.path.abspath(to) if to else source, node_id, all_bad)
-        return _show(as_json, report, report_lines(report, dry_run))
+        return tell(as_json, msgspec.to_builtins(report), report_lines(report, dry_run))
     except KeyboardInterrupt:
         print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
         return INTERRUPTED
-
-
-def _show(as_json: bool, report: Any, lines: Iterator[str]) -> int:
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        print("\n".join(lines))
-    return DONE
 
 
 # --- into ours ---

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import completion, reports
-from penstock.tools.app import Json, group, verb
+from penstock.tools.app import Json, arg, group, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import Row, columns_table
@@ -75,11 +73,10 @@ def show(
     at: Http,
     pace: Pace,
     node: Annotated[
-        str, typer.Argument(metavar="ADDRESS", show_default=False, help="when there are more",
-                            autocompletion=completion.nodes),
+        str, arg("ADDRESS", "when there are more", autocompletion=completion.nodes)
     ] = "",
     as_json: Json = False,
-) -> int:  # fmt: skip
+) -> int:
     """One of them, with its topics."""
     member = _the_one(at.nodes(), node)
 

@@ -34,6 +34,15 @@ def print_json(document: Any, one_line: bool = False) -> None:
     print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
 
 
+def tell(as_json: bool, document: Any, lines: Iterable[str], one_line: bool = False) -> int:
+    """The document for a program, the lines for people. The exit code: done."""
+    if as_json:
+        print_json(document, one_line)
+    else:
+        print("\n".join(lines), flush=True)
+    return DONE
+
+
 def confirm(yes: bool, question: str, name: str) -> bool:
     """What cannot be taken back: a person types the name of the thing, a program says --yes."""
     if yes:

@@ -16,13 +16,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
-import typer
-
 from penstock import limits
 from penstock.command import terminal
 from penstock.nsqdapi import calls
 from penstock.times import format_time, read_time
-from penstock.tools.app import Json, Partition, Topic
+from penstock.tools.app import Json, Partition, Topic, opt
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import KEY, as_text
 from penstock.tools.nodes import Node, NodeFailed, ask_each
@@ -35,16 +33,11 @@ _NOT_FOUND = 404
 def peek(
     topic: Topic,
     at: Http,
-    offset: Annotated[int | None, typer.Option(metavar="N", help="from this offset on")] = None,
-    message_id: Annotated[
-        str, typer.Option("--id", metavar="HEX", help="from this message on (alone: only it)")
-    ] = "",
-    since: Annotated[
-        str, typer.Option("--time", metavar="TIME", help="from then on: 2026-11-21, 24h (ago), ...")
-    ] = "",
+    offset: Annotated[int | None, opt("N", "from this offset on")] = None,
+    message_id: Annotated[str, opt("HEX", "from this message on (alone: only it)", "--id")] = "",
+    since: Annotated[str, opt("TIME", "from then on: 2026-11-21, 24h (ago), ...", "--time")] = "",
     count: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, metavar="N", help="10; without a place the newest ones"),
+        int | None, opt("N", "10; without a place the newest ones", min=1, max=1000)
     ] = None,
     partition: Partition = None,
     as_json: Json = False,

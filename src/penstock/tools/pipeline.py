@@ -14,8 +14,8 @@ from penstock.errors import PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.frame import Pipeline, run_by_name
 from penstock.tools import connection
-from penstock.tools.app import Json, group, verb
-from penstock.tools.output import DONE, WrongUse, print_json
+from penstock.tools.app import Json, arg, group, verb
+from penstock.tools.output import DONE, WrongUse, tell
 
 app = group(
     "Work on the log with Spark.",
@@ -31,9 +31,7 @@ app = group(
 )  # fmt: skip
 def run(
     ctx: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="a pipeline, or a table of --config's file")
-    ],
+    name: Annotated[str, arg("NAME", "a pipeline, or a table of --config's file")],
 ) -> int:
     """Run one: `run NAME --help` says what it takes, and --context says where.
 
@@ -55,19 +53,13 @@ def run(
 def list_pipelines(as_json: Json = False) -> int:
     """Which there are."""
     pipelines = [registry.load(name) for name in registry.PIPELINES]
-    if as_json:
-        print_json([{"name": each.name, "summary": each.summary} for each in pipelines])
-    else:
-        for each in pipelines:
-            print(f"{each.name:<10} {each.summary}")
-    return DONE
+    rows = [{"name": each.name, "summary": each.summary} for each in pipelines]
+    return tell(as_json, rows, [f"{each.name:<10} {each.summary}" for each in pipelines])
 
 
 @verb(app, "penstock pipeline example archive")
 def example(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", show_default=False, help="all of them")
-    ] = None,
+    names: Annotated[list[str] | None, arg("NAME", "all of them")] = None,
 ) -> int:
     """Print a TOML file with all settings."""
     for name in names or ():

@@ -7,14 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
-import typer
-
 from penstock import limits
 from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import completion
-from penstock.tools.app import Json, Topic, group, verb
+from penstock.tools.app import Json, Topic, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.nodes import Node, NodeFailed
@@ -37,16 +35,14 @@ app = group("")
 def pub(
     topic: Topic,
     at: Http,
-    body: Annotated[str | None, typer.Argument(show_default=False)] = None,
-    delay: Annotated[str, typer.Option(metavar="DURATION", help="such as 30s, 1h30m")] = "0",
-    key: Annotated[str | None, typer.Option(help="messages of one key go to one partition")] = None,
+    body: Annotated[str | None, arg()] = None,
+    delay: Annotated[str, opt("DURATION", "such as 30s, 1h30m")] = "0",
+    key: Annotated[str | None, opt("", "messages of one key go to one partition")] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="of an extended topic; may be repeated"),
+        list[str] | None, opt("NAME=VALUE", "of an extended topic; may be repeated")
     ] = None,
     partition: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="where they go", autocompletion=completion.partitions),
+        str | None, opt("N", "where they go", autocompletion=completion.partitions)
     ] = None,
     as_json: Json = False,
 ) -> int:

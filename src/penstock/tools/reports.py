@@ -25,7 +25,7 @@ from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json, size
+from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, size, tell
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ def report(
     def show(now: Snapshot, before: Snapshot | None) -> None:
         now = with_rates(now, before or now)
         shown = document(now, before or now)
-        if as_json:
-            print_json(shown, one_line=pace.goes_on)
-        else:
-            print("\n".join(lines(shown, now)), flush=True)
+        tell(as_json, shown, () if as_json else lines(shown, now), pace.goes_on)
 
     last = pace.watch(take, show, take(), not as_json)
     return FAILED if last and any(node.error for node in last.nodes.values()) else DONE

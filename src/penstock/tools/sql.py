@@ -15,13 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
 from penstock.pipelines import lakeread, storage
 from penstock.tools import sql_output as output
-from penstock.tools.app import Json, group, verb
+from penstock.tools.app import Json, arg, group, opt, switch, verb
 from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 from penstock.tools.sql_output import Result, result_of
@@ -38,9 +36,8 @@ class Addresses(Options):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        url = typer.Option("--url", "--http-address", metavar="ADDRESS",
-                           help=f"an nsqd ({DEFAULT_ADDRESS}); may be repeated")  # fmt: skip
-        kind = Annotated[list[str] | None, url]
+        about = f"an nsqd ({DEFAULT_ADDRESS}); may be repeated"
+        kind = Annotated[list[str] | None, opt("ADDRESS", about, "--url", "--http-address")]
         return [
             Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=kind),
             option("ca_file", "FILE", "authorities for https"),
@@ -51,35 +48,24 @@ class Addresses(Options):
 @verb(app, "penstock sql 'show tables'", "penstock sql 'select count(*) from orders' --json")
 def sql(
     at: Addresses,
-    statement: Annotated[
-        str | None, typer.Argument(metavar="SQL", help="else it is read from stdin")
-    ] = None,
+    statement: Annotated[str | None, arg("SQL", "else it is read from stdin")] = None,
     lake: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="each table in it is a view; may be repeated"),
+        list[str] | None, opt("DIR", "each table in it is a view; may be repeated")
     ] = None,
     table: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="a Delta table, or Parquet; may be repeated"),
+        list[str] | None, opt("NAME=PATH", "a Delta table, or Parquet; may be repeated")
     ] = None,
     storage_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="of delta-rs, as AWS_REGION=eu-west-1"),
+        list[str] | None, opt("NAME=VALUE", "of delta-rs, as AWS_REGION=eu-west-1")
     ] = None,
-    storage_options_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="such options, one a line")
-    ] = None,
-    topic: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TOPIC", help="a topic under another name")
-    ] = None,
+    storage_options_file: Annotated[str | None, opt("FILE", "such options, one a line")] = None,
+    topic: Annotated[list[str] | None, opt("NAME=TOPIC", "a topic under another name")] = None,
     newest: Annotated[
-        int, typer.Option(min=0, metavar="N", help="messages of each topic that are read; 0: all")
+        int, opt("N", "messages of each topic that are read; 0: all", min=0)
     ] = 1_000_000,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help=f"rows (a table: {output.TABLE_ROWS})")
-    ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="cut no value on a terminal")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="with a line of names")] = False,
+    limit: Annotated[int | None, opt("N", f"rows (a table: {output.TABLE_ROWS})", min=1)] = None,
+    wide: Annotated[bool, switch("--wide", "cut no value on a terminal")] = False,
+    as_csv: Annotated[bool, switch("--csv", "with a line of names")] = False,
     as_json: Json = False,
 ) -> int:
     """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""

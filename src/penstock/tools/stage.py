@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from penstock.command.terminal import span
-from penstock.tools.app import Json, Yes, group, verb
+from penstock.tools.app import Json, Yes, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import ask_each
 from penstock.tools.output import FAILED, Column, Row, columns_table, confirm, size
@@ -46,11 +44,9 @@ def _lines(address: str, found: Row) -> Iterator[str]:
 
 @verb(app, "penstock stage abort nightly --yes")
 def abort(
-    name: Annotated[
-        str, typer.Argument(metavar="APP", help='as listed; "" for writers that name no app')
-    ],
+    name: Annotated[str, arg("APP", 'as listed; "" for writers that name no app')],
     at: Http,
-    version: Annotated[int | None, typer.Option(metavar="N", help="only that version")] = None,
+    version: Annotated[int | None, opt("N", "only that version")] = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:

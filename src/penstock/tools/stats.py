@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter
 from typing import Annotated, Literal, TypeVar
 
-import typer
-
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, verb
+from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options, option
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json
@@ -128,8 +126,8 @@ class Pace(Options):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        seconds = typer.Option(min=0.1, max=3600, metavar="SECONDS", help="between two looks")
-        times = typer.Option(metavar="N", show_default=False, help="stop after N reports")
+        seconds = opt("SECONDS", "between two looks", min=0.1, max=3600)
+        times = opt("N", "stop after N reports")
         return [
             option("watch", "", "go on, until Ctrl-C"),
             Parameter("interval", Parameter.KEYWORD_ONLY, default=1.0,
@@ -170,7 +168,7 @@ def stats(
     pace: Pace,
     topic: OnlyTopic = "",
     channel: OnlyChannel = "",
-    sort: Annotated[Sort, typer.Option(help="most first")] = "name",
+    sort: Annotated[Sort, opt("", "most first")] = "name",
     limit: Limit = 0,
     as_json: Json = False,
 ) -> int:

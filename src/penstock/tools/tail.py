@@ -11,12 +11,10 @@ import random
 import signal
 from typing import Annotated
 
-import typer
-
 from penstock.client import Consumer, ConsumerOptions, Message
 from penstock.command import terminal
 from penstock.command.run import loop_factory
-from penstock.tools.app import Json, Partition, Topic, group, verb
+from penstock.tools.app import Json, Partition, Topic, group, opt, switch, verb
 from penstock.tools.connection import Tcp
 from penstock.tools.envelopes import as_json as row_of
 from penstock.tools.envelopes import as_text, carried
@@ -31,11 +29,9 @@ app = group("")
 def tail(
     topic: Topic,
     at: Tcp,
-    count: Annotated[
-        int, typer.Option(min=0, metavar="N", show_default=False, help="stop after N messages")
-    ] = 0,
+    count: Annotated[int, opt("N", "stop after N messages", min=0)] = 0,
     partition: Partition = None,
-    full: Annotated[bool, typer.Option("--full", help="whole bodies, however long")] = False,
+    full: Annotated[bool, switch("--full", "whole bodies, however long")] = False,
     as_json: Json = False,
 ) -> int:
     """Print the messages of a topic as they are published."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.tools import peek, reports
-from penstock.tools.app import Json, Partition, Topic, Yes, group, verb
+from penstock.tools.app import Json, Partition, Topic, Yes, arg, group, opt, switch, verb
 from penstock.tools.changes import act, configure
 from penstock.tools.connection import Http
 from penstock.tools.nodes import ask_each
@@ -20,11 +18,7 @@ from penstock.tools.stats import Pace, look
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import Snapshot
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", show_default=False,
-                   help="empty value: the default"),
-]  # fmt: skip
+Settings = Annotated[list[str] | None, arg("NAME=VALUE", "empty value: the default")]
 
 app = group(
     "Topics of the nodes.", "penstock topic list", "penstock topic create clicks --partitions 8"
@@ -69,8 +63,7 @@ verb(
 )(peek.peek)  # fmt: skip
 
 Partitions = Annotated[
-    int | None,
-    typer.Option(min=1, max=limits.PARTITIONS_MAX, metavar="N", help="how many it is to have"),
+    int | None, opt("N", "how many it is to have", min=1, max=limits.PARTITIONS_MAX)
 ]
 
 
@@ -80,10 +73,9 @@ def create(
     at: Http,
     partitions: Partitions = None,
     replicas: Annotated[
-        int | None,
-        typer.Option(min=1, max=limits.MEMBERS_MAX, metavar="N", help="copies, in a cluster"),
+        int | None, opt("N", "copies, in a cluster", min=1, max=limits.MEMBERS_MAX)
     ] = None,
-    extended: Annotated[bool, typer.Option("--extended", help="messages may have headers")] = False,
+    extended: Annotated[bool, switch("--extended", "messages may have headers")] = False,
     as_json: Json = False,
 ) -> int:
     """Make it (nothing happens when it is there).
@@ -104,10 +96,9 @@ def expand(
     topic: Topic,
     at: Http,
     partitions: Annotated[
-        int,
-        typer.Option(min=1, max=limits.PARTITIONS_MAX, metavar="N", help="how many it is to have"),
+        int, opt("N", "how many it is to have", min=1, max=limits.PARTITIONS_MAX)
     ],
-    rehash: Annotated[bool, typer.Option("--rehash", help="spread keys over all of them")] = False,
+    rehash: Annotated[bool, switch("--rehash", "spread keys over all of them")] = False,
     as_json: Json = False,
 ) -> int:
     """Add partitions, while it is in use.
@@ -132,8 +123,7 @@ def concede(
     topic: Topic,
     at: Http,
     partition: Annotated[
-        int | None,
-        typer.Option(min=0, max=limits.PARTITIONS_MAX - 1, metavar="N", help="only this one"),
+        int | None, opt("N", "only this one", min=0, max=limits.PARTITIONS_MAX - 1)
     ] = None,
     yes: Yes = False,
     as_json: Json = False,

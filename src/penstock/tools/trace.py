@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
-import typer
-
 from penstock import limits
 from penstock.command import terminal
 from penstock.errors import PenstockError
@@ -25,7 +23,7 @@ from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
 from penstock.nsqdapi import calls
 from penstock.tools import completion
-from penstock.tools.app import Json, Partition, group, verb
+from penstock.tools.app import Json, Partition, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, WrongUse, print_json
@@ -63,28 +61,16 @@ app = group("")
 @verb(app, "penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json")
 def trace(
     at: Http,
-    message_id: Annotated[
-        str, typer.Argument(metavar="MESSAGE_ID", show_default=False, help="16 hex digits")
-    ] = "",
+    message_id: Annotated[str, arg("MESSAGE_ID", "16 hex digits")] = "",
     trace_id: Annotated[
-        str, typer.Option(metavar="N", show_default=False,
-                          help="all messages with this number, or W3C trace in 32 hex digits"),
+        str, opt("N", "all messages with this number, or W3C trace in 32 hex digits")
     ] = "",
-    topic: Annotated[
-        str, typer.Option(metavar="T", show_default=False, help="only in this topic",
-                          autocompletion=completion.topics),
-    ] = "",
+    topic: Annotated[str, opt("T", "only in this topic", autocompletion=completion.topics)] = "",
     partition: Partition = None,
-    since: Annotated[
-        str, typer.Option(metavar="TIME", show_default=False,
-                          help="from then on (the id's time; a trace id: two hours)"),
-    ] = "",
-    data_path: Annotated[
-        str, typer.Option(metavar="PATH", show_default=False,
-                          help="read this directory, without a daemon"),
-    ] = "",
+    since: Annotated[str, opt("TIME", "from then on (the id's time; a trace id: two hours)")] = "",
+    data_path: Annotated[str, opt("PATH", "read this directory, without a daemon")] = "",
     as_json: Json = False,
-) -> int:  # fmt: skip
+) -> int:
     """What happened to a message, as a timeline."""
     wanted = _wanted(message_id, trace_id, since, Only(topic, partition))
     found = list[Found]()

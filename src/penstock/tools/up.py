@@ -22,13 +22,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-import typer
-
 from penstock.command import terminal
 from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.tools import cluster
-from penstock.tools.app import group, verb
+from penstock.tools.app import group, opt, verb
 from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
@@ -52,19 +50,13 @@ app = group("")
     f" every message. Keys: {HELP}.",
 )  # fmt: skip
 def up(
-    nodes: Annotated[int, typer.Option(min=1, max=NODES_MAX, metavar="N")] = 3,
-    partitions: Annotated[int, typer.Option(metavar="N", help="of the topic")] = 3,
-    rate: Annotated[
-        int, typer.Option(min=1, metavar="N", help="messages a second of each node's publisher")
-    ] = 100,
-    data: Annotated[
-        str, typer.Option(metavar="DIR", show_default=False, help="where data stays")
-    ] = "",
-    seconds: Annotated[float, typer.Option(help="end after this long; 0: q")] = 0,
-    first_port: Annotated[
-        int, typer.Option(metavar="PORT", help="node 1 is 50 above, each other 100 higher")
-    ] = 4100,
-    admin: Annotated[Literal["auto", "off"], typer.Option(help="the web UI")] = "auto",
+    nodes: Annotated[int, opt("N", min=1, max=NODES_MAX)] = 3,
+    partitions: Annotated[int, opt("N", "of the topic")] = 3,
+    rate: Annotated[int, opt("N", "messages a second of each node's publisher", min=1)] = 100,
+    data: Annotated[str, opt("DIR", "where data stays")] = "",
+    seconds: Annotated[float, opt("", "end after this long; 0: q")] = 0,
+    first_port: Annotated[int, opt("PORT", "node 1 is 50 above, each other 100 higher")] = 4100,
+    admin: Annotated[Literal["auto", "off"], opt("", "the web UI")] = "auto",
 ) -> int:
     if find_spec("aetcd") is None:
         raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
