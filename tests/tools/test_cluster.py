@@ -31,6 +31,7 @@ class Nodes:
     def __init__(self) -> None:
         self.partitions = [partition(0, 0, [0, 1, 2]), partition(1, 1, [0, 1, 2])]
         self.alive = [True] * 3
+        self.states = ["active"] * 3
         self.failure: NodeFailed | None = None
         self.posted: list[str] = []
 
@@ -41,7 +42,13 @@ class Nodes:
             self.posted.append(target)
             return Answer(200, b"", {})
         nodes = [
-            {"node": node, "state": "active", "generation": 1, "alive": alive, "linked": alive}
+            {
+                "node": node,
+                "state": self.states[node],
+                "generation": 1,
+                "alive": alive,
+                "linked": alive,
+            }
             | (PLACE if alive else {})
             for node, alive in enumerate(self.alive)
         ]
@@ -166,3 +173,11 @@ def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, said: Any) 
     assert nodes.run("remove", "2") == 1
     assert "remove node 2 from the cluster: give --yes" in said()
     assert nodes.posted == []
+
+
+def test_a_node_that_was_removed_is_not_missed(nodes: Nodes, said: Any) -> None:
+    nodes.alive[2], nodes.states[2] = False, "removed"
+    assert nodes.run("check") == 0
+    assert said() == "PENSTOCK OK\n"
+    assert nodes.run("nodes", "--json") == 0
+    assert [row["node"] for row in json.loads(said())["rows"]] == [0, 1]

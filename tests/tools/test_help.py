@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cases import each
@@ -38,6 +40,9 @@ def test_the_help_says_what_it_does_and_ends_with_examples(
     out = capsys.readouterr().out
     assert examples_of(out) == examples
     assert len(out.splitlines()) <= SCREEN_LINES
+    _, _, verbs = out.partition("Commands:\n")
+    assert "...\n" not in verbs.replace("NAME=VALUE ...\n", "")  # nothing was cut
+    assert not re.search("<(str|int|float)>", out)
 
 
 @pytest.mark.parametrize("verb", DAEMONS)

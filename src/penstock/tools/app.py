@@ -110,7 +110,9 @@ app = group("")
 
 @verb(app, "penstock completion bash", name="completion")
 def print_completion(
-    shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], typer.Argument()],
+    shell: Annotated[
+        Literal["bash", "zsh", "fish", "powershell"], arg("SHELL", "bash, zsh, fish or powershell")
+    ],
 ) -> int:
     """Print a completion script.
 

@@ -71,10 +71,12 @@ class Result(NamedTuple):
     "penstock bench latency --rate 500 --json",
 )
 def bench(
-    what: Annotated[Literal["publish", "consume", "latency"], arg()],
+    what: Annotated[
+        Literal["publish", "consume", "latency"], arg("WHAT", "publish, consume or latency")
+    ],
     at: Tcp,
-    topic: Annotated[str, opt("", "bench; of latency bench_latency")] = "",
-    channel: Annotated[str, opt("", "of the consumers")] = CHANNEL,
+    topic: Annotated[str, opt("TOPIC", "bench; of latency bench_latency")] = "",
+    channel: Annotated[str, opt("CHANNEL", "of the consumers")] = CHANNEL,
     count: Annotated[int | None, opt("N", "messages: 100,000; of latency 1,000", min=1)] = None,
     size: Annotated[int, opt("BYTES", "of a body", min=_STAMP_BYTES)] = 200,
     batch: Annotated[int, opt("N", "messages of a request; above 1 an MPUB", min=1)] = 1,

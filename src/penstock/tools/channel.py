@@ -86,7 +86,9 @@ def report(
     limit: Limit = 0,
     as_json: Json = False,
 ) -> int:
-    """Depth, age of the oldest, rates, time until empty; of one channel its consumers too."""
+    """Depth, age of the oldest, rates, time until empty.
+
+    Of one channel its partitions and its consumers, too."""
     members = at.nodes()
 
     def document(now: Snapshot, before: Snapshot) -> Row:
@@ -138,9 +140,9 @@ def _add_asking(word: str, about: str) -> None:
         return act(at, word, _of(topic, channel), as_json, yes)
 
 
-_add("create", "Make it; it gets the messages from now on, the first one gets the backlog too.")
+_add("create", "Make it, for messages from now on; a first one for all.")
 _add_asking("delete", "Remove it and what it has yet to deliver")
-_add_asking("empty", "Drop what it has yet to deliver, in flight and delayed")
+_add_asking("empty", "Drop what waits, in flight or delayed too")
 _add_asking("emptydelayed", "Drop what is delayed")
 _add("pause", "Stop delivering.")
 _add("unpause", "Deliver again.")
@@ -168,7 +170,9 @@ def skip(
     topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False,
     as_json: Json = False,
 ) -> int:  # fmt: skip
-    """Drop what it has and whatever comes, until unskip; asks for --yes."""
+    """Drop all that it has and gets; asks for --yes.
+
+    `unskip` ends it."""
     return act(at, "skip", _of(topic, channel, partition), as_json, yes)
 
 
@@ -293,7 +297,7 @@ def messages(
     limit: Annotated[int, opt("N", "of each node")] = 100,
     as_json: Json = False,
 ) -> int:
-    """The messages inside it: deferred, in flight, requeued, behind others, held or dead.
+    """The messages inside it: deferred, in flight and others.
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
     wanted = _of(topic, channel) | {"state": state, "limit": str(limit)}
@@ -325,7 +329,9 @@ def _span(duration_ms: int) -> str:
 def finish(
     topic: Topic, channel: Channel, message_id: MessageId, at: Http, as_json: Json = False
 ) -> int:
-    """Finish one message that is in flight, deferred or requeued; this cancels a delay."""
+    """Finish one message; this cancels a delay, too.
+
+    It is in flight, deferred or requeued."""
     wanted = _of(topic, channel) | {"id": message_id}
     return _settle(at, "finish", "finished", wanted, as_json)
 

@@ -133,7 +133,8 @@ def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
                 best[name] = rank, row
     partitions = [best[name][1] for name in sorted(best)]
     by_node = {answer["node"]: answer for answer in answers}
-    rows = sorted(answers[0]["nodes"], key=lambda row: int(row["node"]))
+    rows = [row for row in answers[0]["nodes"] if row["state"] != "removed"]
+    rows.sort(key=lambda row: int(row["node"]))
     return Cluster(answers[0]["cluster"]["name"], rows, partitions, by_node, failures)
 
 
@@ -282,7 +283,7 @@ def partition_rows(found: Cluster) -> list[Row]:
 ROWS = {
     "status": (status_rows, "What is wrong, and one line for each node."),
     "nodes": (_node_rows, "The nodes, where they are and what they run."),
-    "topics": (_topic_rows, "The topics: partitions, offline and under-replicated ones, the lag."),
+    "topics": (_topic_rows, "The topics: which partitions are offline, what lags."),
     "partitions": (partition_rows, "The partitions: leader, epoch, in-sync set, offsets, lag."),
 }
 
@@ -333,21 +334,21 @@ Number = Annotated[int, arg("NODE", "its number", min=0)]
 
 @verb(app, "penstock cluster activate 2")
 def activate(node: Number, at: Http, as_json: Json = False) -> int:
-    """Let it have replicas and lead, as placement wants it."""
+    """Let a node have replicas and lead, as placement wants it."""
     return _want(at, node, "active", as_json)
 
 
 @verb(app, "penstock cluster maintain 2")
 def maintain(node: Number, at: Http, as_json: Json = False) -> int:
-    """Let it keep its replicas, lead nothing and get nothing new."""
+    """Let it keep what it has, lead nothing, get nothing new."""
     return _want(at, node, "maintenance", as_json)
 
 
 @verb(app, "penstock cluster drain 2")
 def drain(node: Number, at: Http, as_json: Json = False) -> int:
-    """Take its replicas away, after others are made; `cluster partitions` shows how far it is.
+    """Make its replicas on other nodes, and drop them here.
 
-    They stay where no other node has room."""
+    `penstock cluster partitions` shows how far it is. They stay where no other node has room."""
     return _want(at, node, "draining", as_json)
 
 

@@ -55,7 +55,7 @@ app = group("")
 @verb(app, "penstock demo", "penstock demo --data-path /tmp/demo --archive off")
 def demo(
     data_path: Annotated[str, opt("DIR", "where messages are")] = "./data",
-    seconds: Annotated[float, opt("", "stop after this long; 0: Ctrl-C")] = 0,
+    seconds: Annotated[float, opt("SECONDS", "stop after this long; 0: Ctrl-C")] = 0,
     rate: Annotated[int, opt("N", "messages a second", min=1)] = 2000,
     size: Annotated[int, opt("BYTES", "of a message")] = 200,
     archive: Annotated[

@@ -200,7 +200,9 @@ def repair(
     path: Path, topic: OneTopic = None, partition: Partition = None, yes: Yes = False,
     as_json: Json = False,
 ) -> int:  # fmt: skip
-    """Give up what is corrupt and set copies of it aside; nsqd must be stopped."""
+    """Give up what is corrupt; nsqd must be stopped.
+
+    It lists first, asks, and sets copies aside."""
 
     def work() -> int:
         disk, data_path = OsDisk(), path.rstrip("/") or "/"

@@ -35,9 +35,9 @@ app = group("")
 def pub(
     topic: Topic,
     at: Http,
-    body: Annotated[str | None, arg()] = None,
+    body: Annotated[str | None, arg("BODY")] = None,
     delay: Annotated[str, opt("DURATION", "such as 30s, 1h30m")] = "0",
-    key: Annotated[str | None, opt("", "messages of one key go to one partition")] = None,
+    key: Annotated[str | None, opt("KEY", "messages of one key go to one partition")] = None,
     header: Annotated[
         list[str] | None, opt("NAME=VALUE", "of an extended topic; may be repeated")
     ] = None,

@@ -50,7 +50,7 @@ def abort(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Give up all that an app has staged and not committed; asks for --yes.
+    """Give up what an app has staged; asks for --yes.
 
     A program that is still at work then fails, and begins its batch again. What was committed
     stays."""

@@ -54,7 +54,7 @@ def up(
     partitions: Annotated[int, opt("N", "of the topic")] = 3,
     rate: Annotated[int, opt("N", "messages a second of each node's publisher", min=1)] = 100,
     data: Annotated[str, opt("DIR", "where data stays")] = "",
-    seconds: Annotated[float, opt("", "end after this long; 0: q")] = 0,
+    seconds: Annotated[float, opt("SECONDS", "end after this long; 0: q")] = 0,
     first_port: Annotated[int, opt("PORT", "node 1 is 50 above, each other 100 higher")] = 4100,
     admin: Annotated[Literal["auto", "off"], opt("", "the web UI")] = "auto",
 ) -> int:
