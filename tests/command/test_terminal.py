@@ -60,6 +60,25 @@ def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (plain[1][1], plain[-1]) == ("1", ["red", "2"])
 
 
+def test_a_table_that_is_too_wide_becomes_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Tty())
+    monkeypatch.setenv("COLUMNS", "30")
+    heads = ("NODE", "IN FLIGHT", "DEPTH", "DELAYED")
+    rows = [("127.0.0.1:4151", "1", "2", ""), ("127.0.0.1:4251", "3", "4", "5")]
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table(heads, rows)]
+    assert lines == [
+        "127.0.0.1:4151", "  IN FLIGHT  1", "  DEPTH      2",
+        "127.0.0.1:4251", "  IN FLIGHT  3", "  DEPTH      4", "  DELAYED    5",
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "40")  # heads in two lines will do
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table(heads, rows)]
+    assert [line.split() for line in lines[:2]] == [
+        ["IN"],
+        ["NODE", "FLIGHT", "DEPTH", "DELAYED"],
+    ]
+    assert max(map(len, lines)) <= 40
+
+
 def test_progress_is_seen_where_somebody_watches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

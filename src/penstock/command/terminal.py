@@ -14,6 +14,9 @@ from typing import Any, Self, TextIO
 
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
+_GAP = 2  # between columns
+_NAME_MIN = 12  # a name is folded to no less
+
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
 
@@ -84,17 +87,44 @@ def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> l
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, head in enumerate(heads):
-        is_name = index < left
-        drawn.add_column(head, justify="left" if is_name else "right", no_wrap=not is_name,
-                         overflow="fold")  # fmt: skip
-    for row in rows:
-        drawn.add_row(*map(Text.from_ansi, row))
     console = Console()
+    texts = [[Text.from_ansi(cell) for cell in row] for row in rows]
+    columns = [[head, *(text.plain for text in column)]
+               for head, *column in zip(heads, *texts, strict=True)]  # fmt: skip
+    widths = _widths(columns, left, console.width - _GAP * (len(heads) - 1))
+    if not widths:
+        return _blocks(heads, rows, left)
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for index, (head, width) in enumerate(zip(heads, widths, strict=True)):
+        side: Any = "left" if index < left else "right"
+        drawn.add_column(head, justify=side, width=width, overflow="fold")
+    for row in texts:
+        drawn.add_row(*row)
     with console.capture() as said:
         console.print(drawn)
-    return said.get().splitlines()
+    return [line.rstrip() for line in said.get().splitlines()]
+
+
+def _widths(columns: Sequence[Sequence[str]], left: int, room: int) -> list[int]:
+    """What is in several words takes several lines first, then names are folded. Empty: even so it
+    does not fit."""
+    widths = [max(map(len, column)) for column in columns]
+    if sum(widths) > room:
+        words = [[len(word) for cell in column for word in cell.split()] for column in columns]
+        widths[left:] = [max(sizes, default=0) for sizes in words[left:]]
+    while sum(widths) > room and max(widths[:left]) > _NAME_MIN:
+        widths[widths.index(max(widths[:left]))] -= 1
+    return widths if sum(widths) <= room else []
+
+
+def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Where a row is too wide for a line: a line for each of its cells."""
+    lines, width = [], max(map(len, heads[left:]), default=0)
+    for row in rows:
+        lines.append(painted("  ".join(row[:left]), BOLD))
+        cells = zip(heads[left:], row[left:], strict=True)
+        lines += [f"  {head:<{width}}  {cell}" for head, cell in cells if cell]
+    return lines
 
 
 class Progress:
