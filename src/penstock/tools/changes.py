@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.tools.connection import Http
-from penstock.tools.nodes import NodeFailed, ask_each
-from penstock.tools.output import DONE, FAILED, WrongUse, confirm, print_json
+from penstock.tools.nodes import ask_all, ask_each
+from penstock.tools.output import FAILED, WrongUse, confirm, tell
 
 _LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
-_NOT_FOUND = 404
 
 Target = dict[str, str]  # topic, channel and what else a request has
 
@@ -27,22 +26,12 @@ def act(
         where = ", ".join(node.address for node in members)
         if not confirm(yes, f"{word} {name} on {where}", target.get("channel", target["topic"])):
             return FAILED
-    results: dict[str, str] = {}
-    failed = absent = 0
-    for node in members:
-        try:
-            node.post(path, target)
-            results[node.address] = "done"
-        except NodeFailed as error:
-            results[node.address] = error.reason
-            absent += error.status == _NOT_FOUND
-            failed += error.status != _NOT_FOUND
-    if as_json:
-        print_json({"nodes": results})
-    else:
-        for address, result in results.items():
-            print(f"{address}: {word} {name}: {result}")
-    return FAILED if failed or absent == len(members) else DONE
+    answers = ask_all(members, lambda node: node.post(path, target))
+    reasons = {address: error.reason for address, error in answers.bad.items()}
+    results = {node.address: reasons.get(node.address, "done") for node in members}
+    lines = [f"{address}: {word} {name}: {result}" for address, result in results.items()]
+    tell(as_json, {"nodes": results}, lines)
+    return answers.code if answers.good else FAILED
 
 
 def _name_of(target: Target) -> str:

@@ -49,9 +49,7 @@ _POSITION = (
 MessageId = Annotated[str, arg("ID", "of the message: 16 hex digits")]
 
 app = group(
-    "Channels of a topic.",
-    "penstock channel list orders",
-    "penstock channel pause orders billing",
+    "Channels of a topic.", "penstock channel list orders", "penstock channel pause orders billing"
 )
 
 

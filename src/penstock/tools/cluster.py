@@ -18,15 +18,7 @@ from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import (
-    FAILED,
-    Row,
-    WrongUse,
-    columns_table,
-    confirm,
-    plain,
-    tell,
-)
+from penstock.tools.output import FAILED, Row, WrongUse, columns_table, confirm, plain, tell
 
 T = TypeVar("T")
 NAMES_SHOWN = 3

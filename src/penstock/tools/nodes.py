@@ -8,6 +8,7 @@ import json
 import ssl
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
 _NOT_FOUND = 404
+_AT_ONCE_MAX = 16  # nodes that are asked at the same time
 
 
 class NodeFailed(FetchFailed):
@@ -159,14 +161,26 @@ class Answers(NamedTuple):
         return self.code
 
 
+def ask_all(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
+    """All at once: a node that is silent is waited for once, and not by turns."""
+
+    def attempt(node: Node) -> Any:
+        try:
+            return ask(node)
+        except NodeFailed as error:
+            return error
+
+    answers = Answers({}, {})
+    with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(1, len(members)))) as pool:
+        for node, answer in zip(members, pool.map(attempt, members), strict=True):
+            kept = answers.bad if isinstance(answer, NodeFailed) else answers.good
+            kept[node.address] = answer
+    return answers
+
+
 def ask_each(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
     """Raises NodeFailed when none has an answer."""
-    answers = Answers({}, {})
-    for node in members:
-        try:
-            answers.good[node.address] = ask(node)
-        except NodeFailed as error:
-            answers.bad[node.address] = error
+    answers = ask_all(members, ask)
     if not answers.good and answers.bad:
         raise next(iter(answers.bad.values()))
     return answers

@@ -58,9 +58,7 @@ def list_pipelines(as_json: Json = False) -> int:
 
 
 @verb(app, "penstock pipeline example archive")
-def example(
-    names: Annotated[list[str] | None, arg("NAME", "all of them")] = None,
-) -> int:
+def example(names: Annotated[list[str] | None, arg("NAME", "all of them")] = None) -> int:
     """Print a TOML file with all settings."""
     for name in names or ():
         if name not in registry.PIPELINES:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
@@ -24,15 +23,13 @@ from penstock.command import terminal
 from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, size, tell
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
     from penstock.nsqadmin.split import ChannelPart, TopicPart
-
-_AT_ONCE_MAX = 16  # nodes that are asked at the same time
 
 
 def look(
@@ -44,17 +41,17 @@ def look(
 
     query = stats_query(topic, channel, clients)
 
-    def ask(node: Node) -> NodeState:
-        state = NodeState(node.address, Producer("", node.address, 0, 0, ""))
-        try:
-            state.document = node.document("/stats", query, "topics", "health")
-            state.answered_s = time.monotonic()
-        except NodeFailed as error:
-            state.error = error.reason
-        return state
+    def ask(node: Node) -> tuple[Row, float]:
+        return node.document("/stats", query, "topics", "health"), time.monotonic()
 
-    with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(1, len(members)))) as pool:
-        states = {state.address: state for state in pool.map(ask, members)}
+    answers = ask_all(members, ask)
+    states = {}
+    for address in (node.address for node in members):
+        state = states[address] = NodeState(address, Producer("", address, 0, 0, ""))
+        if address in answers.bad:
+            state.error = answers.bad[address].reason
+        else:
+            state.document, state.answered_s = answers.good[address]
     return make(time.time(), states, (), (), Snapshot())
 
 

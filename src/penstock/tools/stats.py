@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
 from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options, option
-from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json
 
 T = TypeVar("T")
@@ -98,15 +98,9 @@ class Look:
 
 
 def look(members: Sequence[Node], topic: str = "", channel: str = "") -> Look:
-    documents: dict[str, Row] = {}
-    failures: dict[str, str] = {}
     query = stats_query(topic, channel)
-    for node in members:
-        try:
-            documents[node.address] = node.document("/stats", query, "topics", "health")
-        except NodeFailed as error:
-            failures[node.address] = error.reason
-    return Look(documents, failures)
+    found = ask_all(members, lambda node: node.document("/stats", query, "topics", "health"))
+    return Look(found.good, {address: error.reason for address, error in found.bad.items()})
 
 
 def rates(now: Look, before: Look | None) -> dict[Key, float]:
