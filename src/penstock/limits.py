@@ -480,6 +480,11 @@ COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd take
 COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DOCUMENT_BYTES_MAX
 
 # Links between nodes.
+REPLICA_AWAKE_ROUNDS = 30  # of housekeeping, one a second, after something came to a replica
+REPLICA_REST_ROUNDS = 60  # in which those that rest are all looked at once
+REPLICA_MAPPED_BYTES = 4 * MIB  # from this size on, memory goes back to the system at once
+REPLICA_KEPT_BYTES = 16 * MIB  # free memory that a node of a cluster keeps for the next moment
+REPLICA_GROWN_BYTES = 1 * MIB  # by which its heap grows
 REPLICA_PIECE_BYTES = 256 * KIB  # of a payload that goes in one frame: others wait that long for it
 REPLICA_FRAME_BYTES_MAX = 257 * KIB  # of one: a piece and its fields, or 10,000 epochs
 REPLICA_PAYLOAD_BYTES_MAX = ROW_BYTES_MAX  # a row, or a channel journal's snapshot, in pieces

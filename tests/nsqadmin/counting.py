@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 from penstock import limits
-from penstock.nsqadmin import main, memory
+from penstock.command import memory
+from penstock.nsqadmin import main
 
 limits.ADMIN_RECONNECT_S = 0.5
 

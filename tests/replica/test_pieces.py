@@ -210,7 +210,7 @@ def test_a_count_that_is_wrong_is_seen() -> None:
     with pytest.raises(RuntimeError, match="100 bytes are announced, 7 are counted"):
         assembly.validate()
     assembly._announced = 100
-    assembly._unfinished[KEY].data += bytes(100)
+    assembly._unfinished[KEY].have += 100
     with pytest.raises(RuntimeError, match="101 of 100 bytes are unfinished"):
         assembly.validate()
 

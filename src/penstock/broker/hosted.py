@@ -477,6 +477,15 @@ class HostedReplica:
             self._concede()
         self._stir()
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is under way: housekeeping may rest until something comes."""
+        log, is_led = self.replica.log, self.office is not None
+        is_synced = log.synced_end == log.written_end
+        has_journal = is_led or not self.channels.journal.files.unsynced
+        waits = self.busy or self._table.waits or self.assigned.restless
+        return is_synced and has_journal and not waits and not len(log.damage)
+
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:
         replica, followed = self.replica, self.assigned.followed
         if followed is None or followed.stopped:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock import limits
 from penstock.broker import directories
 from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.forwarding import Forwarding
@@ -161,6 +162,9 @@ class Hosting:
         self._drop_remote = drop_remote
         self._replicas: dict[Target, HostedReplica] = {}
         self._stirred: dict[HostedReplica, None] = {}  # `turn` looks at them
+        self._awake: dict[HostedReplica, int] = {}  # until which round of housekeeping
+        self._round = 0
+        self._led_here: dict[Target, HostedReplica] = {}
         self._offices: list[OfficeChange] = []
         self._linked: dict[int, None] = {}
         self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
@@ -294,6 +298,7 @@ class Hosting:
             hosted = replica.hosted
             if hosted is not None and hosted.target not in self._replicas:
                 self._replicas[hosted.target] = hosted
+                self._wake(hosted)
                 for node in self._linked:
                     hosted.assigned.linked(node)
 
@@ -304,6 +309,8 @@ class Hosting:
         replica, topic = hosted.replica, hosted.topic
         hosted.let_go("the replica was released")
         self._stirred.pop(hosted, None)
+        self._awake.pop(hosted, None)
+        self._led_here.pop(target, None)
         del topic.replicas[replica.number]
         replica.close()
         topic.refresh_refusal()
@@ -367,6 +374,9 @@ class Hosting:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
         topic = self.topic(placed.identity)
         adopt(topic, placed.file())
+        for replica in topic.replicas.values():
+            if replica.hosted is not None:
+                self._wake(replica.hosted)
         renew_outboxes(self._context, topic, self.forwarding)
 
     def adopt_channels(
@@ -460,6 +470,13 @@ class Hosting:
             self._came(hosted)
 
     def _came(self, hosted: HostedReplica) -> None:
+        self._wake(hosted)
+        self._look(hosted)
+
+    def _wake(self, hosted: HostedReplica) -> None:
+        self._awake[hosted] = self._round + limits.REPLICA_AWAKE_ROUNDS
+
+    def _look(self, hosted: HostedReplica) -> None:
         hosted.refresh()
         if hosted.assigned.restless:
             self._stirred[hosted] = None
@@ -476,7 +493,7 @@ class Hosting:
         stirred, self._stirred = self._stirred, {}
         for hosted in stirred:
             hosted.assigned.turn()
-            self._came(hosted)
+            self._look(hosted)
 
     def tick(self, mono_ns: int) -> None:
         """What may be done alone, by what is known of the offices at this time?"""
@@ -495,15 +512,23 @@ class Hosting:
         self._tick_number += 1
         return [
             hosted
-            for number, hosted in enumerate(self._replicas.values(), self._tick_number)
-            if hosted.assigned.office is not None
-            and not (is_steady and hosted.led is not None and number % 10)
+            for number, hosted in enumerate(self._led_here.values(), self._tick_number)
+            if not (is_steady and number % 10 and hosted.led is not None)
         ]
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
-        """About once a second."""
-        for hosted in self._replicas.values():
+        """About once a second: the replicas to which something came lately, or in which something is
+        under way, and of those that rest a few in turn. Where the disk refuses, all of them."""
+        self._round += 1
+        every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
+        resting = list(self._replicas.values())[self._round % every :: every]
+        for hosted in tuple(self._awake):
             hosted.settle(wall_ns, sync_logs, sync_journals)
+            if self._awake.get(hosted, self._round) < self._round and hosted.is_settled:
+                del self._awake[hosted]
+        for hosted in resting:
+            if hosted not in self._awake:
+                hosted.settle(wall_ns, True, True)
         health, trouble = self._context.health, self.station.promises.trouble
         if trouble:
             health.report("", Trouble.LEDGER, f"no office can begin or be followed: {trouble}")
@@ -514,6 +539,10 @@ class Hosting:
 
     def note_office(self, target: Target, line: LeaderLine, began: bool) -> None:
         self._offices.append(OfficeChange(target, line, began))
+        if began:
+            self._led_here[target] = self._replicas[target]
+        else:
+            self._led_here.pop(target, None)
 
     def take_offices(self) -> list[OfficeChange]:
         """Those that began (elected, not serving yet) or ended since the last call."""

@@ -85,6 +85,7 @@ class Office:
         "_payload",
         "_post",
         "_row_bytes",
+        "_told",
         "is_alone",
         "line",
         "log",
@@ -108,6 +109,7 @@ class Office:
         self._bulk: set[int] = set()  # nodes that are fed from the log
         self._in_turn: set[int] = set()  # and those that wait until they are
         self._has_news = False  # of a committed end, for the peers
+        self._told: dict[int, tuple[int, int]] = {}  # by node: the session, and the end it was told
 
     @classmethod
     def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Office:
@@ -162,6 +164,7 @@ class Office:
 
     def unlinked(self, node: int) -> None:
         self._leave_bulk(node)
+        self._told.pop(node, None)
         self.line.unlinked(node)
         self._changed()
 
@@ -262,9 +265,12 @@ class Office:
         for node, peer in line.peers.items():
             if peer.sent == UNMATCHED or node in self._bulk:
                 continue
+            if self._told.get(node) == (peer.session, line.committed):
+                continue  # the row that went out meanwhile has said it
             previous = line.log.chain_before(peer.sent)
             if previous is not None:
                 row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
+                self._told[node] = peer.session, line.committed
                 post.peers.send(node, Lane.LIVE, encode(post.target, row))
 
     def _say(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
@@ -287,6 +293,8 @@ class Office:
             return
         row = Row(session, line.record.epoch, previous, start, batches, committed)
         post.peers.send(node, lane, encode(post.target, row, payload))
+        if lane is Lane.LIVE:
+            self._told[node] = session, committed
         line.fed(node, end_of(batches))
 
     def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:

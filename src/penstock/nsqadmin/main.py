@@ -6,11 +6,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from penstock.command import memory
 from penstock.command import run as command_run
 from penstock.command.extras import lacks_extra
 from penstock.command.program import Program, run_program
 from penstock.errors import PenstockError
-from penstock.nsqadmin import memory
 from penstock.nsqadmin.options import FLAGS, Options, read_options
 
 log = logging.getLogger("penstock.nsqadmin")

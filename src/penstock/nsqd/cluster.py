@@ -39,6 +39,7 @@ from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watching import Phase
+from penstock.command import memory
 from penstock.errors import ConfigError, LedgerMismatch, Refused
 from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.log import names
@@ -157,6 +158,7 @@ class ClusterMember:
 
     def join(self, data_path: Path) -> None:
         """Before the topics are opened. Raises PenstockError."""
+        memory.keep_pieces()
         ledger = self.ledger = self._open_ledger(str(data_path))
         node = ledger.node
         uuid = int.from_bytes(node.cluster, "big")

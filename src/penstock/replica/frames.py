@@ -133,6 +133,7 @@ VERSION = 1
 _PREFIX = struct.Struct(">II")  # length, crc
 _HEAD = struct.Struct(">BBHQQ")  # version, kind, partition, identity, session
 _LENGTH_MIN = 4 + _HEAD.size
+_BUFFER_BYTES = 2 * (4 + REPLICA_FRAME_BYTES_MAX)  # a frame, and most of the next one
 _EPOCH = struct.Struct(">IQ")
 _HELLO = struct.Struct(">I")
 _TELL = struct.Struct(">IQQQQQ")
@@ -307,40 +308,59 @@ def _tell_body(frame: Tell) -> bytes:
 
 
 class Frames:
-    """What comes over one lane of a link, cut into frames. `node`: where it comes from."""
+    """What comes over one lane of a link, cut into frames. `node`: where it comes from.
+
+    A socket reads into `space()`, and `filled` says how much came. What is in a frame is copied out
+    of there once, and a piece of a payload straight to its place in the whole.
+    """
 
     def __init__(self, node: int) -> None:
         self.assembly = Assembly()
         self._node = node
-        self._buffer = bytearray()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._end = 0  # of what has come and is no whole frame yet
+
+    def space(self) -> memoryview:
+        return self._buffer[self._end :]
 
     def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
+        """As if a socket had brought it."""
+        rest = memoryview(data).cast("B")
+        while rest:
+            space = self.space()
+            part, rest = rest[: len(space)], rest[len(space) :]
+            space[: len(part)] = part
+            yield from self.filled(len(part))
+
+    def filled(self, count: int) -> Iterator[tuple[Target, Frame]]:
         """The frames that are whole now. Raises `FrameBroken`, and then the link is of no use."""
-        self._buffer += data
-        at = 0
+        buffer, at = self._buffer, 0
+        self._end = have = self._end + count
         try:
-            while len(self._buffer) - at >= _PREFIX.size:
-                length, crc = _PREFIX.unpack_from(self._buffer, at)
+            while have - at >= _PREFIX.size:
+                length, crc = _PREFIX.unpack_from(buffer, at)
                 _check_length(length)
                 end = at + 4 + length
-                if len(self._buffer) < end:
+                if have < end:
                     return
-                content = bytes(memoryview(self._buffer)[at + _PREFIX.size : end])
+                content = buffer[at + _PREFIX.size : end]
                 at = end
                 found = self._decode(content, crc)
                 if found is not None:
                     yield found
         finally:
-            del self._buffer[:at]
+            if at:
+                buffer[: have - at] = buffer[at:have]
+                self._end = have - at
 
-    def _decode(self, content: bytes, crc: int) -> tuple[Target, Frame] | None:
+    def _decode(self, content: memoryview, crc: int) -> tuple[Target, Frame] | None:
         version, kind, partition, identity, session = _HEAD.unpack_from(content)
         fields_end = _FIELDS_ENDS.get(kind, len(content))
-        if crc32c(memoryview(content)[:fields_end]) != crc:
+        if crc32c(content[:fields_end]) != crc:
             raise FrameBroken(f"a frame of {len(content) + 4} bytes does not have its checksum")
         if version != VERSION:
             raise FrameBroken(f"version {version} of frames is not known here, {VERSION} is")
-        target, fields = Target(identity, partition), content[_HEAD.size : fields_end]
+        target, fields = Target(identity, partition), bytes(content[_HEAD.size : fields_end])
         if kind not in _FIELDS_ENDS:
             return target, self._frame(target, kind, session, fields)
         if len(content) < fields_end:
@@ -356,7 +376,7 @@ class Frames:
             raise FrameBroken(str(error)) from error
 
     def _with_payload(
-        self, target: Target, kind: int, session: int, fields: bytes, payload: bytes
+        self, target: Target, kind: int, session: int, fields: bytes, payload: memoryview
     ) -> tuple[Target, Frame] | None:
         if kind == _PIECE_KIND:
             of_kind, total, at = _PIECE.unpack_from(fields)

@@ -63,12 +63,21 @@ class Key(NamedTuple):
 
 
 class _Unfinished:
-    __slots__ = ("data", "session", "total")
+    __slots__ = ("data", "have", "session")
 
     def __init__(self, session: int, total: int) -> None:
         self.session = session
-        self.total = total
-        self.data = bytearray()
+        self.data = bytearray(total)  # the system gives the memory as it is filled
+        self.have = 0
+
+    @property
+    def total(self) -> int:
+        return len(self.data)
+
+    def add(self, data: bytes | memoryview) -> None:
+        end = self.have + len(data)
+        self.data[self.have : end] = data
+        self.have = end
 
 
 class Assembly:
@@ -87,16 +96,16 @@ class Assembly:
 
     @property
     def held_bytes(self) -> int:
-        return sum(len(one.data) for one in self._unfinished.values())
+        return sum(one.have for one in self._unfinished.values())
 
-    def add(self, key: Key, session: int, total: int, at: int, data: bytes) -> None:
+    def add(self, key: Key, session: int, total: int, at: int, data: bytes | memoryview) -> None:
         """A piece that is not the last."""
         if at == 0:
             self._begin(key, session, total)
         one = self._continued(key, session, total, at)
         if not data or at + len(data) >= total:
             raise ValueError(f"a piece of {len(data)} bytes at {at} of {total}: it is not the last")
-        one.data += data
+        one.add(data)
 
     def _begin(self, key: Key, session: int, total: int) -> None:
         self._drop(key)
@@ -116,18 +125,20 @@ class Assembly:
 
     def _continued(self, key: Key, session: int, total: int, at: int) -> _Unfinished:
         one = self._unfinished.get(key)
-        if one is None or (one.session, one.total, len(one.data)) != (session, total, at):
+        if one is None or (one.session, one.total, one.have) != (session, total, at):
             raise ValueError(f"a piece at {at} of {total} bytes continues nothing")
         return one
 
-    def finish(self, key: Key, session: int, before: int, data: bytes) -> bytes | bytearray:
+    def finish(
+        self, key: Key, session: int, before: int, data: bytes | memoryview
+    ) -> bytes | bytearray:
         """The whole payload of a frame, of which `before` bytes went ahead and `data` came now."""
         if before == 0:
             self._drop(key)
-            return data
+            return bytes(data)
         one = self._continued(key, session, before + len(data), before)
         self._drop(key)
-        one.data += data
+        one.add(data)
         return one.data
 
     def drop_other_sessions(self, key: Key, session: int) -> None:
@@ -146,5 +157,5 @@ class Assembly:
         if announced != self._announced:
             raise RuntimeError(f"{announced} bytes are announced, {self._announced} are counted")
         for key, one in self._unfinished.items():
-            if len(one.data) >= one.total:
-                raise RuntimeError(f"{key}: {len(one.data)} of {one.total} bytes are unfinished")
+            if one.have >= one.total:
+                raise RuntimeError(f"{key}: {one.have} of {one.total} bytes are unfinished")

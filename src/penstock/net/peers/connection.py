@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.errors import PeerFault
 from penstock.net.peers.handshake import Dialling, Listening, PeerRefused, State
@@ -17,18 +17,31 @@ from penstock.net.peers.handshake import Dialling, Listening, PeerRefused, State
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_GREETING_BYTES = 4096
 
-class PeerConnection(asyncio.Protocol):
-    """`on_open`: the handshake is done. `on_end`: it is over, and why; never after `close`."""
+
+class Inbox(Protocol):
+    """Where the bytes of a lane go."""
+
+    def space(self) -> memoryview: ...
+
+    def filled(self, count: int) -> None:
+        """So many bytes have come there."""
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """`on_open`: the handshake is done; then `inbox` is there. `on_end`: it is over, and why; never
+    after `close`."""
 
     def __init__(self, handshake: Dialling | Listening, since_ns: int) -> None:
         self.since_ns = since_ns
         self.on_open: Callable[[], None] = _nothing
-        self.on_data: Callable[[bytes], None] = _nothing_of
+        self.inbox: Inbox | None = None
         self.on_end: Callable[[str], None] = _nothing_of
         self._handshake = handshake
         self._transport: asyncio.Transport | None = None
         self._opened: asyncio.Future[None] | None = None
+        self._greeting = memoryview(bytearray(_GREETING_BYTES))
         self._held = b""  # came before the link was whole
         self._reads = False
         self._closed = False
@@ -47,15 +60,18 @@ class PeerConnection(asyncio.Protocol):
         elif isinstance(self._handshake, Dialling):
             self._transport.write(self._handshake.begin())
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.inbox.space() if self._reads and self.inbox is not None else self._greeting
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._closed:
             return
-        if self._reads:
-            self.on_data(data)
+        if self._reads and self.inbox is not None:
+            self.inbox.filled(nbytes)
         elif self._handshake.state is State.OPEN:
-            self._held += data
+            self._held += self._greeting[:nbytes]
         else:
-            self._shake(data)
+            self._shake(bytes(self._greeting[:nbytes]))
 
     def _shake(self, data: bytes) -> None:
         try:
@@ -79,9 +95,12 @@ class PeerConnection(asyncio.Protocol):
     def go_on(self) -> None:
         """The link is whole: what has come is handed out, now and as it comes."""
         self._reads = True
-        held, self._held = self._held, b""
-        if held:
-            self.on_data(held)
+        held, self._held = memoryview(self._held), b""
+        while held and self.inbox is not None and not self._closed:
+            space = self.inbox.space()
+            part, held = held[: len(space)], held[len(space) :]
+            space[: len(part)] = part
+            self.inbox.filled(len(part))
         if self._transport is not None and not self._closed:
             self._transport.resume_reading()
 

@@ -18,6 +18,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.broker.ports import Lane
@@ -54,7 +55,9 @@ class Place(NamedTuple):
 class Decoder(Protocol):
     """Of what comes over one lane."""
 
-    def feed(self, data: bytes) -> Iterator[tuple[Target, Any]]:
+    def space(self) -> memoryview: ...
+
+    def filled(self, count: int) -> Iterator[tuple[Target, Any]]:
         """Raises FrameBroken: the link ends."""
 
 
@@ -79,6 +82,12 @@ class _Dial:
     def __init__(self) -> None:
         self.due_ns = 0
         self.task: asyncio.Task[None] | None = None
+
+
+class _Inbox:
+    def __init__(self, decoder: Decoder, filled: Callable[[int], None]) -> None:
+        self.space = decoder.space
+        self.filled = filled
 
 
 class PeerLinks:
@@ -293,7 +302,7 @@ class PeerLinks:
         if link is None:
             link = self.links[node] = Link(node, self._linked, self._events.unlinked)
         decoder = self._new_decoder(node)
-        connection.on_data = lambda data: self._received(link, connection, decoder, data)
+        connection.inbox = _Inbox(decoder, partial(self._received, link, connection, decoder))
         connection.on_end = lambda reason: self._ended(link, connection, reason)
         link.opened(session, lane, life, connection)
 
@@ -304,11 +313,11 @@ class PeerLinks:
         self._events.linked(node, life)
 
     def _received(
-        self, link: Link, connection: PeerConnection, decoder: Decoder, data: bytes
+        self, link: Link, connection: PeerConnection, decoder: Decoder, count: int
     ) -> None:
         self._heard[link.node] = self._now_ns
         try:
-            for target, frame in decoder.feed(data):
+            for target, frame in decoder.filled(count):
                 self._events.received(link.node, target, frame)
                 if connection not in link.lanes.values():
                     return  # the frame has ended the link

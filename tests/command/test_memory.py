@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from penstock.nsqadmin import memory
+from penstock.command import memory
 
 # Texts of 1 MB with small things between that stay: without the setting 200 MB stay too.
 _COME_AND_GO = """
-from penstock.nsqadmin import memory
+from penstock.command import memory
 def resident_mb():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6

@@ -1,0 +1,60 @@
+"""How the C library's allocator and Python's collector are set.
+
+**Memory that is given back** (nsqadmin). Every look at a large installation makes texts of megabytes, and throws them away a moment later.
+Left to itself glibc raises the size from which it maps memory of its own to the largest that was
+ever freed; from then on such texts lie in its heap, among small things that stay, and the holes
+between them are never given back. Each of its threads may get a heap too. And Python walks old
+objects only after many new ones: what the start has made counts as old, so many pages that browsers
+have long left wait for it.
+
+**Memory that is kept** (a node of a cluster). What a node copies comes in pieces of 256 KiB that live
+for a moment. Left to itself glibc maps and unmaps each, or gives the top of its heap back after it,
+and the kernel clears the same pages again and again: a third of what replication cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+from penstock import limits
+
+# Of mallopt(3).
+_M_TRIM_THRESHOLD = -1
+_M_TOP_PAD = -2
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+
+
+def give_back_large() -> None:
+    """Before threads begin."""
+    _set({_M_MMAP_THRESHOLD: limits.ADMIN_MAPPED_BYTES, _M_ARENA_MAX: limits.ADMIN_HEAPS})
+
+
+def keep_pieces() -> None:
+    """What a moment needs stays for the next one."""
+    _set(
+        {
+            _M_MMAP_THRESHOLD: limits.REPLICA_MAPPED_BYTES,
+            _M_TRIM_THRESHOLD: limits.REPLICA_KEPT_BYTES,
+            _M_TOP_PAD: limits.REPLICA_GROWN_BYTES,
+        }
+    )
+
+
+def _set(options: dict[int, int]) -> None:
+    """Nothing, where the C library is not glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    for name, value in options.items():
+        mallopt(name, value)
+
+
+def settle() -> None:
+    """What is there now stays: the collector need not walk it again, and looks at the rest often
+    enough."""
+    gc.collect()
+    gc.freeze()
+    gc.collect()
