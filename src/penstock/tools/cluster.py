@@ -8,12 +8,11 @@ partition the answer of the newest epoch counts, the leader's before others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
-from penstock.tools import check
+from penstock.tools import check, nodes
 from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
 from penstock.tools.connection import Http
@@ -23,7 +22,6 @@ from penstock.tools.output import FAILED, Row, WrongUse, columns_table, confirm,
 T = TypeVar("T")
 NAMES_SHOWN = 3
 ANSWER_SECONDS_MAX = 3.0
-_AT_ONCE_MAX = 16
 
 app = group(
     "A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
@@ -69,7 +67,10 @@ class Cluster(NamedTuple):
 
 def gather(at: Http) -> Cluster:
     """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
-    node, answer = _first(at.nodes(), ask)
+    try:
+        node, answer = _first(at.nodes(), ask)
+    except NodeFailed as error:
+        raise NoCluster(error.address) if error.code == "NO_CLUSTER" else error from None
     scheme = "https://" if node.address.startswith("https://") else ""
     others = {
         row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, at.where.tls())
@@ -92,26 +93,16 @@ def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
 
 
 def ask(node: Node) -> Row:
-    try:
-        found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
-    except NodeFailed as error:
-        raise NoCluster(node.address) if error.code == "NO_CLUSTER" else error from None
+    found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
     return found
 
 
 def ask_all(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
     """At once. What they answer, and why others do not."""
-
-    def attempt(node: Node) -> Row | str:
-        try:
-            return ask(node)
-        except PenstockError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(_AT_ONCE_MAX) as pool:
-        answers = dict(zip(members, pool.map(attempt, members.values()), strict=True))
-    failures = {number: answer for number, answer in answers.items() if isinstance(answer, str)}
-    return [answer for answer in answers.values() if isinstance(answer, dict)], failures
+    found = nodes.ask_all(list(members.values()), ask)
+    failures = {number: str(found.bad[node.address]) for number, node in members.items()
+                if node.address in found.bad}  # fmt: skip
+    return list(found.good.values()), failures
 
 
 def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
