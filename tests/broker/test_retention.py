@@ -158,7 +158,7 @@ def test_a_missing_first_segment_is_reported(start: Start, channel: str) -> None
 
 
 def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "RETAIN_TOPICS_MIN", 4)
+    monkeypatch.setattr(broker, "RETAIN_MIN", 4)
     world = start(segment_bytes_max=SEGMENT, retain_age_ns=0, retain_bytes=0, durability="os")
     names = [f"t{number}" for number in range(11)]
     for name in names:

@@ -62,6 +62,8 @@ class Played:
             if answers:
                 self.coordinator.run()
             self.part.tick(self.now_ns)
+            if self.line is not None:
+                self.line.tick(self.now_ns)
             self.part.take_moved()
             self.part.flush()
 

@@ -62,7 +62,7 @@ from penstock.log.partition import PartitionLog
 from penstock.log.settings import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
-RETAIN_TOPICS_MIN = 64  # topics whose retention is looked at per housekeeping: all of a small node,
+RETAIN_MIN = 64  # partitions whose retention is looked at per housekeeping: all of a small node,
 RETAIN_ROUNDS = 30  # or a thirtieth of a large one, so that none waits longer than half a minute
 
 _log = logging.getLogger("penstock.broker")
@@ -114,6 +114,7 @@ class Broker:
         self.trace = TraceLog(self.context, self.topics, self.topic)
         self._latency_turns = LatencyTurns(self.topics, options.latency_window_ns, clock.mono_ns())
         self._retained: list[Topic] = []  # whose turn for retention is still to come
+        self._partitions = 0  # of all of them when the round began
 
     @property
     def options(self) -> BrokerOptions:
@@ -556,9 +557,15 @@ class Broker:
     def _next_to_retain(self) -> list[Topic]:
         if not self._retained:
             self._retained = list(self.topics.values())
-        count = max(RETAIN_TOPICS_MIN, len(self.topics) // RETAIN_ROUNDS)
-        taken, self._retained = self._retained[:count], self._retained[count:]
-        return [topic for topic in taken if self.topics.get(topic.name) is topic]
+            self._partitions = sum(one.partition_count for one in self._retained)
+        left = max(RETAIN_MIN, self._partitions // RETAIN_ROUNDS)
+        taken: list[Topic] = []
+        while self._retained and left > 0:
+            topic = self._retained.pop()
+            if self.topics.get(topic.name) is topic:
+                left -= topic.partition_count
+                taken.append(topic)
+        return taken
 
     def _check_disk(self) -> None:
         free_bytes_min = self.context.options.disk_free_bytes_min

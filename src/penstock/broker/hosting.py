@@ -517,7 +517,7 @@ class Hosting:
         ]
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
-        """About once a second: the replicas to which something came lately, or in which something is
+        """About once a second: replicas to which something came lately, or in which something is
         under way, and of those that rest a few in turn. Where the disk refuses, all of them."""
         self._round += 1
         every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS

@@ -203,6 +203,7 @@ class Elections:
             return "its leader resigned"
         if leader.node == self.own:
             if leader.life == self.life:
+                self._awaited.pop(name, None)  # who is in office here need not be told
                 return ""
             return "its leader was an earlier life of this node"
         if self._left.get(name) == record.epoch:

@@ -455,20 +455,17 @@ class Joined:
         if self._now_ns < self._corrupt_due_ns:
             return
         self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
-        self._look_for_stopped()
-        found = [name for name, target in self._targets.items() if self._is_corrupt(target)]
-        self.participant.found_corrupt(frozenset(found))
-
-    def _look_for_stopped(self) -> None:
-        """A learner that stops changes no record, and a member may do so after it was let go."""
-        for name in self._targets:
-            hosted = self.hosted(name)
-            if hosted is not None and isinstance(hosted.assigned.role, Stopped):
+        found = []
+        for name, target in self._targets.items():
+            hosted = self.hosting.replica(target)
+            if hosted is None:
+                continue
+            # A learner that stops changes no record, and a member may do so after it was let go.
+            if isinstance(hosted.assigned.role, Stopped):
                 self._due[name.topic] = None
-
-    def _is_corrupt(self, target: Target) -> bool:
-        hosted = self.hosting.replica(target)
-        return hosted is not None and len(hosted.replica.log.damage) > 0
+            if len(hosted.replica.log.damage):
+                found.append(name)
+        self.participant.found_corrupt(frozenset(found))
 
     def _report(self) -> None:
         offices = self.participant.offices

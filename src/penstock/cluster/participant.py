@@ -217,8 +217,6 @@ class Participant:
         self._heartbeat_due_ns = mono_ns + PEER_HEARTBEAT_NS
         self.out.extend((node, Heartbeat(mono_ns)) for node in self.links)
         self._ask(mono_ns)
-        for line in self.offices.lines.values():
-            line.tick(mono_ns)
 
     # --- authority from the coordinator ---
 

@@ -1,15 +1,15 @@
 """How the C library's allocator and Python's collector are set.
 
-**Memory that is given back** (nsqadmin). Every look at a large installation makes texts of megabytes, and throws them away a moment later.
-Left to itself glibc raises the size from which it maps memory of its own to the largest that was
-ever freed; from then on such texts lie in its heap, among small things that stay, and the holes
-between them are never given back. Each of its threads may get a heap too. And Python walks old
-objects only after many new ones: what the start has made counts as old, so many pages that browsers
-have long left wait for it.
+**Memory that is given back** (nsqadmin). Every look at a large installation makes texts of
+megabytes, and throws them away a moment later. Left to itself glibc raises the size from which it
+maps memory of its own to the largest that was ever freed; from then on such texts lie in its heap,
+among small things that stay, and the holes between them are never given back. Each of its threads
+may get a heap too. And Python walks old objects only after many new ones: what the start has made
+counts as old, so many pages that browsers have long left wait for it.
 
-**Memory that is kept** (a node of a cluster). What a node copies comes in pieces of 256 KiB that live
-for a moment. Left to itself glibc maps and unmaps each, or gives the top of its heap back after it,
-and the kernel clears the same pages again and again: a third of what replication cost.
+**Memory that is kept** (a node of a cluster). What a node copies comes in pieces of 256 KiB, each
+for a moment. Left to itself glibc maps and unmaps every one, or gives the top of its heap back
+after it, and the kernel clears the same pages again and again: a third of what replication cost.
 """
 
 from __future__ import annotations
