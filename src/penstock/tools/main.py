@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"penstock {__version__}")
         return DONE
     try:
-        return _run(["--help", *arguments[1:]] if verb == "help" else arguments)
+        return _run([*arguments[1:], "--help"] if verb == "help" else arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
