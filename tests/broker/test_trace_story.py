@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.limits import SECOND
-from penstock.tools.trace import trace_main
+from penstock.tools.main import main
 from penstock.trace.events import ABOUT_NO_MESSAGE, Kind
 
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
@@ -56,7 +56,7 @@ def sampled(world: World) -> None:
 
 def told(world: World, message: Message, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The words of each line, but for the time."""
-    code = trace_main([message.id.decode(), f"--data-path={world.path}"])
+    code = main(["trace", message.id.decode(), f"--data-path={world.path}"])
     head, *lines = capsys.readouterr().out.splitlines()
     assert (code, head) == (0, f"message {message.id.decode()}")
     return [line.split()[2:] for line in lines]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -49,19 +50,40 @@ def test_colours_only_where_someone_sees_them(monkeypatch: pytest.MonkeyPatch) -
     assert painted("x", "31", Tty()) == "x"
 
 
-def test_progress_is_silent_in_a_pipe() -> None:
-    stream = io.StringIO()
-    progress = Progress("read", 10, stream)
-    progress.show(5)
-    progress.end()
-    assert stream.getvalue() == ""
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Tty())
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = table(("NAME", "N"), [("long" * 10, "1"), (painted("red", "31"), "2")])
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in lines]
+    assert all(len(" ".join(line)) <= 30 for line in plain)
+    assert plain[0] == ["NAME", "N"]
+    assert (plain[1][1], plain[-1]) == ("1", ["red", "2"])
 
 
-def test_progress_says_how_far_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 102.0, 102.05])
-    monkeypatch.setattr("penstock.command.terminal.time.monotonic", lambda: next(clock))
-    stream = Tty()
-    progress = Progress("read", 400, stream)
-    progress.show(100)
-    progress.show(101)  # too soon after the one before
-    assert stream.getvalue() == "\r\x1b[Kread: 100 of 400 (25 %), 6s left, 50/s"
+def test_a_table_that_is_too_wide_becomes_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Tty())
+    monkeypatch.setenv("COLUMNS", "30")
+    heads = ("NODE", "IN FLIGHT", "DEPTH", "DELAYED")
+    rows = [("127.0.0.1:4151", "1", "2", ""), ("127.0.0.1:4251", "3", "4", "5")]
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table(heads, rows)]
+    assert lines == [
+        "127.0.0.1:4151", "  IN FLIGHT  1", "  DEPTH      2",
+        "127.0.0.1:4251", "  IN FLIGHT  3", "  DEPTH      4", "  DELAYED    5",
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "40")  # heads in two lines will do
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table(heads, rows)]
+    assert [line.split() for line in lines[:2]] == [
+        ["IN"],
+        ["NODE", "FLIGHT", "DEPTH", "DELAYED"],
+    ]
+    assert max(map(len, lines)) <= 40
+
+
+def test_progress_is_seen_where_somebody_watches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for stream, is_seen in ((io.StringIO(), False), (Tty(), True)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with Progress("read", 400) as progress:
+            progress.show(100)
+        assert ("100 of 400" in stream.getvalue()) == is_seen

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.tools.log import log_main
+from penstock.tools.main import main
 
 from .daemon import Daemon, DaemonFailed
 from .harness import fresh_seed
@@ -76,7 +76,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 def run_log(*arguments: str) -> tuple[int, str]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        code = log_main(list(arguments))
+        code = main(["log", *arguments])
     return code, out.getvalue()
 
 

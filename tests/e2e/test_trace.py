@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.client import BlockingProducer
-from penstock.tools.log import log_main
-from penstock.tools.trace import trace_main
+from penstock.tools.main import main
 from penstock.trace.events import TOPIC
 
 from .daemon import Daemon
@@ -24,7 +23,7 @@ LOAD = 3000  # publishes in the air when the kill comes
 
 def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
     """What `penstock trace` tells, but for the node, whose port is another after a restart."""
-    trace_main([*arguments, "--json"])
+    main(["trace", *arguments, "--json"])
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return [{key: value for key, value in row.items() if key != "node"} for row in found]
 
@@ -70,19 +69,19 @@ def test_what_was_stored_of_the_trace_survives(
             }
             kill_under_load(daemon)
             assert rows(capsys, wanted, f"--data-path={data}") == before
-            assert log_main(["verify", str(data)]) == 0
+            assert main(["log", "verify", str(data)]) == 0
             capsys.readouterr()
             daemon.start()
             address = f"--nsqd-http-address=127.0.0.1:{daemon.http_port}"
             assert rows(capsys, wanted, address) == before
         assert daemon.stop() == 0
-    assert log_main(["dump", str(data), "--topic", TOPIC, "--bodies", "--json"]) == 0
+    assert main(["log", "dump", str(data), "--topic", TOPIC, "--bodies", "--json"]) == 0
     bodies = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all("events" in body for body in bodies)  # each of them could be read
     events = [event for body in bodies for event in body["events"]]
     assert [event["kind"] for event in events].count("started") == ROUNDS
     about_load = [event for event in events if event["topic"] == "load"]
     told = {event["offset"] for event in about_load if event["kind"] == "published"}
-    log_main(["dump", str(data), "--topic", "load", "--json"])
+    main(["log", "dump", str(data), "--topic", "load", "--json"])
     stored = {json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()}
     assert told <= stored

@@ -17,7 +17,7 @@ from penstock.pipelines.__main__ import ENTRY, main
 from penstock.pipelines.frame import stopped_by_signals
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.tools.pipeline import pipeline_main
+from penstock.tools.main import main as penstock
 
 from . import sample
 
@@ -42,7 +42,7 @@ def in_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def run(*arguments: str) -> int:
-    return pipeline_main(["run", sample.NAME, *arguments])
+    return penstock(["pipeline", "run", sample.NAME, *arguments])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_mistakes_are_told_before_spark_starts(
 
 
 def test_an_unknown_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
-    assert pipeline_main(["run", "nope"]) == 2
+    assert penstock(["pipeline", "run", "nope"]) == 2
     assert "no such pipeline: nope" in capsys.readouterr().err
     assert main([]) == 2
     assert main(["--help"]) == 0
@@ -83,7 +83,7 @@ def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.toml"
     file.write_text('[nightly]\npipeline = "sample"\ntopics = ["t"]\nrows = 5\n')
-    assert pipeline_main(["run", "nightly", "--config", str(file), "--json"]) == 0
+    assert penstock(["pipeline", "run", "nightly", "--config", str(file), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert rows[-1]["rows"] == 5
 

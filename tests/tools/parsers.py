@@ -1,73 +1,77 @@
-"""Every parser of `penstock`, and what reads a command as it does."""
+"""Every verb of `penstock`, and what reads a command as it does."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import io
 import shlex
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from typer.main import get_command
 
 from penstock.command.flags import UsageError, resolve
 from penstock.errors import ConfigError
 from penstock.pipelines import registry, settings
-from penstock.tools.main import VERBS
+from penstock.tools.main import DAEMONS, VERBS
 
 
 class Found(NamedTuple):
     words: tuple[str, ...]  # "topic", "peek"
-    parser: argparse.ArgumentParser
+    command: Any  # typer's
+
+    @property
+    def is_group(self) -> bool:
+        return hasattr(self.command, "commands")
+
+    @property
+    def options(self) -> set[str]:
+        return {option for one in self.command.params for option in one.opts}
 
 
-def all_parsers() -> Iterator[Found]:
-    for verb, entry in VERBS.items():
-        module = import_module(entry.module)
-        if hasattr(module, "parser"):
-            yield from _below(Found((verb,), module.parser()))
+def all_verbs() -> Iterator[Found]:
+    for verb, (module, _) in VERBS.items():
+        if module:
+            yield from _below(Found((verb,), get_command(import_module(module).app)))
 
 
 def _below(found: Found) -> Iterator[Found]:
     yield found
-    for action in found.parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, child in action.choices.items():
-                yield from _below(Found((*found.words, name), child))
-
-
-def daemons() -> list[str]:
-    return [verb for verb, entry in VERBS.items() if hasattr(import_module(entry.module), "FLAGS")]
+    for name, command in getattr(found.command, "commands", {}).items():
+        yield from _below(Found((*found.words, name), command))
 
 
 def examples_of(text: str) -> list[str]:
     """The commands below `examples:` in a help text."""
     _, _, below = text.partition("examples:\n")
-    lines = []
-    for line in below.splitlines():
-        if not line.startswith("  "):
-            break
-        lines.append(line.strip())
-    return lines
+    return [line.strip() for line in below.splitlines() if line.startswith("  ")]
 
 
-def parse(command: str) -> argparse.Namespace | None:
-    """Raises ValueError with the parser's own words. None for a daemon, which has flags."""
-    program, verb, *words = shlex.split(command)
+def parse(line: str) -> dict[str, Any]:
+    """What a verb would be called with. Raises ValueError with its own words; of a daemon, which
+    has flags, it is empty."""
+    program, verb, *words = shlex.split(line)
     if program != "penstock" or verb not in VERBS:
-        raise ValueError(f"{command}: there is no such verb")
-    module = import_module(VERBS[verb].module)
+        raise ValueError(f"{line}: there is no such verb")
     said = io.StringIO()
     try:
-        if hasattr(module, "FLAGS"):
-            resolve(module.FLAGS, words, {})
-            return None
-        with contextlib.redirect_stderr(said):
-            namespace: argparse.Namespace = module.parser().parse_args(words)
-        if verb == "pipeline" and namespace.verb == "run":
-            given = [word for word in namespace.settings if word not in ("--context", "prod")]
-            table = registry.load(namespace.name).settings
-            settings.resolve(namespace.name, table, given, {}, {})
-    except (SystemExit, UsageError, ConfigError) as error:
-        raise ValueError(f"{command}: {said.getvalue() or error}") from error
-    return namespace
+        if verb in DAEMONS:
+            resolve(import_module(f"penstock.{verb}.main").FLAGS, words, {})
+            return {}
+        command: Any = get_command(import_module(VERBS[verb][0]).app)
+        with redirect_stderr(said), redirect_stdout(said):
+            context = command.make_context(verb, list(words))
+            while hasattr(command, "commands"):
+                _, command, rest = command.resolve_command(
+                    context, [*context._protected_args, *context.args]
+                )
+                context = command.make_context(verb, rest, parent=context)
+        given: dict[str, Any] = context.params
+        if words[:1] == ["run"]:
+            own = [word for word in context.args if word not in ("--context", "prod")]
+            table = registry.load(given["name"]).settings
+            settings.resolve(given["name"], table, own, {}, {})
+    except (UsageError, ConfigError, RuntimeError, Exception) as error:
+        raise ValueError(f"{line}: {error}") from error
+    return given

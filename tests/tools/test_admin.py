@@ -16,12 +16,13 @@ import pytest
 
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.store import Store, is_password
-from penstock.tools.admin import admin_main, found_data_path
+from penstock.tools.admin import found_data_path
+from penstock.tools.main import main
 
 
 def put(monkeypatch: pytest.MonkeyPatch, path: Path, password: str, *words: str) -> int:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
-    return admin_main([f"--data-path={path}", "--json", "put-user", "--password-stdin", *words])
+    return main(["admin", "put-user", f"--data-path={path}", "--json", "--password-stdin", *words])
 
 
 def test_a_user_is_made_changed_and_removed(
@@ -36,7 +37,7 @@ def test_a_user_is_made_changed_and_removed(
     assert is_password("another one", store.password_hash("ann"))
     assert not is_password("long enough", store.password_hash("ann"))
     store.close()
-    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 0
+    assert main(["admin", "remove-user", f"--data-path={tmp_path}", "ann", "--yes"]) == 0
     assert "no users" in capsys.readouterr().out
     store = Store(tmp_path)
     written = [(one.action, one.target, one.detail, one.how, one.result) for one in store.audit()]
@@ -46,7 +47,7 @@ def test_a_user_is_made_changed_and_removed(
         ("put_user", "ann", "operate", "command line", "ok"),
         ("remove_user", "ann", "", "command line", "ok"),
     ]
-    assert admin_main([f"--data-path={tmp_path}", "remove-user", "ann", "--yes"]) == 1
+    assert main(["admin", "remove-user", f"--data-path={tmp_path}", "ann", "--yes"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -67,30 +68,30 @@ def test_a_token_is_made_shown_once_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = f"--data-path={tmp_path}"
-    assert admin_main([where, "--json", "put-token", "ci", "--role=operate"]) == 0
+    assert main(["admin", "put-token", where, "--json", "ci", "--role=operate"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["name"], made["role"]) == ("ci", "operate")
     store = Store(tmp_path)
     found = store.token(made["token"])
     assert found is not None
     assert (found.name, found.role) == ("ci", Role.OPERATE)
-    assert admin_main([where, "put-token", "ci"]) == 1
+    assert main(["admin", "put-token", where, "ci"]) == 1
     assert "there is one of this name: remove it first" in capsys.readouterr().err
-    assert admin_main([where, "tokens"]) == 0
+    assert main(["admin", "tokens", where]) == 0
     said = capsys.readouterr().out
     assert said.split() == ["ci", "operate", "never", "used"]
     store.use_token(found)
-    assert admin_main([where, "tokens"]) == 0
+    assert main(["admin", "tokens", where]) == 0
     said = capsys.readouterr().out
     assert "last used 20" in said
     assert made["token"] not in said
-    assert admin_main([where, "tokens", "--json"]) == 0
+    assert main(["admin", "tokens", where, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     used = store.tokens()[0].used_s
     assert 0 <= used - datetime.fromisoformat(row["last_used"]).timestamp() < 1
-    assert admin_main([where, "remove-token", "ci", "--yes"]) == 0
+    assert main(["admin", "remove-token", where, "ci", "--yes"]) == 0
     assert store.token(made["token"]) is None
-    assert admin_main([where, "remove-token", "ci", "--yes"]) == 1
+    assert main(["admin", "remove-token", where, "ci", "--yes"]) == 1
     results = [one.result.partition(":")[0] for one in store.audit()]
     assert results == ["failed", "ok", "failed", "ok"]
     store.close()
@@ -117,8 +118,8 @@ def test_root_writes_as_the_owner_of_the_directory(tmp_path: Path) -> None:
     path = Path(tempfile.mkdtemp(dir="/tmp"))  # one that others can reach
     try:
         os.chown(path, 65534, 65534)
-        command = [sys.executable, "-m", "penstock.tools.main", "admin", f"--data-path={path}"]
-        command += ["put-user", "ann", "--password-stdin"]
+        command = [sys.executable, "-m", "penstock.tools.main", "admin", "put-user"]
+        command += ["ann", "--password-stdin", f"--data-path={path}"]
         done = subprocess.run(command, input="long enough\n", text=True, capture_output=True)
         assert done.returncode == 0, done.stderr
         assert {file.stat().st_uid for file in path.iterdir()} == {65534}

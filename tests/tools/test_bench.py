@@ -67,9 +67,8 @@ def test_nothing_to_consume(daemon: Daemon, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--count=0"], "--count 0: must be above 0"),
-        (["--rate=-1"], "--rate -1: must be above 0"),
-        (["--size=7"], "--size 7: at least 8"),
+        (["--count=0"], "'--count'"),
+        (["--size=7"], "'--size'"),
     ],
 )
 def test_wrong_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools.check import check_main, findings, parser
+from penstock.tools import check
 from penstock.tools.main import main
 from penstock.tools.stats import Look
 
@@ -29,36 +29,48 @@ def document(**topic: Any) -> dict[str, Any]:
     return {"health": "OK", "version": "1", "start_time": 0, "topics": [row]}
 
 
-def found(state: Look, *flags: str) -> list[tuple[int, str]]:
-    return [tuple(finding) for finding in findings(state, parser().parse_args(flags))]
+Found = Callable[..., list[tuple[str, str]]]
 
 
-def test_all_is_well() -> None:
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Found:
+    def call(state: Look, *words: str) -> list[tuple[str, str]]:
+        monkeypatch.setattr(check, "look", lambda *_: state)
+        main(["check", *words, "--json"])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return [(one["level"], one["text"]) for one in findings]
+
+    return call
+
+
+def test_all_is_well(found: Found) -> None:
     assert found(Look({"n": document()}, {})) == []
 
 
-def test_bounds_of_a_channel() -> None:
+def test_bounds_of_a_channel(found: Found) -> None:
     state = Look({"a": document(), "b": document()}, {})  # sums over nodes
-    assert found(state, "--depth-warn=9") == [(1, "t/c: 10 waiting, above 9")]
-    assert found(state, "--depth-warn=1", "--depth-crit=9") == [(2, "t/c: 10 waiting, above 9")]
+    above = "t/c: 10 waiting, above 9"
+    assert found(state, "--depth-warn=9") == [("WARNING", above)]
+    assert found(state, "--depth-warn=1", "--depth-crit=9") == [("CRITICAL", above)]
     assert found(state, "--depth-warn=10", "--in-flight-crit=6", "--delayed-crit=4") == []
-    assert found(state, "--in-flight-warn=5") == [(1, "t/c: 6 in flight, above 5")]
-    assert found(state, "--consumers=3") == [(2, "t/c: 2 consumers, below 3")]
+    assert found(state, "--in-flight-warn=5") == [("WARNING", "t/c: 6 in flight, above 5")]
+    assert found(state, "--consumers=3") == [("CRITICAL", "t/c: 2 consumers, below 3")]
 
 
-def test_what_is_always_critical() -> None:
+def test_what_is_always_critical(found: Found) -> None:
     sick = document(refusal="disk space", damaged=[{"from": 1}]) | {"health": "NOK - broken"}
-    assert found(Look({"n": sick}, {"m": "no answer"})) == [
-        (2, "m: no answer"),
-        (2, "n: NOK - broken"),
-        (2, "n: topic t refuses publishes: disk space"),
-        (2, "n: topic t has damaged data"),
-    ]
+    findings = found(Look({"n": sick}, {"m": "no answer"}))
+    assert findings == [("CRITICAL", text) for text in (
+        "m: no answer",
+        "n: NOK - broken",
+        "n: topic t refuses publishes: disk space",
+        "n: topic t has damaged data",
+    )]  # fmt: skip
 
 
-def test_a_topic_that_is_not_there() -> None:
+def test_a_topic_that_is_not_there(found: Found) -> None:
     empty = {**document(), "topics": None}
-    assert found(Look({"n": empty}, {}), "t", "c") == [(2, "no topic t c")]
+    assert found(Look({"n": empty}, {}), "t", "c") == [("CRITICAL", "no topic t c")]
 
 
 @pytest.fixture(scope="module")
@@ -79,5 +91,5 @@ def test_a_real_daemon(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("flags", [["--fly"], ["--depth-warn=-1"], ["--depth-warn=x"]])
 def test_wrong_use_is_unknown(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_main(flags) == 3
-    assert "usage" in capsys.readouterr().err
+    assert main(["check", *flags]) == 3
+    assert "Usage" in capsys.readouterr().err

@@ -31,13 +31,24 @@ class Nodes:
     def __init__(self) -> None:
         self.partitions = [partition(0, 0, [0, 1, 2]), partition(1, 1, [0, 1, 2])]
         self.alive = [True] * 3
+        self.states = ["active"] * 3
         self.failure: NodeFailed | None = None
+        self.posted: list[str] = []
 
-    def exchange(self, node: Node, *_: object) -> Answer:
+    def exchange(self, node: Node, method: str, target: str, *_: object) -> Answer:
         if self.failure is not None:
             raise self.failure
+        if method == "POST":
+            self.posted.append(target)
+            return Answer(200, b"", {})
         nodes = [
-            {"node": node, "state": "active", "generation": 1, "alive": alive, "linked": alive}
+            {
+                "node": node,
+                "state": self.states[node],
+                "generation": 1,
+                "alive": alive,
+                "linked": alive,
+            }
             | (PLACE if alive else {})
             for node, alive in enumerate(self.alive)
         ]
@@ -45,8 +56,8 @@ class Nodes:
                     "trouble": "", "nodes": nodes, "partitions": self.partitions}  # fmt: skip
         return Answer(200, json.dumps(document).encode(), {})
 
-    def run(self, verb: str, *flags: str) -> int:
-        return main(["cluster", verb, "--nsqd-http-address=node0:4151", *flags])
+    def run(self, verb: str, *words: str) -> int:
+        return main(["cluster", verb, "--nsqd-http-address=node0:4151", *words])
 
 
 @pytest.fixture
@@ -138,3 +149,35 @@ def test_nobody_answers(said: Any) -> None:
     assert said().startswith("PENSTOCK CRITICAL - 127.0.0.1:1: no answer")
     assert main(["cluster", "nodes", address]) == 1
     assert main(["cluster", "check", "--fly"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"),
+    [
+        ("drain", "draining"),
+        ("maintain", "maintenance"),
+        ("activate", "active"),
+        ("remove", "removed"),
+    ],
+)
+def test_what_is_wanted_of_a_node(nodes: Nodes, said: Any, verb: str, state: str) -> None:
+    yes = ["--yes"] if verb == "remove" else []
+    assert nodes.run(verb, "2", *yes) == 0
+    assert said() == f"node 2: {state}\n"
+    assert nodes.posted == [f"/cluster/node?node=2&state={state}"]
+    assert nodes.run(verb, "2", "--json", *yes) == 0
+    assert json.loads(said()) == {"node": 2, "state": state}
+
+
+def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, said: Any) -> None:
+    assert nodes.run("remove", "2") == 1
+    assert "remove node 2 from the cluster: give --yes" in said()
+    assert nodes.posted == []
+
+
+def test_a_node_that_was_removed_is_not_missed(nodes: Nodes, said: Any) -> None:
+    nodes.alive[2], nodes.states[2] = False, "removed"
+    assert nodes.run("check") == 0
+    assert said() == "PENSTOCK OK\n"
+    assert nodes.run("nodes", "--json") == 0
+    assert [row["node"] for row in json.loads(said())["rows"]] == [0, 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import shutil
@@ -15,11 +14,9 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
-from penstock.tools import completing, contexts, where
-from penstock.tools.completing import complete_line
-from penstock.tools.completion import script
+from penstock.tools import completion, connection, contexts
 from penstock.tools.contexts import Context
-from penstock.tools.main import ASKED, VERBS
+from penstock.tools.main import VERBS, main
 
 Offers = Callable[[str], list[str]]
 needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
@@ -29,7 +26,8 @@ needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no 
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("completion")
     for shell in ("bash", "zsh"):
-        (path / shell).write_text(script(shell))
+        command = [sys.executable, "-m", "penstock.tools.main", "completion", shell]
+        (path / shell).write_bytes(subprocess.check_output(command))
     return path
 
 
@@ -49,8 +47,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture(autouse=True)
 def configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv(completing.VARIABLE, "90")  # the machine may be busy
-    for name in (*where.TCP, "context"):
+    monkeypatch.setenv(completion.VARIABLE, "90")  # the machine may be busy
+    for name in (*connection.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
 
 
@@ -66,26 +64,25 @@ def here(daemon: Daemon) -> str:
 
 
 def run_shell(program: list[str], commands: str) -> list[str]:
-    environment = {**os.environ, "PYTHON": sys.executable}
+    """`penstock` is that of this environment."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        [*program, "-c", commands], capture_output=True, text=True, check=True, env=environment
-    )
+        [*program, "-c", commands], capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH": path},
+    )  # fmt: skip
     assert done.stderr == ""
     return done.stdout.splitlines()
-
-
-PENSTOCK = 'penstock() { "$PYTHON" -m penstock.tools.main "$@"; }'
 
 
 @pytest.fixture
 def in_bash(scripts: Path) -> Offers:
     def offers(line: str) -> list[str]:
         """What bash offers at the end of this line."""
-        found = run_shell(["bash", "--norc"], f"""
-            {PENSTOCK}
+        words = re.findall("[:=]|[^ :=]+|(?<= )$", line)
+        return run_shell(["bash", "--norc"], f"""
             source '{scripts / "bash"}'; COMP_LINE='{line}'; COMP_POINT={len(line)}
-            _python_argcomplete penstock; printf '%s\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
-        return [one.rstrip() for one in found]
+            COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD={len(words) - 1}
+            _penstock_completion penstock; printf '%s\n' "${{COMPREPLY[@]}}" """)  # fmt: skip
 
     return offers
 
@@ -96,22 +93,18 @@ def in_zsh(scripts: Path) -> Offers:
         """What zsh gets, before it picks what fits."""
         quoted = " ".join(f"'{word}'" for word in line.split(" "))
         found = run_shell(["zsh", "-f"], f"""
-            {PENSTOCK}
-            compdef() {{ : }}; _files() {{ print FILES }}
-            _describe() {{ (( ${{#${{(P)2}}}} )) && print -rl -- "${{(@P)2}}" }}
+            compdef() {{ : }}; compset() {{ : }}; _files() {{ print FILES }}
+            _describe() {{ print -rl -- "${{(@P)2}}" }}
             source '{scripts / "zsh"}'; words=({quoted}); CURRENT={len(line.split(" "))}
-            BUFFER='echo a | {line}'; CURSOR=3; _python_argcomplete""")  # fmt: skip
+            _penstock_completion""")  # fmt: skip
         return [re.split(r"(?<!\\):", one)[0].replace("\\", "") for one in found]  # no help
 
     return offers
 
 
-def test_verbs(in_bash: Offers) -> None:
+def test_verbs_and_names_in_bash(in_bash: Offers, here: str) -> None:
     assert in_bash("penstock ") == list(VERBS)
     assert in_bash("penstock cha") == ["channel"]
-
-
-def test_names_in_bash(in_bash: Offers, here: str) -> None:
     assert in_bash("penstock pub o") == ["orders"]
     assert in_bash("penstock context select pr") == ["prod"]
     assert in_bash("penstock channel pause orders tm") == ["tmp#ephemeral"]
@@ -119,6 +112,8 @@ def test_names_in_bash(in_bash: Offers, here: str) -> None:
     assert in_bash("penstock stats --context=pr") == ["prod"]
     host, port = here.split(":")
     assert in_bash(f"penstock node show {host}:{port[:2]}") == [port]
+    assert in_bash(f"penstock topic pause --nsqd-http-address {here} pa") == ["pay"]
+    assert "--yes" in in_bash("penstock channel delete --")
 
 
 @needs_zsh
@@ -126,37 +121,26 @@ def test_names_in_zsh(in_zsh: Offers, here: str) -> None:
     assert in_zsh("penstock ") == list(VERBS)
     assert in_zsh("penstock topic un") == ["unpause"]
     assert in_zsh("penstock pub o") == ["orders"]
-    assert in_zsh("penstock stats --context=pr") == ["--context=prod"]
+    assert in_zsh("penstock stats --context=pr") == ["prod"]
     assert in_zsh(f"penstock node show {here[:-1]}") == [here]
     assert "--yes" in in_zsh("penstock channel delete --")
     assert in_zsh("penstock fly ") == ["FILES"]
-
-
-def test_the_zsh_script_asks_about_the_command_alone() -> None:
-    text = script("zsh")
-    assert text.startswith("#compdef penstock\n")
-    assert "$BUFFER" not in text
-    assert "$CURSOR" not in text
-    assert "|| _files\n" in text
 
 
 # --- what belongs where, without a shell ---
 
 
 @pytest.fixture
-def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offers:
     def offers(words: str) -> list[str]:
-        line = f"penstock {words}"
-        monkeypatch.setenv("COMP_LINE", line)
-        monkeypatch.setenv("COMP_POINT", str(len(line)))
-        monkeypatch.setenv("_ARGCOMPLETE_SUPPRESS_SPACE", "1")
-        monkeypatch.setenv("_ARGCOMPLETE_IFS", "\n")
-        monkeypatch.setenv(ASKED, "1")
-        answer, codes = io.StringIO(), list[int]()
-        complete_line(answer, codes.append)
-        assert codes == [0]
-        found = answer.getvalue().splitlines()
-        return [] if all(one.startswith("--") for one in found) else sorted(found)
+        monkeypatch.setenv("_PENSTOCK_COMPLETE", "complete_fish")
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"penstock {words}")
+        with pytest.raises(SystemExit) as left:
+            main([])
+        assert left.value.code == 0
+        lines = capsys.readouterr().out.splitlines()
+        return sorted(filter(None, (line.partition("\t")[0] for line in lines)))
 
     return offers
 
@@ -166,7 +150,6 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
     [
         ("pub ", ["orders", "pay"]),
         ("topic pause p", ["pay"]),
-        ("topic --json", []),
         ("channel delete --yes orders ", ["billing", "tmp#ephemeral"]),
         ("channel report --context away orders ", []),
         ("channel report --sort ", ["delayed", "depth", "in", "in-flight", "name", "oldest",
@@ -183,6 +166,9 @@ def complete(monkeypatch: pytest.MonkeyPatch) -> Offers:
         ("pub orders ", []),
         ("fly ", []),
         ("nsqd ", []),
+        ("nsqd --log-l", ["--log-level"]),
+        ("nsqd --log-level w", ["warn"]),
+        ("topic show t --partition ", []),
     ],
 )  # fmt: skip
 def test_what_belongs_there(words: str, offered: list[str], complete: Offers, here: str) -> None:
@@ -199,12 +185,12 @@ def test_what_a_shell_would_run_does_not_pass(
     complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["fine", "$(reboot)", "`reboot`", "a b", "a;b", "~", "*"]
-    monkeypatch.setattr(completing, "_together", lambda *_: names)
+    monkeypatch.setattr(completion, "_together", lambda *_: names)
     assert complete("pub ") == ["fine"]
 
 
 def test_a_daemon_that_is_late_is_left_out(
     complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(completing.VARIABLE, "0")
+    monkeypatch.setenv(completion.VARIABLE, "0")
     assert complete("pub ") == []

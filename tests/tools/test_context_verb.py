@@ -13,7 +13,7 @@ from e2e.certificates import Certificates
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually, nsqd
 from penstock.errors import PenstockError
-from penstock.tools import tail, where
+from penstock.tools import connection
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*where.TCP, "context"):
+    for name in (*connection.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
 
     def call(*arguments: str) -> tuple[int, str, str]:
@@ -110,13 +110,15 @@ def test_a_verb_works_on_the_one_that_is_meant(run: Run, place: Place) -> None:
 
 def test_tail_reads_over_tcp_and_the_context_may_know_http_only(place: Place) -> None:
     for address in (place.http, f"http://{place.http}"):
-        found = where.Where(Context(nsqd_http_address=(address,)), "x", "selected")
-        assert tail.addresses_of(found, None) == ([place.tcp], [])
-    both = where.Where(Context(nsqd_http_address=(place.http,), nsqd_tcp_address=("t:1",)), "x")
-    assert tail.addresses_of(both, None) == (["t:1"], [])
+        found = connection.Where(Context(nsqd_http_address=(address,)), "x", "selected")
+        assert found.tcp_addresses() == ([place.tcp], [])
+    both = connection.Where(
+        Context(nsqd_http_address=(place.http,), nsqd_tcp_address=("t:1",)), "x"
+    )
+    assert both.tcp_addresses() == (["t:1"], [])
     with pytest.raises(PenstockError, match="context x has no nsqd_tcp_address or"):
-        tail.addresses_of(where.Where(Context(admin="http://a"), "x"), None)
-    assert tail.addresses_of(where.Where(Context()), None) == (["127.0.0.1:4150"], [])
+        connection.Where(Context(admin="http://a"), "x").tcp_addresses()
+    assert connection.Where(Context()).tcp_addresses() == (["127.0.0.1:4150"], [])
 
 
 def test_https_with_the_authorities_of_the_context(run: Run, place: Place) -> None:

@@ -14,10 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from e2e.ports import kept_port
-from penstock.net.listener import Address, parse_address
+from penstock.net.listener import Address
 from penstock.tools import demo
-from penstock.tools.demo_archive import missing
-from penstock.tools.demo_words import Words
 
 WAIT_SECONDS = 100
 
@@ -115,20 +113,20 @@ def test_a_killed_daemon_is_noticed(tmp_path: Path) -> None:
 
 
 def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
-    lacks = missing()
+    lacks = demo.missing_spark()
     if lacks:
         pytest.skip(lacks)
     tcp, web = kept_port(), kept_port()
-    demo = start(tmp_path, tcp, web, "--archive=auto", "--rate=500", "--seconds=200")
-    assert demo.stdout is not None
+    running = start(tmp_path, tcp, web, "--archive=auto", "--rate=500", "--seconds=200")
+    assert running.stdout is not None
     archived = ""
-    for line in demo.stdout:
+    for line in running.stdout:
         if re.search(r"^table .* archived .* total +[1-9]", line):
             archived = line
             break
-    demo.send_signal(signal.SIGINT)
-    _, err = demo.communicate(timeout=WAIT_SECONDS)
-    assert (demo.returncode, err) == (0, "")
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=WAIT_SECONDS)
+    assert (running.returncode, err) == (0, "")
     assert archived
     table = DeltaTable(str(tmp_path / "data/lake/messages"))
     assert set(table.to_pyarrow_table(columns=["topic"])["topic"].to_pylist()) == {"demo"}
@@ -136,11 +134,11 @@ def test_messages_are_archived_beside_the_traffic(tmp_path: Path) -> None:
 
 def test_without_java_the_demo_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    lacks = missing()
+    lacks = demo.missing_spark()
     assert "Java 17 or newer" in lacks
-    http = parse_address("127.0.0.1:4151", "x")
-    words = Words(Path("data"), "", []).archive(http, "messages", Path("lake"), lacks)
-    assert words.startswith("No archive")
+    here = [Address("127.0.0.1", port, "") for port in (4150, 4151, 4171)]
+    place = demo.Place(Path("data"), "", *here, lacks_admin="off", lacks_spark=lacks)
+    assert "No archive in a Delta table: JAVA_HOME" in place.intro(place.nsqd())
 
 
 class Daemon:
@@ -151,11 +149,12 @@ class Daemon:
         self._polls = 0
         self.server: socket.socket | None = None
 
-    def poll(self) -> int | None:
+    @property
+    def state(self) -> str:
         self._polls += 1
         if self._polls == self._listens_at:
             self.server = socket.create_server(("127.0.0.1", self._port))
-        return 3 if self._polls == self._ends_at else None
+        return "ended with code 3" if self._polls == self._ends_at else "running"
 
 
 def test_a_daemon_is_waited_for_as_long_as_it_lives(
@@ -165,8 +164,8 @@ def test_a_daemon_is_waited_for_as_long_as_it_lives(
     port = kept_port()
     late, dead = Daemon(port, listens_at=6, ends_at=0), Daemon(port, listens_at=0, ends_at=3)
     address = Address("127.0.0.1", port, "")
-    assert not demo._wait_until_it_listens(dead, address)  # type: ignore[arg-type]
-    assert demo._wait_until_it_listens(late, address)  # type: ignore[arg-type]
+    assert not demo.wait_until_it_listens(dead, address)  # type: ignore[arg-type]
+    assert demo.wait_until_it_listens(late, address)  # type: ignore[arg-type]
     assert late.server is not None
     late.server.close()
     assert "nsqd is starting, since" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from e2e.daemon import Daemon
 from penstock.tools.envelopes import read_headers
 from penstock.tools.main import main
 from penstock.tools.nsq_to_http import extension
-from penstock.tools.verbs import WrongUse
+from penstock.tools.output import WrongUse
 
 from .test_nsq_to_http import Server
 from .utilities import Utility, ask, is_done, until

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools import contexts, where
+from penstock.tools import connection, contexts
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
-from tools.parsers import all_parsers, examples_of
+from tools.parsers import all_verbs, examples_of
 
 VERBS = {"admin", "channel", "check", "completion", "context", "definitions", "drain",
          "id", "node", "pub", "stats", "topic"}  # fmt: skip
@@ -34,9 +34,9 @@ def runs_to_an_end(example: str) -> bool:
 
 EXAMPLES = [
     example
-    for found in all_parsers()
+    for found in all_verbs()
     if found.words[0] in VERBS
-    for example in examples_of(found.parser.format_help())
+    for example in examples_of(found.command.epilog or "")
     if runs_to_an_end(example)
 ]
 
@@ -74,7 +74,7 @@ def beginning(
     if daemon.http("GET", "/topic/config?topic=orders")[0] != 200 or changes:
         make_topic(daemon)
     here = f"127.0.0.1:{daemon.http_port}"
-    for name in (*where.TCP, "context"):
+    for name in (*connection.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

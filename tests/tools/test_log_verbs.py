@@ -11,7 +11,7 @@ from penstock.kernel import encode_batch
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
 from penstock.log.sealed import seal
-from penstock.tools.log import log_main
+from penstock.tools.main import main
 from penstock.trace.events import Event, Kind, encode
 
 NOW_NS = 1_790_000_000 * 10**9
@@ -41,7 +41,7 @@ def segment(directory: Path) -> Path:
 
 
 def test_dump_shows_messages(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_main(["dump", str(directory), "--topic", "orders", "--bodies"]) == 0
+    assert main(["log", "dump", str(directory), "--topic", "orders", "--bodies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10
     assert lines[3].split() == [
@@ -62,11 +62,11 @@ def test_trace_events_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFi
     log.write([data], len(data), 0, 2, FIRST_ID, FIRST_ID + 1, NOW_NS)
     log.close()
     (tmp_path / "node.json").write_bytes(seal(b'{"version": 1}'))
-    assert log_main(["dump", str(tmp_path), "--bodies", "--json"]) == 0
+    assert main(["log", "dump", str(tmp_path), "--bodies", "--json"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["events"][0] == event._asdict() | {"kind": "sent", "message_id": f"{0xABC:016x}"}
     assert second["body"] == "no events"
-    assert log_main(["dump", str(tmp_path), "--bodies"]) == 0
+    assert main(["log", "dump", str(tmp_path), "--bodies"]) == 0
     text = capsys.readouterr().out
     assert "kind=sent  time_ns=9  topic=orders  channel=mail" in text
     assert "b'no events'" in text
@@ -76,7 +76,7 @@ def test_dump_from_an_offset_and_so_many(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb = ["dump", str(segment(directory)), "--from-offset", "3", "--count", "4", "--json"]
-    assert log_main([*verb, "--bodies"]) == 0
+    assert main(["log", *verb, "--bodies"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["body"] for row in rows] == [f"orders {n}" for n in (3, 4, 5, 6)]
 
@@ -87,7 +87,7 @@ def test_dump_goes_on_behind_a_hole_and_says_so(
     content = bytearray(segment(directory).read_bytes())
     content[content.index(b"orders 4")] ^= 1
     segment(directory).write_bytes(content)
-    assert log_main(["dump", str(segment(directory)), "--json"]) == 1
+    assert main(["log", "dump", str(segment(directory)), "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row.get("offset") for row in rows] == [0, 1, 2, 3, None, 6, 7, 8, 9]
     assert rows[4]["hole"] == [4, 6]
@@ -97,16 +97,16 @@ def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[
     content = bytearray(segment(directory).read_bytes())
     content[content.index(b"orders 4")] ^= 1
     segment(directory).write_bytes(content)
-    assert log_main(["verify", str(directory)]) == 1
+    assert main(["log", "verify", str(directory)]) == 1
     out = capsys.readouterr().out
     assert f"DAMAGED  {segment(directory)} at" in out
     assert "(offsets 4 to 5)" in out
-    assert log_main(["verify", str(directory), "--json"]) == 1
+    assert main(["log", "verify", str(directory), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert not report["sound"]
     (finding,) = report["findings"]
     assert (finding["from_offset"], finding["to_offset"]) == (4, 6)
-    assert log_main(["verify", str(directory), "--topic", "other"]) == 0
+    assert main(["log", "verify", str(directory), "--topic", "other"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert log_main(arguments) == 2
+    assert main(["log", *arguments]) == 2
     assert capsys.readouterr().err
 
 
@@ -131,31 +131,31 @@ def test_repair_lists_asks_and_gives_up(
     data = bytearray(path.read_bytes())
     data[90] ^= 1
     path.write_bytes(data)
-    assert log_main(["verify", str(directory)]) == 1
+    assert main(["log", "verify", str(directory)]) == 1
     capsys.readouterr()
-    assert log_main(["repair", str(directory)]) == 1  # nobody is here to ask
+    assert main(["log", "repair", str(directory)]) == 1  # nobody is here to ask
     said = capsys.readouterr()
     assert "CORRUPT  orders/0: offsets 0 to 1 (2 messages)" in said.out
     assert said.err == "penstock log: give up 2 messages: give --yes (stdin is not a terminal)\n"
-    assert log_main(["repair", str(directory), "--json", "--yes"]) == 0
+    assert main(["log", "repair", str(directory), "--json", "--yes"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [(row["from_offset"], row["to_offset"]) for row in document["lost"]] == [(0, 2)]
     (copy,) = document["copies"]
     assert Path(copy).read_bytes() == bytes(data)
-    assert log_main(["verify", str(directory)]) == 0
+    assert main(["log", "verify", str(directory)]) == 0
     assert "given up" in capsys.readouterr().out
-    assert log_main(["repair", str(directory), "--yes"]) == 0
+    assert main(["log", "repair", str(directory), "--yes"]) == 0
     assert "nothing to repair" in capsys.readouterr().out
 
 
 def test_repair_wants_the_whole_directory_and_no_daemon(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert log_main(["repair", str(directory / "topics" / "orders"), "--yes"]) == 2
+    assert main(["log", "repair", str(directory / "topics" / "orders"), "--yes"]) == 2
     assert "give the data directory, and --topic for one topic" in capsys.readouterr().err
     lock = OsDisk().lock(str(directory / "penstock.lock"))
     try:
-        assert log_main(["repair", str(directory), "--yes"]) == 1
+        assert main(["log", "repair", str(directory), "--yes"]) == 1
     finally:
         lock.release()
     assert "failed to lock data-path" in capsys.readouterr().err

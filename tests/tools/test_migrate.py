@@ -80,7 +80,7 @@ def test_a_wrong_command_line(
 ) -> None:
     before = names(old)
     assert migrate(old, *arguments) == 2
-    assert "penstock migrate: " in capsys.readouterr().err
+    assert "penstock migrate" in capsys.readouterr().err
     assert names(old) == before
 
 

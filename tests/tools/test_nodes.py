@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import http.server
 import json
 import socketserver
@@ -12,7 +11,7 @@ import pytest
 
 from cases import each
 from penstock.errors import PenstockError
-from penstock.tools import nodes, where
+from penstock.tools import connection
 from penstock.tools.nodes import Node, NodeFailed
 
 ANSWERS = {
@@ -81,14 +80,8 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.server_address[1]}"
 
 
-def arguments(
-    nsqd: list[str] | None = None, lookupd: list[str] | None = None
-) -> argparse.Namespace:
-    return argparse.Namespace(nsqd_http_address=nsqd, lookupd_http_address=lookupd)
-
-
 def addresses(*given: list[str] | None) -> list[str]:
-    return nodes.addresses_of(where.find(arguments(*given)))
+    return connection.find(dict(zip(connection.HTTP, given, strict=False))).addresses()
 
 
 def test_json_and_text_over_one_connection(address: str) -> None:
@@ -141,7 +134,7 @@ def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.delenv("PENSTOCK_CONTEXT", raising=False)
     monkeypatch.delenv("PENSTOCK_NSQD_HTTP_ADDRESS", raising=False)
     monkeypatch.delenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", raising=False)
-    assert addresses() == [where.DEFAULT_ADDRESS]
+    assert addresses() == [connection.DEFAULT_ADDRESS]
     assert addresses(["x:1", "y:2"]) == ["x:1", "y:2"]
     assert addresses(None, [address]) == ["[::1]:2", "a:1", "b:1"]
     monkeypatch.setenv("PENSTOCK_LOOKUPD_HTTP_ADDRESS", f"127.0.0.1:1, {address}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.tools import nodes
 from penstock.tools.main import main
-from penstock.tools.verbs import confirm
+from penstock.tools.output import confirm
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -146,7 +145,7 @@ def test_a_person_types_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", Typed(typed))
-    assert confirm(argparse.Namespace(yes=False), "delete it", "dear") is done
+    assert confirm(False, "delete it", "dear") is done
     out, err = capsys.readouterr()
     assert (out, err.startswith("delete it? Type dear to do it: ")) == ("", True)
 

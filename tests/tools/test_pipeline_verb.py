@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tools import contexts, pipeline, where
+from penstock.tools import connection, contexts, pipeline
 from penstock.tools.contexts import Context
 from penstock.tools.main import main
 
@@ -18,7 +18,7 @@ AUDIT = ("audit", "--topic", "orders", "--trace", "/t")
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """What pipelines are started with."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*where.TCP, "context"):
+    for name in (*connection.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/dev/null"))

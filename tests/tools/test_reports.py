@@ -3,7 +3,6 @@ one."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +14,9 @@ from e2e.daemon import Daemon
 from penstock import __version__
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
-from penstock.tools import looking
-from penstock.tools.channel_report import chosen, consumers, empty_s
+from penstock.tools.channel import chosen
 from penstock.tools.main import main
+from penstock.tools.reports import consumers, empty_s, with_rates
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--interval", "0.1")
@@ -177,13 +176,12 @@ def one_look(time_s: float, finished: int, messages: int) -> Snapshot:
 
 def test_rates_are_between_two_looks() -> None:
     before, now = one_look(10.0, 5, 100), one_look(12.0, 25, 120)
-    rated = looking.with_rates(now, before)
+    rated = with_rates(now, before)
     (channel,) = rated.channels()
     assert (channel.in_rate, channel.finish_rate) == (10.0, 10.0)
     (client,) = consumers(rated, before)
     assert (client["out_rate"], client["finish_count"]) == (10.0, 25)
-    arguments = argparse.Namespace(sort="in", limit=0)
-    assert chosen(rated, arguments) == [channel]
+    assert chosen(rated, "in", 0) == [channel]
 
 
 def test_a_channel_that_keeps_up_is_empty_now_and_not_never() -> None:

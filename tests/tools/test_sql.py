@@ -15,9 +15,10 @@ import pytest
 from penstock import limits
 from penstock.ids import guid
 from penstock.kernel import Section
-from penstock.tools import contexts, sql_output, where
+from penstock.tools import connection, contexts, sql_output
 from penstock.tools.contexts import Context
-from penstock.tools.sql import parser, place, sql_main
+from penstock.tools.main import main
+from penstock.tools.sql import place
 from penstock.tools.sql_output import Result
 from pipelines.test_lakeread import append, rows
 from spark.fakebroker import FakeBroker
@@ -71,39 +72,39 @@ def test_json_lines_and_csv() -> None:
         ([" ; "], 2, "no statement"),
         (["select 1", "--lake", "/nothing/there"], 1, "/nothing/there"),
         (["select 1", "--table", "x"], 2, "archive=/data"),
-        (["select 1", "--json", "--csv"], 2, "not allowed with"),
+        (["select 1", "--json", "--csv"], 2, "two forms"),
     ],
 )
 def test_wrong_use_is_said_first(
     argv: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sql_main(argv) == code
+    assert main(["sql", *argv]) == code
     assert said in capsys.readouterr().err
 
 
 def test_the_address_is_given_or_of_the_environment_or_a_context(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def found(*argv: str) -> tuple[list[str], str]:
-        return place(parser().parse_args(["select 1", *argv]))
+    def found(**given: Any) -> tuple[list[str], str]:
+        return place({"url": None, "context": None, "ca_file": None, **given})
 
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*where.HTTP, "context"):
+    for name in (*connection.HTTP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     assert found() == (["127.0.0.1:4151"], "")
     with contexts.changed() as kept:
         kept.put("one", Context(nsqd_http_address=("one:1",)))
         kept.put("two", Context(nsqd_http_address=("two:1", "two:2")))
         kept.select("one")
-    assert found("--ca-file", "ca.pem") == (["one:1"], "ca.pem")
-    assert found("--context", "two") == (["two:1", "two:2"], "")
+    assert found(ca_file="ca.pem") == (["one:1"], "ca.pem")
+    assert found(context="two") == (["two:1", "two:2"], "")
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "10.0.0.1:4151,10.0.0.2:4151")
     assert found() == (["10.0.0.1:4151", "10.0.0.2:4151"], "")
-    assert found("--url", "u:1") == (["u:1"], "")
+    assert found(url=["u:1"]) == (["u:1"], "")
 
 
 def asked(sql: str, url: str, lake: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
-    code = sql_main([sql, "--json", "--url", url, "--lake", str(lake), *more])
+    code = main(["sql", sql, "--json", "--url", url, "--lake", str(lake), *more])
     out, err = capsys.readouterr()
     assert code == 0, err
     return [list(json.loads(line).values()) for line in out.splitlines()]
@@ -131,11 +132,11 @@ def test_topics_and_tables_in_one_statement(
             ["archive", "table"], ["empty", "topic"], ["orders", "topic"],
         ]  # fmt: skip
         assert asked("SELECT count(*) FROM orders", *where_, "--newest", "2") == [[2]]
-        assert sql_main(["SELECT * FROM ordres", "--url", broker.url]) == 1
+        assert main(["sql", "SELECT * FROM ordres", "--url", broker.url]) == 1
         assert "neither a topic nor a table (tables: none); is it orders?" in (
             capsys.readouterr().err
         )
-        assert sql_main(["DROP TABLE orders", "--url", broker.url]) == 1
+        assert main(["sql", "DROP TABLE orders", "--url", broker.url]) == 1
         assert "one SELECT" in capsys.readouterr().err
 
 
@@ -146,7 +147,7 @@ def test_times_ids_and_names(tmp_path: Path, capsys: pytest.CaptureFixture[str])
                guid_node('no id') s, 1.50 m, date '2026-11-01' d, 'nan'::DOUBLE f, true y,
                TIMESTAMPTZ '2026-11-01 05:30:00.000001Z' z
     """
-    assert sql_main([statement, "--json", "--url", "127.0.0.1:1"]) == 0
+    assert main(["sql", statement, "--json", "--url", "127.0.0.1:1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found.pop("t").startswith("2026-11-25T17:27:0")
     assert found == {"n": 7, "s": 5, "s_2": None, "m": 1.5, "d": "2026-11-01", "f": "nan",

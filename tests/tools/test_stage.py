@@ -36,7 +36,7 @@ def test_what_is_staged_is_listed_and_given_up(
     ]
     assert main(["stage", "abort", "nightly"]) == 1  # nobody is there to ask
     assert main(["stage", "abort", "nightly", "--version=1", "--yes"]) == 0
-    assert "1 stages of nightly are given up" in capsys.readouterr().out
+    assert "1 stages of nightly given up" in capsys.readouterr().out
     assert main(["stage", "abort", "nightly", "--yes", "--json"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)["nodes"].values()
     assert answer == {"aborted": 2}

@@ -11,7 +11,7 @@ import pytest
 
 from nsqd.test_traced import mpub_trace, pub_trace, traced
 from nsqd.world import V2, Running, eventually, ok, pub
-from penstock.tools.trace import trace_main
+from penstock.tools.main import main
 from penstock.trace.events import TOPIC
 
 
@@ -39,7 +39,7 @@ def consume(nsqd: Running, client: V2, count: int) -> list[str]:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    code = trace_main([*arguments, "--json"])
+    code = main(["trace", *arguments, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -57,7 +57,7 @@ def test_the_life_of_one_message(nsqd: Running, capsys: pytest.CaptureFixture[st
         assert [row["kind"] for row in rows()] == ["published", "sent", "finished"]
         assert {row["message_id"] for row in rows()} == {first}
         assert told(capsys, first, address(nsqd), "--topic", "other") == (1, [])
-        assert trace_main([first, address(nsqd)]) == 0
+        assert main(["trace", first, address(nsqd)]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == f"message {first}"
         assert [line.split()[2] for line in lines[1:]] == ["published", "sent", "finished"]
@@ -83,7 +83,7 @@ def test_all_messages_with_a_trace_id(
     code, cold = told(capsys, "--trace-id=42", f"--data-path={tmp_path / 'data'}")
     assert code == 0
     assert cold == [{key: value for key, value in row.items() if key != "node"} for row in warm]
-    assert trace_main(["--trace-id=42", f"--data-path={tmp_path / 'data'}"]) == 0
+    assert main(["trace", "--trace-id=42", f"--data-path={tmp_path / 'data'}"]) == 0
     heads = [line for line in capsys.readouterr().out.splitlines() if line.startswith("message")]
     assert heads == [f"message {id}  trace id 42" for id in (ids[0], ids[2])]
 
@@ -107,7 +107,7 @@ def test_all_messages_of_a_w3c_trace(
     (row,) = rows(w3c)
     assert (row["trace_id"], row["offset"], row["traceparent"]) == (number, 0, context)
     assert rows("--trace-id=42")[0]["traceparent"] == context
-    assert trace_main([w3c, address(nsqd)]) == 0
+    assert main(["trace", w3c, address(nsqd)]) == 0
     head = capsys.readouterr().out.splitlines()[0]
     assert head == f"message {row['message_id']}  trace id {number}  traceparent {context}"
     found = json.loads(nsqd.request("GET", f"/message/get?topic=orders&trace_id={trace_id}").body)
@@ -118,7 +118,7 @@ def test_all_messages_of_a_w3c_trace(
 
 def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert TOPIC not in nsqd.daemon.broker.topics
-    assert trace_main(["0d1c000000000000", address(nsqd)]) == 1
+    assert main(["trace", "0d1c000000000000", address(nsqd)]) == 1
     assert "nothing is known of it" in capsys.readouterr().out
 
 
@@ -137,5 +137,5 @@ def test_a_node_that_has_traced_nothing(nsqd: Running, capsys: pytest.CaptureFix
 def test_what_cannot_be_asked(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert trace_main(arguments) == (1 if "holds no topic" in words else 2)
+    assert main(["trace", *arguments]) == (1 if "holds no topic" in words else 2)
     assert words in capsys.readouterr().err

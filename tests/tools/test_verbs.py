@@ -47,7 +47,7 @@ def test_an_unknown_flag(verb: str) -> None:
         (f"stats {NOBODY} --lookupd-http-address=127.0.0.1:1", 2),
         ("stats --context=nix", 1),
         (f"topic delete t {NOBODY}", 1),  # not confirmed
-        (f"topic configure t x {NOBODY}", 2),
+        (f"topic config t x {NOBODY}", 2),
         (f"channel redrive t c --count=-1 {NOBODY}", 2),
         ("context select", 2),
         ("trace", 2),

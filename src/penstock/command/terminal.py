@@ -1,19 +1,21 @@
 """What people see: tables, colours and progress, and none of it where a program reads.
 
 Colours and a line that rewrites itself appear only on a terminal, and never when `NO_COLOR` is set
-or `TERM` is `dumb`. Numbers for people are short (`1.2M`), those for programs are exact.
+or `TERM` is `dumb`. rich draws them, and is imported when it does. Numbers for people are short
+(`1.2M`), those for programs are exact.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Any, Self, TextIO
 
 _SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
-_PROGRESS_EVERY_SECONDS = 0.1
+
+_GAP = 2  # between columns
+_NAME_MIN = 12  # a name is folded to no less
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
 
@@ -64,7 +66,10 @@ def span(seconds: float) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Lines of a table: the first `left` columns to the left, numbers to the right."""
+    """Lines of a table: the first `left` columns to the left, numbers to the right. On a terminal
+    it fits: there long names are folded."""
+    if is_watched(sys.stdout):
+        return _fitted(heads, rows, left)
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -74,36 +79,86 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) ->
         ]
         return "  ".join(parts).rstrip()
 
-    return [painted(line(heads), BOLD), *(line(row) for row in rows)]
+    return [line(heads), *(line(row) for row in rows)]
+
+
+def _fitted(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    from rich.console import Console  # which takes as long as all the rest of a verb
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    texts = [[Text.from_ansi(cell) for cell in row] for row in rows]
+    columns = [[head, *(text.plain for text in column)]
+               for head, *column in zip(heads, *texts, strict=True)]  # fmt: skip
+    widths = _widths(columns, left, console.width - _GAP * (len(heads) - 1))
+    if not widths:
+        return _blocks(heads, rows, left)
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for index, (head, width) in enumerate(zip(heads, widths, strict=True)):
+        side: Any = "left" if index < left else "right"
+        drawn.add_column(head, justify=side, width=width, overflow="fold")
+    for row in texts:
+        drawn.add_row(*row)
+    with console.capture() as said:
+        console.print(drawn)
+    return [line.rstrip() for line in said.get().splitlines()]
+
+
+def _widths(columns: Sequence[Sequence[str]], left: int, room: int) -> list[int]:
+    """What is in several words takes several lines first, then names are folded. Empty: even so it
+    does not fit."""
+    widths = [max(map(len, column)) for column in columns]
+    if sum(widths) > room:
+        words = [[len(word) for cell in column for word in cell.split()] for column in columns]
+        widths[left:] = [max(sizes, default=0) for sizes in words[left:]]
+    while sum(widths) > room and max(widths[:left]) > _NAME_MIN:
+        widths[widths.index(max(widths[:left]))] -= 1
+    return widths if sum(widths) <= room else []
+
+
+def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Where a row is too wide for a line: a line for each of its cells."""
+    lines, width = [], max(map(len, heads[left:]), default=0)
+    for row in rows:
+        lines.append(painted("  ".join(row[:left]), BOLD))
+        cells = zip(heads[left:], row[left:], strict=True)
+        lines += [f"  {head:<{width}}  {cell}" for head, cell in cells if cell]
+    return lines
 
 
 class Progress:
     """One line on stderr that says how far a long work is. Silent where nobody watches."""
 
-    def __init__(self, what: str, total: int = 0, stream: TextIO | None = None) -> None:
-        self._what = what
-        self._total = total
-        self._stream = stream or sys.stderr
-        self._watched = is_watched(self._stream)
-        self._began = self._shown = time.monotonic()
+    def __init__(self, what: str, total: int = 0) -> None:
+        self._what, self._total = what, total
+        self._bar: Any = None
 
-    def show(self, done: int) -> None:
-        now = time.monotonic()
-        if self._watched and now - self._shown >= _PROGRESS_EVERY_SECONDS:
-            self._shown = now
-            self._stream.write(f"\r\x1b[K{self._line(done, now)}")
-            self._stream.flush()
+    def __enter__(self) -> Self:
+        if is_watched(sys.stderr):
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    def end(self) -> None:
-        if self._watched:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[far]}"),
+            )
+            self._bar = Progress(
+                *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=self._total or None, far="")
+        return self
 
-    def _line(self, done: int, now: float) -> str:
-        seconds = max(now - self._began, 1e-9)
-        rate = done / seconds
-        line = f"{self._what}: {done:,}"
-        if self._total:
-            left = (self._total - done) / rate if rate else 0
-            line += f" of {self._total:,} ({100 * done // self._total} %), {span(left)} left"
-        return f"{line}, {short(rate)}/s"
+    def show(self, done: int, total: int = 0) -> None:
+        if self._bar is not None:
+            self._total = total or self._total
+            of = f" of {self._total:,}" if self._total else ""
+            self._bar.update(
+                self._task, completed=done, total=self._total or None, far=f"{done:,}{of}"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

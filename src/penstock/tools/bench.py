@@ -7,33 +7,37 @@ steady pace and consumes in the same process, whose one clock times each message
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NamedTuple
 
 from penstock import limits
-from penstock.client import Consumer, ConsumerOptions, Message, Producer, ProducerOptions
+from penstock.client import Consumer, Message, Producer
+from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools import where
-from penstock.tools.tail import add_addresses, addresses_of
-from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
+from penstock.tools.app import Json, arg, group, opt, verb
+from penstock.tools.connection import Tcp
+from penstock.tools.output import tell
 
-TOPICS = {"publish": "bench", "consume": "bench", "latency": "bench_latency"}
-CHANNEL = "bench"
 COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
-RATE = 200.0
+CHANNEL = "bench"
 PENDING_MAX = 200  # publishes of a connection without an answer
 IDLE_S_MAX = 5.0  # a consumer waits no longer for the next message
 _STAMP_BYTES = 8  # the time at which a message of `latency` was published
 
+app = group("")
+
 
 class Plan(NamedTuple):
+    """What is measured, and where: how nsqd is talked to is in `options`."""
+
+    what: str
     topic: str
     channel: str
     messages: int
@@ -41,24 +45,16 @@ class Plan(NamedTuple):
     batch: int
     connections: int
     rate: float
-
-
-class Nsqd(NamedTuple):
-    """Where it is, and how it is talked to."""
-
-    nsqds: list[str]
-    lookupds: list[str]
-    options: dict[str, Any]
+    nsqds: Sequence[str] = ()
+    lookupds: Sequence[str] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
 
     def producer(self) -> Producer:
-        options = ProducerOptions(**self.options)
-        return Producer(self.nsqds, lookupds=self.lookupds, options=options)
+        return Producer(self.nsqds, lookupds=self.lookupds, **self.options)
 
-    def consumer(self, plan: Plan, max_in_flight: int) -> Consumer:
-        options = ConsumerOptions(max_in_flight=max_in_flight, **self.options)
-        return Consumer(
-            plan.topic, plan.channel, self.nsqds, lookupds=self.lookupds, options=options
-        )
+    def consumer(self, max_in_flight: int) -> Consumer:
+        return Consumer(self.topic, self.channel, self.nsqds, lookupds=self.lookupds,
+                        max_in_flight=max_in_flight, **self.options)  # fmt: skip
 
 
 class Result(NamedTuple):
@@ -67,79 +63,47 @@ class Result(NamedTuple):
     taken_ns: list[int]  # of each request, or of each message; sorted; empty: not measured
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock bench",
-        description="Measure a running nsqd: publish to it, consume what is there, or both at a "
-        "steady pace for the latency. The messages that are published stay in the topic.",
-        examples=[
-            "penstock bench publish",
-            "penstock bench publish --size 1024 --batch 100 --connections 4",
-            "penstock bench consume --count 50000",
-            "penstock bench latency --rate 500 --json",
-        ],
-    )
-    parser.add_argument("what", choices=tuple(COUNTS))
-    topics = "{publish}; latency: {latency}".format_map(TOPICS)
-    parser.add_argument("--topic", help=f"to or from it ({topics})")
-    parser.add_argument("--channel", default=CHANNEL, help=f"of the consumers ({CHANNEL})")
-    counts = ", ".join(f"{what}: {count:,}" for what, count in COUNTS.items())
-    parser.add_argument("--count", type=int, metavar="N", help=f"messages ({counts})")
-    parser.add_argument("--size", type=int, default=200, metavar="BYTES", help="of a body (200)")
-    parser.add_argument("--batch", type=int, default=1, metavar="N",
-                        help="messages of a request (1); above that it is an MPUB")  # fmt: skip
-    parser.add_argument("--connections", type=int, default=1, metavar="N",
-                        help="of publishers, or of consumers (1)")  # fmt: skip
-    parser.add_argument("--rate", type=float, default=RATE, metavar="N",
-                        help=f"of latency: messages a second ({RATE:g})")  # fmt: skip
-    add_json(parser)
-    add_addresses(parser)
-    return parser
+@verb(
+    app,
+    "penstock bench publish",
+    "penstock bench publish --size 1024 --batch 100 --connections 4",
+    "penstock bench consume --count 50000",
+    "penstock bench latency --rate 500 --json",
+)
+def bench(
+    what: Annotated[
+        Literal["publish", "consume", "latency"], arg("WHAT", "publish, consume or latency")
+    ],
+    at: Tcp,
+    topic: Annotated[str, opt("TOPIC", "bench; of latency bench_latency")] = "",
+    channel: Annotated[str, opt("CHANNEL", "of the consumers")] = CHANNEL,
+    count: Annotated[int | None, opt("N", "messages: 100,000; of latency 1,000", min=1)] = None,
+    size: Annotated[int, opt("BYTES", "of a body", min=_STAMP_BYTES)] = 200,
+    batch: Annotated[int, opt("N", "messages of a request; above 1 an MPUB", min=1)] = 1,
+    connections: Annotated[int, opt("N", "of publishers, or of consumers", min=1)] = 1,
+    rate: Annotated[float, opt("N", "of latency: messages a second", min=0.001)] = 200.0,
+    as_json: Json = False,
+) -> int:
+    """Measure a running nsqd: publish to it, consume what is there, or both for the latency.
 
-
-def bench_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    plan = _plan(arguments)
-    found = where.find(arguments, where.TCP)
-    files = found.tls()
-    nsqds, lookupds = addresses_of(found, files)
-    options = {"tls": (files or True) if found.context.tls else None, "lookup_tls": files,
-               "auth_secret": found.secret()}  # fmt: skip
-    nsqd = Nsqd(nsqds, lookupds, options)
-    measure = {"publish": publish, "consume": consume, "latency": latency}[arguments.what]
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        result = runner.run(measure(nsqd, plan))
-    if arguments.json:
-        print_json(as_document(arguments.what, plan, result))
-    else:
-        print(as_text(arguments.what, plan, result))
-    return DONE
-
-
-def _plan(arguments: argparse.Namespace) -> Plan:
-    count = COUNTS[arguments.what] if arguments.count is None else arguments.count
-    whole = {"count": count, "batch": arguments.batch, "connections": arguments.connections}
-    for name, value in (*whole.items(), ("rate", arguments.rate)):
-        if value <= 0:
-            raise WrongUse(f"--{name} {value:g}: must be above 0")
-    if arguments.size < _STAMP_BYTES:
-        raise WrongUse(f"--size {arguments.size}: at least {_STAMP_BYTES}")
-    topic = arguments.topic or TOPICS[arguments.what]
-    return Plan(topic, arguments.channel, count, arguments.size, arguments.batch,
-                arguments.connections, arguments.rate)  # fmt: skip
+    The messages that are published stay in the topic."""
+    named = topic or ("bench_latency" if what == "latency" else "bench")
+    plan = Plan(what, named, channel, count or COUNTS[what], size, batch, connections, rate,
+                *at.where.tcp_addresses(), at.where.client_options())  # fmt: skip
+    measure = {"publish": publish, "consume": consume, "latency": latency}[what]
+    with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
+        result = runner.run(measure(plan))
+    return tell(as_json, as_document(plan, result), [as_text(plan, result)])
 
 
 # --- publish ---
 
 
-async def publish(nsqd: Nsqd, plan: Plan) -> Result:
+async def publish(plan: Plan) -> Result:
     """Requests over all connections at once; each is timed from the call to nsqd's OK."""
     async with AsyncExitStack() as stack:
         producers = [
-            await stack.enter_async_context(nsqd.producer()) for _ in range(plan.connections)
+            await stack.enter_async_context(plan.producer()) for _ in range(plan.connections)
         ]
         begun_ns = time.perf_counter_ns()
         shares = shared(plan.messages, plan.connections)
@@ -183,7 +147,7 @@ def shared(count: int, parts: int) -> list[int]:
 # --- consume ---
 
 
-async def consume(nsqd: Nsqd, plan: Plan) -> Result:
+async def consume(plan: Plan) -> Result:
     """What waits in the channel, from the first message to the last one."""
     left = plan.messages
     first_ns = last_ns = 0
@@ -204,8 +168,7 @@ async def consume(nsqd: Nsqd, plan: Plan) -> Result:
 
     async with AsyncExitStack() as stack:
         consumers = [
-            await stack.enter_async_context(nsqd.consumer(plan, 2500))
-            for _ in range(plan.connections)
+            await stack.enter_async_context(plan.consumer(2500)) for _ in range(plan.connections)
         ]
         async with asyncio.TaskGroup() as tasks:
             for one in consumers:
@@ -233,7 +196,7 @@ async def _until_idle(ended: asyncio.Event, left: Any) -> None:
 # --- latency ---
 
 
-async def latency(nsqd: Nsqd, plan: Plan) -> Result:
+async def latency(plan: Plan) -> Result:
     """Each message is timed from the call that publishes it to its handler. What was in the channel
     before is finished and not counted."""
     taken: list[int] = []
@@ -249,7 +212,7 @@ async def latency(nsqd: Nsqd, plan: Plan) -> Result:
                 done.set()
 
     rest = bytes(plan.size_bytes - _STAMP_BYTES)
-    async with nsqd.producer() as producer, nsqd.consumer(plan, 100) as consumer:
+    async with plan.producer() as producer, plan.consumer(100) as consumer:
         running = asyncio.create_task(consumer.run(handle))
         begun_ns = time.perf_counter_ns()
         for number in range(plan.messages):
@@ -275,10 +238,10 @@ def percentile(taken_ns: Sequence[int], share: float) -> float:
     return taken_ns[place] / limits.MS
 
 
-def as_document(what: str, plan: Plan, result: Result) -> dict[str, Any]:
+def as_document(plan: Plan, result: Result) -> dict[str, Any]:
     seconds = max(result.seconds, 1e-9)
     document = {
-        "what": what,
+        "what": plan.what,
         "topic": plan.topic,
         "messages": result.messages,
         "size_bytes": plan.size_bytes,
@@ -298,16 +261,18 @@ _DONE = {"publish": "published to", "consume": "consumed from", "latency": "thro
 _TIMED = {"publish": "answered", "latency": "delivered"}
 
 
-def as_text(what: str, plan: Plan, result: Result) -> str:
-    document = as_document(what, plan, result)
+def as_text(plan: Plan, result: Result) -> str:
+    document = as_document(plan, result)
     rate = document["messages_per_second"]
-    text = f"{result.messages:,} messages {_DONE[what]} {plan.topic} in {result.seconds:.2f} s: "
+    text = (
+        f"{result.messages:,} messages {_DONE[plan.what]} {plan.topic} in {result.seconds:.2f} s: "
+    )
     text += f"{rate:,.0f} messages/s"
-    if what == "publish":
+    if plan.what == "publish":
         text += f", {rate * plan.size_bytes / 1e6:,.1f} MB/s"
     if result.taken_ns:
         text += (
-            f"\n{_TIMED[what]} after {document['p50_ms']} ms (p50), {document['p99_ms']} ms (p99), "
-            f"{document['max_ms']} ms (longest)"
+            f"\n{_TIMED[plan.what]} after {document['p50_ms']} ms (p50), {document['p99_ms']} ms "
+            f"(p99), {document['max_ms']} ms (longest)"
         )
     return text

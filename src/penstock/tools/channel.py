@@ -1,246 +1,359 @@
-"""`penstock channel`: list, make, change and remove the channels of a topic."""
+"""`penstock channel`: list, make, change and remove the channels of a topic, and what is inside
+them."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from penstock.errors import PenstockError
 from penstock.times import format_seconds
-from penstock.tools import channel_messages, channel_report, nodes
+from penstock.tools import reports
+from penstock.tools.app import (
+    Channel,
+    Json,
+    Limit,
+    OnlyChannel,
+    OnlyTopic,
+    Partition,
+    Topic,
+    Yes,
+    arg,
+    group,
+    opt,
+    switch,
+    verb,
+)
+from penstock.tools.changes import Target, act, configure
+from penstock.tools.connection import Http
+from penstock.tools.nodes import Answers, Node, ask_each
+from penstock.tools.output import FAILED, Row, confirm, print_json
 from penstock.tools.peek import given_time
-from penstock.tools.stats import as_json, look
-from penstock.tools.topic import act, add_verbs, configure
-from penstock.tools.verbs import (
-    DONE,
-    FAILED,
-    VerbParser,
-    WrongUse,
-    add_json,
-    add_yes,
-    confirm,
-    print_json,
-    run_verb,
+from penstock.tools.stats import Pace, look
+from penstock.tools.topic import Settings
+
+if TYPE_CHECKING:
+    from penstock.nsqadmin.snapshot import ChannelState, Snapshot
+
+_ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
+_SORTS: Mapping[str, str] = {"oldest": "oldest_s", "in": "in_rate", "out": "finish_rate",
+                             "in-flight": "in_flight", "delayed": "deferred"}  # fmt: skip
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
+
+_POSITION = (
+    "earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
+    "2026-11-21T06:00:00Z, 24h (ago), seconds since 1970"
 )
 
-Target = dict[str, str]
-Moves = dict[str, Any]  # by node: where it goes, how many come again, are skipped, are given up
+MessageId = Annotated[str, arg("ID", "of the message: 16 hex digits")]
 
-ACTIONS = {
-    "create": "make it; it gets the messages from now on, the first one gets the backlog too",
-    "delete": "remove it and what it has yet to deliver; asks for --yes",
-    "empty": "drop what it has yet to deliver, in flight and delayed; asks for --yes",
-    "emptydelayed": "drop what is delayed; asks for --yes",
-    "pause": "stop delivering",
-    "unpause": "deliver again",
-}
-SKIPPING = {
-    "skip": "drop what it has and whatever comes, until unskip; asks for --yes",
-    "unskip": "deliver what comes from now on",
-}
-ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
+app = group(
+    "Channels of a topic.", "penstock channel list orders", "penstock channel pause orders billing"
+)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock channel",
-        description="Channels of a topic.",
-        examples=["penstock channel list orders", "penstock channel pause orders billing"],
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser(
-        "list", help="the names, sorted", examples=["penstock channel list orders"]
-    )
-    listing.add_argument("topic", metavar="TOPIC")
-    add_json(listing)
-    nodes.add_arguments(listing)
-    redrive = verbs.add_parser(
-        "redrive",
-        help="deliver its dead letters again",
-        examples=["penstock channel redrive orders billing --count 100"],
-    )
-    _add_common(redrive)
-    redrive.add_argument("--count", type=int, default=0, metavar="N", help="this many (0: all)")
-    _add_seek(verbs)
-    _add_requeue_delayed(verbs)
-    channel_report.add_parser(verbs)
-    channel_messages.add_parsers(verbs, _add_common)
-    example = "penstock channel {verb} orders billing"
-    add_verbs(verbs, ACTIONS, _add_common, example, "max_attempts=10")
-    _add_skipping(verbs)
-    return parser
-
-
-def _add_skipping(verbs: argparse._SubParsersAction[VerbParser]) -> None:
-    for verb, about in SKIPPING.items():
-        yes = " --yes" if verb == "skip" else ""
-        line = f"penstock channel {verb} orders billing"
-        action = verbs.add_parser(
-            verb, help=about, examples=[line + yes, f"{line} --partition 0{yes}"]
-        )
-        _add_common(action)
-        action.add_argument(
-            "--partition", type=int, metavar="N", help="only in this one; without, in all"
-        )
-        if yes:
-            add_yes(action)
-
-
-def _add_seek(verbs: argparse._SubParsersAction[VerbParser]) -> None:
-    seek = verbs.add_parser(
-        "seek",
-        help="move to a position in the log and deliver from there",
-        description="It asks first when messages would be skipped or given up.",
-        examples=[
-            "penstock channel seek orders billing back:1000 --dry-run",
-            "penstock channel seek orders billing 2026-11-21T06:00:00Z",
-        ],
-    )
-    _add_common(seek)
-    add_yes(seek)
-    seek.add_argument(
-        "position",
-        metavar="POSITION",
-        help="earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
-        "2026-11-21T06:00:00Z, 24h (ago), seconds since 1970",
-    )
-    seek.add_argument(
-        "--partition", type=int, metavar="N", help="only in this one; offset and back need it"
-    )
-    seek.add_argument("--dry-run", action="store_true", help="only say what would come again")
-
-
-def _add_requeue_delayed(verbs: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = verbs.add_parser(
-        "requeuedelayed",
-        help="send what is delayed and due within some hours now",
-        examples=["penstock channel requeuedelayed orders billing 24"],
-    )
-    _add_common(parser)
-    parser.add_argument("hours", type=int, metavar="HOURS", help="0: what is due now")
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("channel", metavar="CHANNEL")
-    add_json(parser)
-    nodes.add_arguments(parser)
-
-
-def channel_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.verb == "list":
-        return _list(arguments)
-    if arguments.verb == "report":
-        return channel_report.run(arguments)
-    target = {"topic": arguments.topic, "channel": arguments.channel}
-    if arguments.verb == "config":
-        return configure(arguments, "/channel/config", target)
-    if arguments.verb == "redrive":
-        return _redrive(arguments, target)
-    if arguments.verb == "seek":
-        return _seek(arguments, target)
-    if arguments.verb == "requeuedelayed":
-        target["offset"] = str(arguments.hours)
-    if arguments.verb == "messages":
-        return channel_messages.show(arguments, target)
-    if arguments.verb in channel_messages.SETTLED:
-        return channel_messages.settle(arguments, target)
-    name = f"channel {arguments.channel} of topic {arguments.topic}"
-    if arguments.verb in SKIPPING and arguments.partition is not None:
-        target["partition"] = str(arguments.partition)
-        name = f"partition {arguments.partition} of {name}"
-    return act(arguments, f"/channel/{arguments.verb}", target, name)
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    state = look(nodes.nodes(arguments), arguments.topic, "")
+@verb(app, "penstock channel list orders", name="list")
+def list_channels(topic: Topic, at: Http, as_json: Json = False) -> int:
+    """The names, sorted."""
+    state = look(at.nodes(), topic)
     if not state.rows:
-        reasons = [f"{address}: {why}" for address, why in state.failures.items()]
-        raise PenstockError("; ".join(reasons) or f"no such topic: {arguments.topic}")
-    if arguments.json:
-        found = as_json(state, {})
-        channels = found["topics"][arguments.topic]["channels"]
-        print_json({"nodes": found["nodes"], "topic": arguments.topic, "channels": channels})
-    else:
-        for _, channel in sorted(state.rows):
-            if channel:
-                print(channel)
-    return FAILED if state.failures else DONE
+        raise PenstockError(state.reasons() or f"no such topic: {topic}")
+    if not as_json:
+        return state.tell_names([channel for _, channel in sorted(state.rows) if channel])
+    found = state.as_json()
+    channels = found["topics"][topic]["channels"]
+    print_json({"nodes": found["nodes"], "topic": topic, "channels": channels})
+    return state.tell_names([])
 
 
-def _redrive(arguments: argparse.Namespace, target: dict[str, str]) -> int:
-    if arguments.count < 0:
-        raise WrongUse(f"--count {arguments.count}: must be 0 (all) or more")
-    if arguments.count:
-        target["count"] = str(arguments.count)
-    members = nodes.nodes(arguments, changes=True)
-    answers = nodes.ask_each(members, lambda node: node.post("/channel/redrive", target))
-    if arguments.json:
-        print_json(answers.as_json())
-        return answers.code
-    for address, answer in answers.good.items():
-        print(f"{address}: {answer['redriven']} redriven")
-    answers.tell_errors()
-    return answers.code
+@verb(
+    app,
+    "penstock channel report --sort oldest --limit 10",
+    "penstock channel report orders billing --watch --count 2",
+)
+def report(
+    at: Http,
+    pace: Pace,
+    topic: OnlyTopic = "",
+    channel: OnlyChannel = "",
+    sort: Annotated[
+        Literal["name", "depth", "oldest", "in", "out", "in-flight", "delayed"],
+        opt("", "most first"),
+    ] = "depth",
+    limit: Limit = 0,
+    as_json: Json = False,
+) -> int:
+    """Depth, age of the oldest, rates, time until empty.
+
+    Of one channel its partitions and its consumers, too."""
+    members = at.nodes()
+
+    def document(now: Snapshot, before: Snapshot) -> Row:
+        reports.need_answer(now)
+        found = chosen(now, sort, limit)
+        if topic and not found and not pace.goes_on:
+            raise PenstockError(f"no such channel: {' '.join(filter(None, (topic, channel)))}")
+        return reports.channels_document(now, before, found)
+
+    def lines(found: Row, now: Snapshot) -> list[str]:
+        order = chosen(now, sort, limit)
+        return [*reports.node_errors(now), *reports.channel_lines(found, order, bool(channel))]
+
+    take = partial(reports.look, members, topic, channel, bool(channel))
+    return reports.report(take, document, lines, pace, as_json)
 
 
-def _seek(arguments: argparse.Namespace, target: dict[str, str]) -> int:
-    members = nodes.nodes(arguments, changes=not arguments.dry_run)
-    position: str = arguments.position
-    if len(members) > 1 and position.partition(":")[0] in ONE_NODE:
-        raise PenstockError(f"{position} is a place in the log of one node: name one")
+def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:
+    found = sorted(now.channels(), key=lambda one: (one.topic, one.name))
+    if sort == "depth":
+        found.sort(key=lambda one: one.depth + one.in_flight, reverse=True)
+    elif sort != "name":
+        found.sort(key=lambda one: float(getattr(one, _SORTS[sort])), reverse=True)
+    return found[: limit or None]
+
+
+# --- one request to each node ---
+
+
+def _of(topic: str, channel: str, partition: int | None = None) -> Target:
+    return {"topic": topic, "channel": channel} | (
+        {} if partition is None else {"partition": str(partition)}
+    )
+
+
+def _add(word: str, about: str) -> None:
+    @verb(app, f"penstock channel {word} orders billing", name=word, about=about)
+    def change(topic: Topic, channel: Channel, at: Http, as_json: Json = False) -> int:
+        return act(at, word, _of(topic, channel), as_json)
+
+
+def _add_asking(word: str, about: str) -> None:
+    example = f"penstock channel {word} orders billing --yes"
+
+    @verb(app, example, name=word, about=f"{about}; asks for --yes.")
+    def change(
+        topic: Topic, channel: Channel, at: Http, yes: Yes = False, as_json: Json = False
+    ) -> int:
+        return act(at, word, _of(topic, channel), as_json, yes)
+
+
+_add("create", "Make it, for messages from now on; a first one for all.")
+_add_asking("delete", "Remove it and what it has yet to deliver")
+_add_asking("empty", "Drop what waits, in flight or delayed too")
+_add_asking("emptydelayed", "Drop what is delayed")
+_add("pause", "Stop delivering.")
+_add("unpause", "Deliver again.")
+
+
+@verb(app, "penstock channel requeuedelayed orders billing 24")
+def requeuedelayed(
+    topic: Topic,
+    channel: Channel,
+    hours: Annotated[int, arg("HOURS", "0: what is due now")],
+    at: Http,
+    as_json: Json = False,
+) -> int:
+    """Send what is delayed and due within some hours now."""
+    target = _of(topic, channel) | {"offset": str(hours)}
+    return act(at, "requeuedelayed", target, as_json)
+
+
+@verb(
+    app,
+    "penstock channel skip orders billing --yes",
+    "penstock channel skip orders billing --partition 0 --yes",
+)
+def skip(
+    topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False,
+    as_json: Json = False,
+) -> int:  # fmt: skip
+    """Drop all that it has and gets; asks for --yes.
+
+    `unskip` ends it."""
+    return act(at, "skip", _of(topic, channel, partition), as_json, yes)
+
+
+@verb(
+    app,
+    "penstock channel unskip orders billing",
+    "penstock channel unskip orders billing --partition 0",
+)
+def unskip(
+    topic: Topic, channel: Channel, at: Http, partition: Partition = None, as_json: Json = False
+) -> int:
+    """Deliver what comes from now on."""
+    return act(at, "unskip", _of(topic, channel, partition), as_json)
+
+
+@verb(
+    app,
+    "penstock channel config orders billing",
+    "penstock channel config orders billing max_attempts=10",
+)
+def config(
+    topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False,
+    as_json: Json = False,
+) -> int:  # fmt: skip
+    """Show its settings, or change them: NAME=VALUE ...
+
+    What lets messages go that are there now asks first."""
+    return configure(at, "/channel/config", _of(topic, channel), settings or (), yes, as_json)
+
+
+@verb(app, "penstock channel redrive orders billing --count 100")
+def redrive(
+    topic: Topic,
+    channel: Channel,
+    at: Http,
+    count: Annotated[int, opt("N", "this many; 0: all", min=0)] = 0,
+    as_json: Json = False,
+) -> int:
+    """Deliver its dead letters again."""
+    target = _of(topic, channel) | ({"count": str(count)} if count else {})
+    found = ask_each(at.nodes(changes=True), lambda node: node.post("/channel/redrive", target))
+    return found.tell(as_json, lambda address, one: [f"{address}: {one['redriven']} redriven"])
+
+
+# --- seek ---
+
+
+@verb(
+    app,
+    "penstock channel seek orders billing back:1000 --dry-run",
+    "penstock channel seek orders billing 2026-11-21T06:00:00Z",
+)
+def seek(
+    topic: Topic,
+    channel: Channel,
+    position: Annotated[str, arg("POSITION", _POSITION)],
+    at: Http,
+    partition: Partition = None,
+    dry_run: Annotated[bool, switch("--dry-run", "only say what would come")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Move to a position in the log and deliver from there.
+
+    It asks first when messages would be skipped or given up. offset:N needs --partition."""
+    members = at.nodes(changes=not dry_run)
     kind, _, value = position.partition(":")
+    if len(members) > 1 and kind in _ONE_NODE:
+        raise PenstockError(f"{position} is a place in the log of one node: name one")
     if kind == "timestamp" or position[:1].isdigit() or position == "now":
         time_ns = given_time(value if kind == "timestamp" else position)
         position = f"timestamp:{format_seconds(time_ns)}"
-    target |= {"position": position}
-    if arguments.partition is not None:
-        target["partition"] = str(arguments.partition)
-    answers = _moves(members, target, "true")
-    if not arguments.dry_run:
-        if not _may_lose(arguments, answers.good):
+    target = _of(topic, channel, partition) | {"position": position}
+    found = _moves(members, target, "true")
+    if not dry_run:
+        if not _may_lose(yes, channel, found.good):
             return FAILED
-        answers = _moves(members, target, "false")
-    if arguments.json:
-        print_json(answers.as_json())
-        return answers.code
-    _tell_moves(arguments, answers.good)
-    answers.tell_errors()
-    return answers.code
+        found = _moves(members, target, "false")
+    return found.tell(as_json, lambda address, move: [f"{address}: {_moved(move, dry_run)}"])
 
 
-def _moves(members: Sequence[nodes.Node], target: Target, dry_run: str) -> nodes.Answers:
+def _moves(members: Sequence[Node], target: Target, dry_run: str) -> Answers:
     wanted = target | {"dry_run": dry_run}
-    return nodes.ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
+    return ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
 
 
-def _may_lose(arguments: argparse.Namespace, moves: Moves) -> bool:
+def _may_lose(yes: bool, channel: str, moves: Mapping[str, Row]) -> bool:
     """Nothing asks about a replay that only delivers again."""
     skipped = sum(move["messages_skipped"] for move in moves.values())
     given_up = sum(move.get("messages_given_up", 0) for move in moves.values())
     if not skipped and not given_up:
         return True
     question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
-    return confirm(arguments, f"{question} of {arguments.channel}", arguments.channel)
+    return confirm(yes, f"{question} of {channel}", channel)
 
 
-def _tell_moves(arguments: argparse.Namespace, answers: Moves) -> None:
-    would = "would come" if arguments.dry_run else "come"
-    for address, move in answers.items():
-        again, skipped = move["messages_again"], move["messages_skipped"]
-        places = move.get("partitions") or [move]
-        where = ", ".join(_place(one) for one in places)
-        text = f"{address}: {where}, {again:,} {would} again"
-        text += f", {skipped:,} skipped" if skipped else ""
-        given_up = move.get("messages_given_up", 0)  # older nodes don't tell
-        print(f"{text}, {given_up:,} unfinished given up" if given_up else text)
+def _moved(move: Row, dry_run: bool) -> str:
+    """`move`: where it goes, how many come again, are skipped, are given up."""
+    places = [
+        (f"partition {one['partition']} " if "partition" in one else "") + f"offset {one['offset']}"
+        for one in move.get("partitions") or [move]
+    ]
+    would = "would come" if dry_run else "come"
+    text = f"{', '.join(places)}, {move['messages_again']:,} {would} again"
+    if move["messages_skipped"]:
+        text += f", {move['messages_skipped']:,} skipped"
+    given_up = move.get("messages_given_up", 0)  # older nodes don't tell
+    return f"{text}, {given_up:,} unfinished given up" if given_up else text
 
 
-def _place(move: dict[str, Any]) -> str:
-    of = f"partition {move['partition']} " if "partition" in move else ""
-    return f"{of}offset {move['offset']}"
+# --- one message of it ---
+
+
+@verb(app, "penstock channel messages orders billing --state deferred")
+def messages(
+    topic: Topic,
+    channel: Channel,
+    at: Http,
+    state: Annotated[
+        Literal["in_flight", "deferred", "requeued", "behind", "held", "dead"], opt()
+    ] = "deferred",
+    limit: Annotated[int, opt("N", "of each node")] = 100,
+    as_json: Json = False,
+) -> int:
+    """The messages inside it: deferred, in flight and others.
+
+    `penstock topic peek` shows the body of one, by its offset or its id."""
+    wanted = _of(topic, channel) | {"state": state, "limit": str(limit)}
+    found = ask_each(at.nodes(), lambda node: node.get("/channel/messages", wanted))
+    return found.tell(as_json, _message_lines)
+
+
+def _message_lines(address: str, answer: Row) -> Iterator[str]:
+    for one in answer["messages"]:
+        partition = f"partition {one['partition']}  " if one.get("partition") else ""
+        place = f"{partition}offset {one['offset']}"
+        text = f"{address}  {one['id']}  {place}  attempts {one['attempts']}"
+        if "due_in_ms" in one:
+            text += f"  due in {_span(one['due_in_ms'])}"
+        if "deadline_ms" in one:
+            text += f"  times out in {_span(one['deadline_ms'])}"
+        cause = one.get("cause") or ""
+        yield f"{text}  {cause.replace('_', ' ')}".rstrip()
+
+
+def _span(duration_ms: int) -> str:
+    for unit_ms, unit in _UNITS:
+        if duration_ms >= unit_ms:
+            return f"{duration_ms / unit_ms:.1f}{unit}"
+    return f"{duration_ms}ms"
+
+
+@verb(app, "penstock channel finish orders billing 18a2000000001000")
+def finish(
+    topic: Topic, channel: Channel, message_id: MessageId, at: Http, as_json: Json = False
+) -> int:
+    """Finish one message; this cancels a delay, too.
+
+    It is in flight, deferred or requeued."""
+    wanted = _of(topic, channel) | {"id": message_id}
+    return _settle(at, "finish", "finished", wanted, as_json)
+
+
+@verb(app, "penstock channel requeue orders billing 18a2000000001000 --delay-ms 60000")
+def requeue(
+    topic: Topic,
+    channel: Channel,
+    message_id: MessageId,
+    at: Http,
+    delay_ms: Annotated[int, opt("N", "0: at once")] = 0,
+    as_json: Json = False,
+) -> int:
+    """Send one message again now, or after a delay."""
+    wanted = _of(topic, channel) | {"id": message_id, "delay_ms": str(delay_ms)}
+    return _settle(at, "requeue", "requeued", wanted, as_json)
+
+
+def _settle(at: Http, word: str, done: str, wanted: Target, as_json: bool) -> int:
+    """On the node that has the message: ids of different nodes differ."""
+
+    def ask(node: Node) -> Any:
+        node.post(f"/channel/message/{word}", wanted)
+        return "done"
+
+    found = ask_each(at.nodes(changes=True), ask)
+    return found.tell(as_json, lambda address, _: [f"{address}: {wanted['id']} {done}"])

@@ -7,25 +7,28 @@ and its like have bounds that the caller gives.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import Parameter
+from typing import Annotated, NamedTuple
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools import nodes
+from penstock.tools.app import Json, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
+from penstock.tools.output import WrongUse, print_json
 from penstock.tools.stats import Look, look
-from penstock.tools.verbs import VerbParser, WrongUse, add_json, print_json
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 
-# Figures that may have bounds: option, field of the stats, how people call it.
-BOUNDS = (
-    ("depth", "depth", "waiting"),
-    ("in-flight", "in_flight_count", "in flight"),
-    ("delayed", "deferred_count", "delayed"),
-)
+# Figures that may have bounds: field of the stats, how people call it.
+_BOUNDED = {
+    "depth": ("depth", "waiting"),
+    "in_flight": ("in_flight_count", "in flight"),
+    "delayed": ("deferred_count", "delayed"),
+}
+
+app = group("")
 
 
 class Finding(NamedTuple):
@@ -33,69 +36,73 @@ class Finding(NamedTuple):
     text: str
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock check",
-        description="Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong "
-        "use).",
-        examples=["penstock check", "penstock check orders billing --depth-warn 1000 --json"],
-    )
-    parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
-    parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
-    for option, _, called in BOUNDS:
-        for level in ("warn", "crit"):
-            parser.add_argument(
-                f"--{option}-{level}",
-                type=_bound,
-                metavar="N",
-                help=f"{WORDS[1 + (level == 'crit')].lower()} above this many {called} in a "
-                "channel",
-            )
-    parser.add_argument("--consumers", type=_bound, metavar="N", help="critical below this many")
-    add_json(parser)
-    nodes.add_arguments(parser)
-    return parser
+class Bounds(Options):
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        abouts = {
+            f"{name}_{level}": f"{word} above so much {called}"
+            for name, (_, called) in _BOUNDED.items()
+            for level, word in (("warn", "warning"), ("crit", "critical"))
+        }
+        abouts["consumers"] = "critical below this many"
+        return [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
+                int | None, opt("N", about, min=0)])
+            for name, about in abouts.items()
+        ]  # fmt: skip
 
 
-def _bound(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, 0 or more")
-    return int(text)
+@verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
+def check(
+    at: Http,
+    bounds: Bounds,
+    topic: OnlyTopic = "",
+    channel: OnlyChannel = "",
+    as_json: Json = False,
+) -> int:
+    """Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong use)."""
+
+    def found() -> Iterator[Finding]:
+        now = look(at.nodes(), topic, channel)
+        yield from _about_nodes(now)
+        if topic and not now.rows and now.documents:
+            yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
+        yield from _about_channels(now, bounds.given)
+
+    return tell(found, as_json)
 
 
-def check_main(argv: Sequence[str]) -> int:
+def tell(judge: Callable[[], Iterable[Finding]], as_json: bool) -> int:
+    """The exit code."""
     try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit as leaving:
-        return OK if leaving.code in (None, 0) else UNKNOWN
-    try:
-        now = look(nodes.nodes(arguments), arguments.topic, arguments.channel)
+        found = list(judge())
     except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the installation
-        return tell([Finding(UNKNOWN, str(error))], arguments)
+        found = [Finding(UNKNOWN, str(error))]
     except PenstockError as error:
-        return tell([Finding(CRITICAL, str(error))], arguments)
-    return tell(list(findings(now, arguments)), arguments)
+        found = [Finding(CRITICAL, str(error))]
+    level = max((one.level for one in found), default=OK)
+    if as_json:
+        rows = [{"level": WORDS[one.level], "text": one.text} for one in found]
+        print_json({"status": WORDS[level], "findings": rows})
+        return level
+    found.sort(key=lambda one: -one.level)
+    texts = "; ".join(one.text for one in found)
+    print(f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else ""))
+    return level
 
 
-def findings(now: Look, arguments: argparse.Namespace) -> Iterator[Finding]:
-    yield from _about_nodes(now)
-    if arguments.topic and not now.rows and now.documents:
-        yield Finding(CRITICAL, f"no topic {arguments.topic} {arguments.channel}".rstrip())
+def _about_channels(now: Look, bounds: Mapping[str, int | None]) -> Iterator[Finding]:
     for (topic, channel), row in sorted(now.rows.items()):
         if not channel:
             continue
-        for option, field, called in BOUNDS:
-            name = option.replace("-", "_")
-            critical = getattr(arguments, f"{name}_crit")
-            warning = getattr(arguments, f"{name}_warn")
-            count = row[field]
-            most = _most(now, topic, channel, field)
-            text = f"{topic}/{channel}: {count} {called}{most}"
-            if critical is not None and count > critical:
+        for name, (field, called) in _BOUNDED.items():
+            critical, warning = bounds[f"{name}_crit"], bounds[f"{name}_warn"]
+            text = f"{topic}/{channel}: {row[field]} {called}{_most(now, topic, channel, field)}"
+            if critical is not None and row[field] > critical:
                 yield Finding(CRITICAL, f"{text}, above {critical}")
-            elif warning is not None and count > warning:
+            elif warning is not None and row[field] > warning:
                 yield Finding(WARNING, f"{text}, above {warning}")
-        wanted = arguments.consumers
+        wanted = bounds["consumers"]
         if wanted is not None and row["client_count"] < wanted:
             has = f"{row['client_count']} consumers, below {wanted}"
             yield Finding(CRITICAL, f"{topic}/{channel}: {has}")
@@ -122,26 +129,6 @@ def _about_nodes(now: Look) -> Iterator[Finding]:
 
 def _most(now: Look, topic: str, channel: str, field: str) -> str:
     """ " (36 in partition 1)", where there are several: the one that has most."""
-    parts = [
-        part
-        for document in now.documents.values()
-        for row in document["topics"] or ()
-        if row["topic_name"] == topic
-        for below in row["channels"]
-        if below["channel_name"] == channel
-        for part in below.get("partitions", ())
-    ]
+    parts = now.parts.get((topic, channel), ())
     most = max(parts, key=lambda part: int(part[field]), default=None)
     return f" ({most[field]} in partition {most['partition']})" if most else ""
-
-
-def tell(found: list[Finding], arguments: argparse.Namespace) -> int:
-    level = max((finding.level for finding in found), default=OK)
-    if arguments.json:
-        rows = [{"level": WORDS[finding.level], "text": finding.text} for finding in found]
-        print_json({"status": WORDS[level], "findings": rows})
-        return level
-    found.sort(key=lambda finding: -finding.level)
-    texts = "; ".join(finding.text for finding in found)
-    print(f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else ""))
-    return level

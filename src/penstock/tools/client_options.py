@@ -13,7 +13,6 @@ from typing import Any
 from penstock import limits
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError
-from penstock.tools.where import tls_context
 
 Changes = dict[str, Any]
 
@@ -90,9 +89,7 @@ _WITHOUT_MEANING = frozenset(
         "lookupd_authorization",
     }
 )
-_TLS = frozenset(
-    {"tls_v1", "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify"}
-)  # fmt: skip
+_TLS = frozenset({"tls_v1", "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify"})
 
 
 def consumer_changes(given: Sequence[str], flag: str = "consumer-opt") -> Changes:
@@ -150,3 +147,21 @@ def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
         shown = ", ".join(f"{name},{value}" for name, value in sorted(tls.items()))
         raise ConfigError(flag, shown, f"cannot be used: {error}") from error
     return context
+
+
+def tls_context(
+    root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
+) -> ssl.SSLContext:
+    """Raises OSError (ssl.SSLError is one) when a file cannot be used."""
+    context = ssl.create_default_context(cafile=root_ca_file or None)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert or key:
+        context.load_cert_chain(cert, key or None, _no_password)
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

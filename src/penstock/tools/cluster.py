@@ -7,31 +7,27 @@ partition the answer of the newest epoch counts, the leader's before others.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
-from penstock.errors import ConfigError, PenstockError
-from penstock.tools import check, nodes, where
-from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
-from penstock.tools.contexts import ContextTrouble
+from penstock.errors import PenstockError
+from penstock.tools import check, nodes
+from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, verb
+from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
+from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.verbs import DONE, VerbParser, WrongUse, add_json, print_json, run_verb
+from penstock.tools.output import FAILED, Row, WrongUse, columns_table, confirm, plain, tell
 
-Row = dict[str, Any]
-VERBS = {
-    "status": "what is wrong, and one line for each node",
-    "check": "is all well? one line and an exit code: 0 yes, 1 a replica or a node is missing, 2"
-    " a partition takes no publishes or nobody answers, 3 used wrongly",
-    "nodes": "the nodes, where they are and what they run",
-    "topics": "the topics: partitions, offline and under-replicated ones, the slowest follower",
-    "partitions": "the partitions: leader, epoch, in-sync set, offsets, lag of the followers",
-}
+T = TypeVar("T")
 NAMES_SHOWN = 3
 ANSWER_SECONDS_MAX = 3.0
-_AT_ONCE_MAX = 16
+
+app = group(
+    "A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
+    "penstock cluster status",
+    "penstock cluster check --context prod",
+)
 
 
 class NoCluster(WrongUse):
@@ -66,53 +62,18 @@ class Cluster(NamedTuple):
         return {row["node"] for row in self.nodes if not row["alive"]}
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock cluster",
-        description="A cluster of nsqds: nodes, partitions, replicas, and what is wrong with them.",
-        examples=["penstock cluster status", "penstock cluster check --context prod"],
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, about in VERBS.items():
-        command = f"penstock cluster {verb}"
-        below = verbs.add_parser(
-            verb,
-            help=about,
-            examples=[command, f"{command} --nsqd-http-address node2:4151 --json"],
-        )
-        if verb == "partitions":
-            below.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only its own")
-        add_json(below)
-        nodes.add_arguments(below)
-    return parser
-
-
-def cluster_main(argv: Sequence[str]) -> int:
-    if list(argv[:1]) != ["check"]:
-        return run_verb(parser(), argv, _show)
-    try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit as leaving:
-        return OK if leaving.code in (None, 0) else UNKNOWN
-    try:
-        found = [check.Finding(one.level, one.line()) for one in findings(gather(arguments))]
-    except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the cluster
-        found = [check.Finding(UNKNOWN, str(error))]
-    except PenstockError as error:
-        found = [check.Finding(CRITICAL, str(error))]
-    return check.tell(found, arguments)
-
-
 # --- asking ---
 
 
-def gather(arguments: argparse.Namespace) -> Cluster:
+def gather(at: Http) -> Cluster:
     """Raises NodeFailed when nobody answers, NoCluster when who answers is in none."""
-    place = where.find(arguments)
-    node, answer = _first(nodes.nodes_of(place))
+    try:
+        node, answer = _first(at.nodes(), ask)
+    except NodeFailed as error:
+        raise NoCluster(error.address) if error.code == "NO_CLUSTER" else error from None
     scheme = "https://" if node.address.startswith("https://") else ""
     others = {
-        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, place.tls())
+        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, at.where.tls())
         for row in answer["nodes"]
         if row["alive"] and row["http_port"] and row["node"] != answer["node"]
     }
@@ -120,7 +81,7 @@ def gather(arguments: argparse.Namespace) -> Cluster:
     return merge([answer, *answers], failures)
 
 
-def _first(members: Sequence[Node]) -> tuple[Node, Row]:
+def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
     """Who answers first in turn: any node knows the others."""
     for number, node in enumerate(members, 1):
         try:
@@ -132,26 +93,16 @@ def _first(members: Sequence[Node]) -> tuple[Node, Row]:
 
 
 def ask(node: Node) -> Row:
-    try:
-        found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
-    except NodeFailed as error:
-        raise NoCluster(node.address) if error.code == "NO_CLUSTER" else error from None
+    found: Row = node.document("/cluster", None, "cluster", "node", "nodes", "partitions")
     return found
 
 
 def ask_all(members: dict[int, Node]) -> tuple[list[Row], dict[int, str]]:
     """At once. What they answer, and why others do not."""
-
-    def attempt(node: Node) -> Row | str:
-        try:
-            return ask(node)
-        except PenstockError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(_AT_ONCE_MAX) as pool:
-        answers = dict(zip(members, pool.map(attempt, members.values()), strict=True))
-    failures = {number: answer for number, answer in answers.items() if isinstance(answer, str)}
-    return [answer for answer in answers.values() if isinstance(answer, dict)], failures
+    found = nodes.ask_all(list(members.values()), ask)
+    failures = {number: str(found.bad[node.address]) for number, node in members.items()
+                if node.address in found.bad}  # fmt: skip
+    return list(found.good.values()), failures
 
 
 def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
@@ -165,7 +116,8 @@ def merge(answers: Sequence[Row], failures: dict[int, str]) -> Cluster:
                 best[name] = rank, row
     partitions = [best[name][1] for name in sorted(best)]
     by_node = {answer["node"]: answer for answer in answers}
-    rows = sorted(answers[0]["nodes"], key=lambda row: int(row["node"]))
+    rows = [row for row in answers[0]["nodes"] if row["state"] != "removed"]
+    rows.sort(key=lambda row: int(row["node"]))
     return Cluster(answers[0]["cluster"]["name"], rows, partitions, by_node, failures)
 
 
@@ -254,27 +206,6 @@ def _place(row: Row) -> str:
 # --- telling ---
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    found = gather(arguments)
-    wrong = sorted(findings(found), key=lambda finding: -finding.level)
-    rows = ROWS[arguments.verb](found)
-    if wanted := getattr(arguments, "topic", ""):
-        rows = [row for row in rows if row["topic"] == wanted]
-    if arguments.json:
-        texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
-        print_json({"cluster": found.name, "findings": texts, "rows": rows})
-        return DONE
-    for finding in wrong:
-        style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
-        print(terminal.painted(terminal.printable(f"{finding.line()}."), style))
-    heads = [key.replace("_", " ").upper() for key in (rows[0] if rows else ())]
-    cells = [[cell(value) for value in row.values()] for row in rows]
-    left = 2 if arguments.verb in ("status", "nodes") else 1
-    lines = terminal.table(heads, cells, left) if rows else [f"cluster {found.name}: none yet"]
-    print("\n".join(lines), flush=True)
-    return DONE
-
-
 def status_rows(found: Cluster) -> list[Row]:
     return [
         {**_node_row(row),
@@ -332,13 +263,104 @@ def partition_rows(found: Cluster) -> list[Row]:
     ]  # fmt: skip
 
 
-ROWS = {"status": status_rows, "nodes": _node_rows, "topics": _topic_rows,
-        "partitions": partition_rows}  # fmt: skip
+ROWS = {
+    "status": (status_rows, "What is wrong, and one line for each node."),
+    "nodes": (_node_rows, "The nodes, where they are and what they run."),
+    "topics": (_topic_rows, "The topics: which partitions are offline, what lags."),
+    "partitions": (partition_rows, "The partitions: leader, epoch, in-sync set, offsets, lag."),
+}
 
 
-def cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "-"
-    return terminal.printable(f"{value:.0f}" if isinstance(value, float) else str(value))
+def _add(word: str) -> None:
+    about, line = ROWS[word][1], f"penstock cluster {word}"
+
+    @verb(app, line, f"{line} --nsqd-http-address node2:4151 --json", name=word, about=about)
+    def show(at: Http, as_json: Json = False) -> int:
+        return _show(gather(at), word, "", as_json)
+
+
+for word in ("status", "nodes", "topics"):
+    _add(word)
+
+
+@verb(
+    app,
+    "penstock cluster partitions",
+    "penstock cluster partitions --nsqd-http-address node2:4151 --json",
+    about=ROWS["partitions"][1],
+)
+def partitions(at: Http, topic: OnlyTopic = "", as_json: Json = False) -> int:
+    return _show(gather(at), "partitions", topic, as_json)
+
+
+@verb(
+    app, "penstock cluster check", "penstock cluster check --nsqd-http-address node2:4151 --json",
+    name="check",
+)  # fmt: skip
+def is_well(at: Http, as_json: Json = False) -> int:
+    """Is all well? One line and an exit code.
+
+    0: yes, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
+    3: used wrongly."""
+
+    def judge() -> Iterator[check.Finding]:
+        for one in findings(gather(at)):
+            yield check.Finding(one.level, one.line())
+
+    return check.tell(judge, as_json)
+
+
+# --- what an operator wants of a node ---
+
+Number = Annotated[int, arg("NODE", "its number", min=0)]
+
+
+@verb(app, "penstock cluster activate 2")
+def activate(node: Number, at: Http, as_json: Json = False) -> int:
+    """Let a node have replicas and lead, as placement wants it."""
+    return _want(at, node, "active", as_json)
+
+
+@verb(app, "penstock cluster maintain 2")
+def maintain(node: Number, at: Http, as_json: Json = False) -> int:
+    """Let it keep what it has, lead nothing, get nothing new."""
+    return _want(at, node, "maintenance", as_json)
+
+
+@verb(app, "penstock cluster drain 2")
+def drain(node: Number, at: Http, as_json: Json = False) -> int:
+    """Make its replicas on other nodes, and drop them here.
+
+    `penstock cluster partitions` shows how far it is. They stay where no other node has room."""
+    return _want(at, node, "draining", as_json)
+
+
+@verb(app, "penstock cluster remove 2 --yes")
+def remove(node: Number, at: Http, yes: Yes = False, as_json: Json = False) -> int:
+    """Forget it, once it is drained and stopped; asks for --yes."""
+    if not confirm(yes, f"remove node {node} from the cluster", str(node)):
+        return FAILED
+    return _want(at, node, "removed", as_json)
+
+
+def _want(at: Http, number: int, state: str, as_json: bool) -> int:
+    wanted = {"node": str(number), "state": state}
+    _first(at.nodes(changes=True), lambda node: node.post("/cluster/node", wanted))
+    return tell(as_json, {"node": number, "state": state}, [f"node {number}: {state}"])
+
+
+# --- what all of them print ---
+
+
+def _show(found: Cluster, word: str, topic: str, as_json: bool) -> int:
+    wrong = sorted(findings(found), key=lambda finding: -finding.level)
+    rows = [row for row in ROWS[word][0](found) if not topic or row["topic"] == topic]
+    texts = [{**one._asdict(), "level": WORDS[one.level]} for one in wrong]
+    lines = []
+    for finding in wrong:
+        style = terminal.RED if finding.level == CRITICAL else terminal.YELLOW
+        lines.append(terminal.painted(terminal.printable(f"{finding.line()}."), style))
+    columns = [(key.replace("_", " ").upper(), key, plain) for key in (rows[0] if rows else ())]
+    left = 2 if word in ("status", "nodes") else 1
+    lines += columns_table(columns, rows, left) if rows else [f"cluster {found.name}: none yet"]
+    return tell(as_json, {"cluster": found.name, "findings": texts, "rows": rows}, lines)

@@ -1,49 +1,130 @@
-"""`penstock completion bash|zsh`: a script with which the shell asks `penstock` itself.
+"""Names that may stand where the user types: of topics, channels, partitions and nodes; and the
+scripts of bash and zsh, which give penstock the line as it is, in the way of typer's fish: bash
+cuts words at `:` and `=`, so addresses would be in pieces.
 
-The words come from the parsers and the daemons (`completing`), so they are never out of date. The
-script is argcomplete's.
+Nobody who presses Tab waits: what has not answered within a second (`PENSTOCK_COMPLETION_SECONDS`)
+is not offered. Names come from daemons, and shells expand what they are given to complete with. So
+only names pass whose characters mean nothing to a shell.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from argcomplete.shell_integration import shellcode
+import typer
 
-from penstock.tools.verbs import DONE, VerbParser, run_verb
+from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import positions, stats_query
+from penstock.tools import connection
+from penstock.tools.nodes import Node
 
-_ZSH = {
-    # of the whole line argcomplete sees what is before a pipe too; these are the command's words
-    '"$BUFFER"': '"${(j: :)words[1,CURRENT]}"',
-    '"$CURSOR"': '"${#${(j: :)words[1,CURRENT]}}"',
-    '"${nospace[@]}"\n': '"${nospace[@]}" || _files\n',  # as bash does by `-o default`
-}
+ANSWER_SECONDS = 1.0  # all of it, however many are asked
+VARIABLE = "PENSTOCK_COMPLETION_SECONDS"
+_HARMLESS = re.compile(r"[A-Za-z0-9_.#:/\[\]-]+", re.ASCII)
+_EXPECTED = (PenstockError, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+_ASK = "_TYPER_COMPLETE_FISH_ACTION=get-args _PENSTOCK_COMPLETE=complete_fish _TYPER_COMPLETE_ARGS="
+BASH = f"""\
+_penstock_completion() {{
+    local IFS=$'\\n' line=${{COMP_LINE:0:COMP_POINT}} now=${{COMP_WORDS[COMP_CWORD]}} word cut=
+    word=${{line##* }}
+    # what stands behind a : or = is a word for bash, which replaces that alone
+    [[ $now == [:=] ]] && now=
+    [[ $word == *"$now" ]] && cut=${{word%"$now"}}
+    COMPREPLY=($({_ASK}"$line" "$1"))
+    COMPREPLY=("${{COMPREPLY[@]%%$'\\t'*}}")
+    COMPREPLY=("${{COMPREPLY[@]#"$cut"}}")
+}}
+complete -o default -F _penstock_completion penstock
+"""
+ZSH = f"""\
+#compdef penstock
+_penstock_completion() {{
+    local -a found
+    found=("${{(@f)$({_ASK}"${{(j: :)words[1,CURRENT]}}" $words[1])}}")
+    found=("${{(@)${{(@)found:#}}//:/\\\\:}}")
+    found=("${{(@)found/$'\\t'/:}}")
+    [[ $words[CURRENT] == --*=* ]] && compset -P '*='
+    (( $#found )) && _describe penstock found || _files
+}}
+if [[ $zsh_eval_context == *func ]]; then
+    _penstock_completion "$@"
+else
+    compdef _penstock_completion penstock
+fi
+"""
+
+Ask = Callable[[Node], Iterable[str]]
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock completion",
-        description="Print a completion script. bash: put it in "
-        "~/.local/share/bash-completion/completions/penstock; zsh: in a directory of $fpath, as "
-        "_penstock.",
-        examples=["penstock completion bash"],
-    )
-    parser.add_argument("shell", choices=("bash", "zsh"))
-    return parser
+def topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _asked(ctx, lambda node: node.get("/topics")["topics"],
+                  lambda node: [one["topic_name"] for one in _stats(node, "")])  # fmt: skip
 
 
-def completion_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
+def channels(ctx: typer.Context, incomplete: str) -> list[str]:
+    topic = {"topic": ctx.params.get("topic") or ""}
+    return _asked(ctx, lambda node: node.get("/channels", topic)["channels"],
+                  lambda node: [below["channel_name"] for one in _stats(node, topic["topic"])
+                                for below in one["channels"]])  # fmt: skip
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    print(script(arguments.shell))
-    return DONE
+def partitions(ctx: typer.Context, incomplete: str) -> list[str]:
+    topic = ctx.params.get("topic") or ""
+
+    def ask(node: Node) -> Iterable[str]:
+        return map(str, node.ask(positions([topic])).topics[topic].partitions)
+
+    return _asked(ctx, None, ask) if topic else []
 
 
-def script(shell: str) -> str:
-    text = shellcode(["penstock"], shell=shell).strip()
-    for theirs, ours in _ZSH.items() if shell == "zsh" else ():
-        text = text.replace(theirs, ours)
-    return text
+def nodes(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _asked(ctx, connection.http_addresses, None)
+
+
+def _stats(node: Node, topic: str) -> Iterable[dict[str, Any]]:
+    return node.get("/stats", stats_query(topic))["topics"] or ()
+
+
+def _asked(ctx: typer.Context, of_lookupd: Ask | None, of_nsqd: Ask | None) -> list[str]:
+    """Nothing when nobody answers, or the line makes no sense."""
+    if ctx.params.get("nsqd_tcp_address"):
+        return []  # nsqd gives names over HTTP only
+    given = {"nsqd_http_address": ctx.params.get("url"), **ctx.params}
+    try:
+        found = connection.find(given)
+        lookupds = list(found.context.lookupd_http_address)
+        if of_lookupd is not None and lookupds:
+            names = _together(found, lookupds, of_lookupd)
+        elif of_nsqd is not None:
+            names = _together(found, found.addresses(), of_nsqd)
+        else:
+            names = found.addresses()
+    except _EXPECTED:
+        return []
+    return sorted({name for name in names if _HARMLESS.fullmatch(name)})
+
+
+def _together(found: connection.Where, addresses: list[str], ask: Ask) -> list[str]:
+    """What came in time. Those that are late are left behind: the process ends without them."""
+    names: list[str] = []
+    tls, seconds = found.tls(), float(os.environ.get(VARIABLE, ANSWER_SECONDS))
+
+    def one(address: str) -> None:
+        try:
+            names.extend(ask(Node(address, seconds, tls)))
+        except _EXPECTED:
+            return
+
+    threads = [threading.Thread(target=one, args=(each,), daemon=True) for each in addresses]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+    return list(names)

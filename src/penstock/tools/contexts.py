@@ -69,31 +69,29 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     def check(self, name: str) -> None:
         """ContextTrouble says which rule is broken."""
-        check_name(name)
-        if not self.addresses:
-            raise ContextTrouble(f"context {name}: it needs an address")
-        if self.nsqd_http_address and self.lookupd_http_address:
-            rule = "nsqd_http_address or lookupd_http_address, not both"
-            raise ContextTrouble(f"context {name}: {rule}")
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise ContextTrouble(f"context {name}: tls_cert and tls_key go together")
-        if self.auth_secret_file and self.auth_secret_env:
-            raise ContextTrouble(f"context {name}: auth_secret_file or auth_secret_env, not both")
-        if self.admin and not self.admin.startswith(("http://", "https://")):
-            raise ContextTrouble(f"context {name}: admin is a URL, as http://127.0.0.1:4171")
+        if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+            rule = f"letters, digits, _ . and -, {NAME_CHARACTERS_MAX} at most"
+            raise ContextTrouble(f"{name!r} is no name of a context: {rule}")
+        broken = [rule for is_broken, rule in self._rules() if is_broken]
+        if broken:
+            raise ContextTrouble(f"context {name}: {broken[0]}")
+
+    def _rules(self) -> Iterator[tuple[bool, str]]:
+        yield not self.addresses, "it needs an address"
+        both_kinds = bool(self.nsqd_http_address and self.lookupd_http_address)
+        yield both_kinds, "nsqd_http_address or lookupd_http_address, not both"
+        yield bool(self.tls_cert) != bool(self.tls_key), "tls_cert and tls_key go together"
+        both_secrets = bool(self.auth_secret_file and self.auth_secret_env)
+        yield both_secrets, "auth_secret_file or auth_secret_env, not both"
+        is_url = not self.admin or self.admin.startswith(("http://", "https://"))
+        yield not is_url, "admin is a URL, as http://127.0.0.1:4171"
         for field, value in msgspec.structs.asdict(self).items():
-            for text in value if isinstance(value, tuple) else (value,):
-                _check_text(f"context {name}: {field}", text)
-
-
-def _check_text(where: str, text: str | bool) -> None:
-    if isinstance(text, bool):
-        return
-    if "://" in text and "@" in text:  # not repeated: that would show the password
-        raise ContextTrouble(f"{where}: a user and a password in an address are not supported")
-    if not text.isprintable() or len(text) > TEXT_CHARACTERS_MAX:
-        rule = f"{TEXT_CHARACTERS_MAX} characters at most, without control characters"
-        raise ContextTrouble(f"{where}: {rule}")
+            for text in value if isinstance(value, tuple) else (str(value),):
+                password = "a user and a password in an address are not supported"
+                yield "://" in text and "@" in text, f"{field}: {password}"  # which is not shown
+                odd = not text.isprintable() or len(text) > TEXT_CHARACTERS_MAX
+                rule = f"{TEXT_CHARACTERS_MAX} characters at most, without control characters"
+                yield odd, f"{field}: {rule}"
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,13 +105,10 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
     def get(self, name: str) -> Context:
         found = self.context.get(name)
         if found is None:
-            raise ContextTrouble(f"there is no context {name!r}; {self._there_are()}")
+            names = ", ".join(sorted(self.context))
+            others = f"there are {names}" if names else "there are none: penstock context save NAME"
+            raise ContextTrouble(f"there is no context {name!r}; {others}")
         return found
-
-    def _there_are(self) -> str:
-        if not self.context:
-            return "there are none: penstock context save NAME makes one"
-        return f"there are {', '.join(sorted(self.context))}"
 
     def put(self, name: str, context: Context) -> None:
         context.check(name)
@@ -137,12 +132,6 @@ class Contexts(msgspec.Struct, forbid_unknown_fields=True):
         del self.context[name]
         self.selected = "" if self.selected == name else self.selected
         self.previous = "" if self.previous == name else self.previous
-
-
-def check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
-        rule = f"letters, digits, _ . and -, {NAME_CHARACTERS_MAX} at most"
-        raise ContextTrouble(f"{name!r} is no name of a context: {rule}")
 
 
 def read(text: str) -> Contexts:

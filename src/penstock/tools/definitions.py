@@ -8,98 +8,70 @@ what is there already is no change.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
 from penstock.command import terminal
-from penstock.errors import PenstockError
-from penstock.tools import contexts, looking, nodes, where
-from penstock.tools.nodes import Node
-from penstock.tools.verbs import (
-    DONE,
-    FAILED,
-    VerbParser,
-    add_json,
-    add_yes,
-    confirm,
-    print_json,
-    run_verb,
-)
-
-if TYPE_CHECKING:
-    from penstock.nsqadmin.definitions import Change
-    from penstock.nsqadmin.snapshot import Snapshot
+from penstock.errors import FetchFailed, PenstockError
+from penstock.net.fetch import Fetcher
+from penstock.nsqadmin import definitions
+from penstock.nsqadmin.definitions import Change
+from penstock.nsqadmin.snapshot import Snapshot
+from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
+from penstock.nsqdapi.calls import Call
+from penstock.tools import contexts, reports
+from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
+from penstock.tools.connection import Http
+from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.output import DONE, FAILED, confirm, print_json
 
 FILE_BYTES_MAX = 64 << 20  # a hundred thousand topics are far below
 _WORD = "import"  # that is typed: it is about a whole installation
 
+app = group(
+    "All topics and channels with their settings as one document. Messages are not in it.",
+    "penstock definitions export --file definitions.json",
+)
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock definitions",
-        description="All topics and channels with their settings as one document. Messages are not "
-        "in it.",
-        examples=["penstock definitions export --file definitions.json"],
+
+class NodeUpstream(Upstream):
+    """nsqadmin's way of asking nsqds, over the connections of the command line: with its files for
+    TLS, and over unix sockets. It knows no addresses itself."""
+
+    def __init__(self, tls: ssl.SSLContext | None, secret: str = "") -> None:
+        super().__init__(Fetcher(), (), (), secret)  # which opens nothing until it is used
+        self._tls = tls
+
+    async def send(self, address: str, call: Call[Any]) -> Answered:
+        node = Node(address, tls=self._tls, secret=self.secret)
+        try:
+            return await asyncio.to_thread(
+                node.exchange, call.method, call.target, call.body or b"", call.content_type
+            )
+        except NodeFailed as error:
+            if error.status:
+                raise DaemonRefused(address, error.reason, error.status, error.code) from error
+            raise FetchFailed(address, error.reason) from error
+
+
+@verb(app, "penstock definitions export", "penstock definitions export --context prod")
+def export(
+    at: Http,
+    file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
+    as_json: Annotated[bool, switch("--json", "it is JSON anyway")] = False,
+) -> int:
+    """Write what there is, as JSON."""
+    snapshot = _seen(at.nodes())
+    text = definitions.to_text(
+        asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    export = verbs.add_parser(
-        "export",
-        help="write what there is, as JSON",
-        examples=["penstock definitions export", "penstock definitions export --context prod"],
-    )
-    export.add_argument("--file", metavar="FILE", help="write there (private), not to stdout")
-    add_json(export, "it is JSON anyway")
-    put = verbs.add_parser(
-        "import",
-        help="make what is missing, and change settings; nothing is deleted",
-        description="The changes are shown first. What the document does not name stays as it is.",
-        examples=[
-            "penstock definitions import definitions.json --dry-run",
-            "penstock definitions import definitions.json --context test --yes",
-        ],
-    )
-    put.add_argument("file", metavar="FILE", help="- for stdin")
-    put.add_argument(
-        "--on",
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="only on this node, host:port of its HTTP (may be given several times)",
-    )
-    put.add_argument("--dry-run", action="store_true", help="only show the changes")
-    add_json(put)
-    add_yes(put)
-    for below in (export, put):
-        nodes.add_arguments(below)
-    return parser
-
-
-def definitions_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    return _export(arguments) if arguments.verb == "export" else _import(arguments)
-
-
-# --- out ---
-
-
-def _export(arguments: argparse.Namespace) -> int:
-    from penstock.nsqadmin import definitions
-    from penstock.tools.node_upstream import NodeUpstream
-
-    found = where.find(arguments)
-    snapshot = _seen(nodes.nodes_of(found))
-    taken = definitions.taken(NodeUpstream(found.tls()), snapshot)
-    text = definitions.to_text(asyncio.run(taken))
-    if arguments.file:
-        contexts.replace_file(Path(arguments.file), text)
-        print(f"written to {arguments.file}", file=sys.stderr)
+    if file:
+        contexts.replace_file(Path(file), text)
+        print(f"written to {file}", file=sys.stderr)
     else:
         sys.stdout.write(text.decode())
         sys.stdout.flush()
@@ -108,38 +80,46 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _seen(members: Sequence[Node]) -> Snapshot:
     """All nodes, or none: half an installation would look like a whole one."""
-    snapshot = looking.look(members)
+    snapshot = reports.look(members)
     for node in snapshot.nodes.values():
         if node.error:
             raise PenstockError(f"{node.address}: {node.error}")
     return snapshot
 
 
-# --- in ---
+@verb(
+    app,
+    "penstock definitions import definitions.json --dry-run",
+    "penstock definitions import definitions.json --context test --yes",
+    name="import",
+)
+def put(
+    file: Annotated[str, arg("FILE", "- for stdin")],
+    at: Http,
+    on: Annotated[list[str] | None, opt("NODE", "only there; may be repeated")] = None,
+    dry_run: Annotated[bool, switch("--dry-run", "only show the changes")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Make what is missing, and change settings; nothing is deleted.
 
-
-def _import(arguments: argparse.Namespace) -> int:
-    from penstock.nsqadmin import definitions
-    from penstock.tools.node_upstream import NodeUpstream
-
-    wanted = definitions.read(_read(arguments.file))
-    found = where.find(arguments)
-    members = nodes.nodes_of(found)
-    snapshot = _seen(members)
-    upstream = NodeUpstream(found.tls(), found.http_secret())
-    addresses = _chosen([node.address for node in members], arguments.on)
-    changes = asyncio.run(definitions.changes(upstream, snapshot, wanted, addresses))
-    if not arguments.json:
+    The changes are shown first. What the document does not name stays as it is."""
+    wanted = definitions.read(_read(file))
+    members = at.nodes()
+    upstream = NodeUpstream(at.where.tls(), at.where.http_secret())
+    addresses = _chosen([node.address for node in members], on or [])
+    changes = asyncio.run(definitions.changes(upstream, _seen(members), wanted, addresses))
+    if not as_json:
         for change in changes:
             print(change.text)
         print(f"{len(changes)} changes" if changes else "nothing to change")
-    if arguments.dry_run or not changes:
-        return _told(arguments, changes, [], "")
-    where.announce(found)
-    if not confirm(arguments, f"make these changes on {', '.join(addresses)}", _WORD):
+    if dry_run or not changes:
+        return _told(as_json, changes, [], "")
+    at.where.announce()
+    if not confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD):
         return FAILED
     warning = asyncio.run(definitions.put(upstream, addresses, wanted))
-    return _told(arguments, changes, addresses, warning)
+    return _told(as_json, changes, addresses, warning)
 
 
 def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
@@ -149,10 +129,8 @@ def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
     return [one for one in addresses if not wanted or one in wanted]
 
 
-def _told(
-    arguments: argparse.Namespace, changes: Sequence[Change], addresses: list[str], warning: str
-) -> int:
-    if arguments.json:
+def _told(as_json: bool, changes: Sequence[Change], addresses: list[str], warning: str) -> int:
+    if as_json:
         rows = [change._asdict() for change in changes]
         print_json({"changes": rows, "done_on": addresses, "warning": warning})
     elif addresses:
@@ -164,11 +142,8 @@ def _told(
 
 def _read(path: str) -> str:
     try:
-        if path == "-":
-            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
+        with open(path, "rb") if path != "-" else sys.stdin.buffer as file:
+            data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise PenstockError(f"{path} cannot be read: {error}") from error
     if len(data) > FILE_BYTES_MAX:

@@ -1,167 +1,134 @@
 """`penstock demo`: one nsqd, a producer, two channels, nsqadmin, an archive, and live rates.
 
-This is what `make run` starts.
-
-nsqd runs as a process of its own on the usual ports, so that everything the demo suggests to try
-(curl, kill -9, the log tool) is done to the real thing.
+This is what `make run` starts. nsqd runs as a process of its own on the usual ports, so that
+everything the demo suggests to try (curl, kill -9, the log tool) is done to the real thing. Every
+command that it prints works when it is pasted as it is.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import importlib.util
 import json
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import Annotated, Literal
 from urllib.request import urlopen
 
+import typer
+
 from penstock.client import Consumer, Producer
-from penstock.errors import ClientError, ConfigError
-from penstock.net.listener import Address, listen, parse_address
-from penstock.tools import demo_archive
-from penstock.tools.demo_archive import ArchiveProcess
-from penstock.tools.demo_words import Words
-from penstock.tools.verbs import VerbParser
+from penstock.errors import ClientError, ConfigError, PenstockError
+from penstock.net.listener import Address
+from penstock.tools import programs
+from penstock.tools.app import group, opt, switch, verb
+from penstock.tools.output import DONE, FAILED, WrongUse
+from penstock.tools.programs import Program, daemon, host_and_port, lacks_web
 
 TOPIC = "demo"
+TABLE = "messages"
 CONSUMERS = {"archive": 1, "metrics": 2}  # channel: number of consumers
 BATCHES_PER_SECOND = 50
 IN_FLIGHT_MAX = 500
 LATENCIES_MAX = 100_000  # per second of display; more say nothing new
 STILL_STARTING_S = 5.0  # between two words about it: a busy machine needs half a minute
-STOP_SECONDS_MAX = 15.0
-_WEB_PACKAGES = ("nicegui", "fastapi", "uvicorn")
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # as Ctrl-C; SIGHUP: the terminal closed
+_PORT_STEP = 1000  # 4150 is taken: try 5150, then 6150, ...
+_SPARK = ("pyspark", "pyarrow", "deltalake")
+_QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_REPORT_BYTES = 4096  # of the archive's output: its last reports
+
+Listener = Annotated[str, opt("HOST:PORT")]
+Where = Literal["auto", "off"]
+
+app = group("")
 
 
-def demo_main(argv: Sequence[str]) -> int:
-    options = parser().parse_args(argv)
-    tcp, http, admin = options.tcp_address, options.http_address, options.admin_address
-    web = options.admin == "auto"
-    data_path = Path(options.data_path)
-    words = Words(data_path, options.called_as, argv)
-    wanted = (tcp, http, admin if web else None)
-    if not all(is_free(one) for one in wanted if one is not None):
-        print(words.taken(wanted, is_free), file=sys.stderr)
-        return 1
-    lacks_spark = demo_archive.missing() if options.spark or options.archive == "auto" else "off"
-    if options.spark and lacks_spark:
-        print(f"--spark: {lacks_spark}", file=sys.stderr)
-        return 1
-    data_path.mkdir(parents=True, exist_ok=True)
+@verb(app, "penstock demo", "penstock demo --data-path /tmp/demo --archive off")
+def demo(
+    data_path: Annotated[str, opt("DIR", "where messages are")] = "./data",
+    seconds: Annotated[float, opt("SECONDS", "stop after this long; 0: Ctrl-C")] = 0,
+    rate: Annotated[int, opt("N", "messages a second", min=1)] = 2000,
+    size: Annotated[int, opt("BYTES", "of a message")] = 200,
+    archive: Annotated[
+        Where, opt("", "all messages into a Delta table, where Spark is installed")
+    ] = "auto",
+    spark: Annotated[
+        bool, switch("--spark", "insist on the archive: without it, do not start")
+    ] = False,
+    admin: Annotated[Where, opt("", "the web UI, where it is installed")] = "auto",
+    tcp_address: Listener = "127.0.0.1:4150",
+    http_address: Listener = "127.0.0.1:4151",
+    admin_address: Listener = "127.0.0.1:4171",
+    called_as: Annotated[str, typer.Option(hidden=True)] = "",  # by the Makefile
+) -> int:
+    """Start nsqd with a producer and two channels, and show their rates."""
+    lacks_spark = missing_spark() if spark or archive == "auto" else "off"
+    if spark and lacks_spark:
+        raise PenstockError(f"--spark: {lacks_spark}")
+    lacks_admin = lacks_web() if admin == "auto" else "off"
+    tcp, http, web = map(_address, (tcp_address, http_address, admin_address))
+    place = Place(Path(data_path), called_as, tcp, http, web, lacks_admin, lacks_spark)
+    if said := place.taken():
+        raise PenstockError(said)
+    place.path.mkdir(parents=True, exist_ok=True)
     for number in _ENDINGS:  # also before the loop takes them: nothing is left running
         signal.signal(number, _interrupt)
-    daemon = _start_daemon(options, data_path)
-    lacks_pages = lacks_web() if web else "off"
-    pages = None if lacks_pages else WebUi(admin, http, data_path)
+    nsqd, others = place.nsqd(), place.others()
     try:
-        if not _wait_until_it_listens(daemon, tcp):
-            how = shlex.join(map(str, daemon.args))  # type: ignore[arg-type]
-            said = f"nsqd ended with code {daemon.returncode} before it listened on {tcp}"
-            print(f"{said}; it was started by:\n  {how}", file=sys.stderr)
-            return 1
-        lake = demo_archive.lake_of(data_path)
-        print(words.intro(TOPIC, _consumers(), tcp, http, daemon.pid), end="")
-        print(words.no_web(lacks_pages), end="")
-        print(words.archive(http, demo_archive.TABLE, lake, lacks_spark), end="")
-        print("Ctrl-C stops everything.", flush=True)
-        archive = None if lacks_spark else ArchiveProcess(http, data_path)
-        return asyncio.run(_run(options, tcp, daemon, archive, pages))
+        for program in (nsqd, *others.values()):
+            program.start()
+        if not wait_until_it_listens(nsqd, place.tcp):
+            raise PenstockError(nsqd.last_words())
+        print(place.intro(nsqd), flush=True)
+        return asyncio.run(_run(place, nsqd, others, rate, size, seconds))
     except KeyboardInterrupt:
-        return 0
+        return DONE
     finally:
         for number in _ENDINGS:
             signal.signal(number, signal.SIG_IGN)  # it ends already
-        stop_process(daemon)
-        if pages is not None:
-            pages.stop()
+        for program in (nsqd, *others.values()):
+            program.end()
         with contextlib.suppress(OSError):  # the terminal may be gone
-            print(words.farewell(), end="", flush=True)
+            print(place.farewell(), end="", flush=True)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock demo",
-        description="Start nsqd with a producer and two channels, and show their rates.",
-        examples=["penstock demo", "penstock demo --data-path /tmp/demo --archive off"],
-    )
-    parser.add_argument("--data-path", default="./data", help="where messages are stored (made)")
-    parser.add_argument("--seconds", type=float, default=0, help="stop after this long (0: Ctrl-C)")
-    parser.add_argument("--rate", type=int, default=2000, help="messages a second")
-    parser.add_argument("--size", type=int, default=200, help="bytes of a message")
-    parser.add_argument(
-        "--archive",
-        choices=("auto", "off"),
-        default="auto",
-        help="archive all messages in a Delta table, where Spark and Java are installed",
-    )
-    parser.add_argument(
-        "--spark", action="store_true", help="insist on the archive: without Spark, do not start"
-    )
-    parser.add_argument("--called-as", default="", help=argparse.SUPPRESS)  # by the Makefile
-    parser.add_argument("--tcp-address", type=_address, default="127.0.0.1:4150")
-    parser.add_argument("--http-address", type=_address, default="127.0.0.1:4151")
-    parser.add_argument(
-        "--admin-address", type=_address, default="127.0.0.1:4171", help="of the web UI"
-    )
-    parser.add_argument(
-        "--admin", choices=("auto", "off"), default="auto", help="the web UI, where it is installed"
-    )
-    return parser
-
-
 def _address(text: str) -> Address:
-    """The demo's hints are for curl and a browser: a unix socket, or any free port, is none."""
     try:
-        found = parse_address(text)
-    except ConfigError:
-        found = Address("", 0, text)
-    if found.path or not found.port:
-        raise argparse.ArgumentTypeError(f"{text!r} is not host:port with a port of 1 to 65535")
-    return found
+        return host_and_port(text)
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
 
 
-def is_free(address: Address) -> bool:
+def missing_spark() -> str:
+    """What the archive lacks here, "" when nothing."""
+    if any(find_spec(name) is None for name in _SPARK):
+        return "Spark is not installed; `make run ARGS=--spark` installs it first"
+    from penstock.spark.session import require_java
+
     try:
-        listen(address).close()
-    except OSError:
-        return False
-    return True
+        require_java()
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
-def _start_daemon(options: argparse.Namespace, data_path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "penstock.nsqd.main",
-            f"--data-path={data_path}",
-            f"--tcp-address={options.tcp_address}",
-            f"--http-address={options.http_address}",
-            "--log-level=warn",
-        ],
-        start_new_session=True,  # Ctrl-C is ours to pass on, once
-    )
-
-
-def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> bool:
+def wait_until_it_listens(nsqd: Program, tcp: Address) -> bool:
     """As long as it lives. False: it has ended."""
     begun_s, told = time.monotonic(), 0
-    while daemon.poll() is None:
+    while nsqd.state == "running":
         with contextlib.suppress(OSError), socket.create_connection((tcp.host, tcp.port), 1):
             return True
         time.sleep(0.05)
@@ -171,97 +138,223 @@ def _wait_until_it_listens(daemon: subprocess.Popen[bytes], tcp: Address) -> boo
     return False
 
 
-def stop_process(daemon: subprocess.Popen[bytes]) -> None:
-    if daemon.poll() is None:
-        daemon.terminate()
-    try:
-        daemon.wait(STOP_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
+# --- where it runs, and what it says of that ---
 
 
-def _consumers() -> str:
-    return ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
+@dataclass
+class Place:
+    path: Path
+    called_as: str
+    tcp: Address
+    http: Address
+    admin: Address
+    lacks_admin: str  # "off": nobody wants it
+    lacks_spark: str
+
+    def nsqd(self) -> Program:
+        return daemon("nsqd", "penstock.nsqd.main", self.path, f"--data-path={self.path}",
+                      f"--tcp-address={self.tcp}", f"--http-address={self.http}",
+                      "--log-level=warn")  # fmt: skip
+
+    def others(self) -> dict[str, Program]:
+        """Beside nsqd: the web UI, and the archive as anybody starts it."""
+        found = {}
+        if not self.lacks_admin:
+            found["admin"] = daemon(
+                "nsqadmin", "penstock.nsqadmin.main", self.path, f"--http-address={self.admin}",
+                f"--nsqd-http-address={self.http}", f"--data-path={self.path / 'nsqadmin'}",
+                f"--lake={self.path / 'lake'}", "--log-level=warn",
+            )  # fmt: skip
+        if not self.lacks_spark:
+            found["archive"] = daemon(
+                "pipeline", "penstock.pipelines", self.path, "archive", f"--url=http://{self.http}",
+                "--pattern=[A-Za-z0-9].*",  # not the topics that nsqd keeps for itself
+                f"--table={self.path / 'lake' / TABLE}", "--json", "--report-every=500ms",
+                "--conf=spark.driver.memory=1g",
+                f"--conf=spark.driver.extraJavaOptions={_QUICK_JVM}",
+            )  # fmt: skip
+        return found
+
+    @property
+    def _penstock(self) -> str:
+        return shlex.quote(str(Path(sys.executable).with_name("penstock")))
+
+    def intro(self, nsqd: Program) -> str:
+        pid = nsqd.process.pid if nsqd.process else 0
+        consumers = ", ".join(f"{name} with {count}" for name, count in CONSUMERS.items())
+        http, place = self.http, shlex.quote(str(self.path.absolute()))
+        return f"""\
+nsqd is up: TCP {self.tcp}, HTTP {http}, data in {self.path}, process {pid}.
+Every OK below came after the message was on disk. Topic {TOPIC}; consumers: {consumers}.
+
+Try, in another terminal:
+  curl 'http://{http}/stats'                          everything it knows, as text
+  curl -d 'hello' 'http://{http}/pub?topic=greetings'  publish; stored before it says OK
+  curl -X POST 'http://{http}/channel/pause?topic={TOPIC}&channel=archive'   (then unpause)
+  {self._penstock} log dump {place} --topic {TOPIC} --count 5 --bodies   what is stored
+  kill -9 {pid}; {self._penstock} log verify {place}   every acknowledged message is there
+{self._beside()}Ctrl-C stops everything."""
+
+    def _beside(self) -> str:
+        words = ""
+        if self.lacks_admin not in ("", "off"):
+            words += f"No web UI: {self.lacks_admin}\n"
+        if not self.lacks_spark:
+            query = f"SELECT topic, count(*), max(timestamp) FROM {TABLE} GROUP BY topic"
+            lake = self.path / "lake"
+            sql = f"sql --url http://{self.http} --lake {shlex.quote(str(lake.absolute()))}"
+            words += f"All messages also go into the Delta table {lake / TABLE}, each exactly once:"
+            words += f'\n  {self._penstock} {sql} "{query}"\n'
+        elif self.lacks_spark != "off":
+            words += f"No archive in a Delta table: {self.lacks_spark}\n"
+        return words
+
+    def farewell(self) -> str:
+        if not self.path.exists():
+            return ""
+        return (
+            f"Stopped: nsqd in order, every message and channel stays in {self.path}.\n"
+            f"  {self._again(_given())}   goes on with them\n"
+            f"  rm -r {shlex.quote(str(self.path.absolute()))}   deletes them\n"
+        )
+
+    def taken(self) -> str:
+        """Which ports somebody has, and how to go on; "" when none."""
+        wanted = {"--tcp-address": self.tcp, "--http-address": self.http}
+        if self.lacks_admin != "off":
+            wanted["--admin-address"] = self.admin
+        found = programs.taken(list(wanted.values()))
+        if not found:
+            return ""
+        flags = {flag: one for flag, one in wanted.items() if one in found}
+        kept = [one for one in _given() if not one.startswith(tuple(flags))]
+        again = [*kept, *(f"{flag}={_free_near(one)}" for flag, one in flags.items())]
+        return (
+            f"{' and '.join(map(str, found))}: taken. Is another nsqd running? Stop it, or choose "
+            f"other ports:\n  {self._again(again)}"
+        )
+
+    def _again(self, arguments: Sequence[str]) -> str:
+        words = shlex.join(arguments)
+        if self.called_as:
+            return self.called_as + (f" {shlex.quote(f'ARGS={words}')}" if words else "")
+        return f"{self._penstock} demo {words}".rstrip()
+
+
+def _given() -> list[str]:
+    """What the user typed behind the verb."""
+    return [one for one in sys.argv[2:] if not one.startswith("--called-as")]
+
+
+def _free_near(address: Address) -> Address:
+    for port in range(address.port + _PORT_STEP, 1 << 16, _PORT_STEP):
+        if not programs.taken([other := Address(address.host, port, "")]):
+            return other
+    return Address(address.host, 0, "")
+
+
+# --- what is seen ---
 
 
 async def _run(
-    options: argparse.Namespace,
-    tcp: Address,
-    daemon: subprocess.Popen[bytes],
-    archive: ArchiveProcess | None,
-    pages: WebUi | None,
+    place: Place, nsqd: Program, others: dict[str, Program], rate: int, size: int, seconds: float
 ) -> int:
-    producer = Meter("producer")
+    published, tcp = Meter("producer"), str(place.tcp)
     meters = {name: Meter(name) for name in CONSUMERS}
-    tasks = [asyncio.create_task(produce(str(tcp), TOPIC, options.rate, options.size, producer))]
+    tasks = [asyncio.create_task(produce(tcp, TOPIC, rate, size, published))]
     tasks += [
-        asyncio.create_task(consume(str(tcp), TOPIC, name, meters[name]))
+        asyncio.create_task(consume(tcp, TOPIC, name, meters[name]))
         for name, count in CONSUMERS.items()
         for _ in range(count)
     ]
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, *_ENDINGS):
-        loop.add_signal_handler(number, stop.set)
-    shown = asyncio.create_task(_show(producer, meters, options.seconds, stop, archive, pages))
-    beside = [asyncio.create_task(archive.run())] if archive else []
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def lines() -> Iterator[str]:
+        yield published.line("published", "OK after")
+        for name, meter in meters.items():
+            yield meter.line(f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
+        if archive := others.get("archive"):
+            yield archive_line(archive)
+
+    shown = asyncio.create_task(_show(lines, place, others.get("admin"), seconds, stop))
     try:
         done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        return _verdict(done - {shown}, daemon)
+        return _verdict(done - {shown}, nsqd)
     finally:
-        for task in (shown, *tasks, *beside):
+        for task in (shown, *tasks):
             task.cancel()
-        await asyncio.gather(shown, *tasks, *beside, return_exceptions=True)
+        await asyncio.gather(shown, *tasks, return_exceptions=True)
 
 
-def _verdict(broken: set[asyncio.Task[None]], daemon: subprocess.Popen[bytes]) -> int:
+def _verdict(broken: set[asyncio.Task[None]], nsqd: Program) -> int:
     """The exit code: clients run until they are stopped, so one that ended has failed."""
     for task in broken:
         error = task.exception()
         if isinstance(error, (ClientError, OSError)):
-            gone = f" (nsqd ended with code {daemon.poll()})" if daemon.poll() is not None else ""
+            gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
             print(f"the demo stops: {error}{gone}", file=sys.stderr)
         elif error is not None:
             raise error
-    return 1 if broken else 0
+    return FAILED if broken else DONE
 
 
 async def _show(
-    producer: Meter,
-    meters: dict[str, Meter],
-    seconds: float,
+    lines: Callable[[], Iterator[str]], place: Place, admin: Program | None, seconds: float,
     stop: asyncio.Event,
-    archive: ArchiveProcess | None,
-    pages: WebUi | None,
-) -> None:
+) -> None:  # fmt: skip
     """One line per client group, drawn over each second on a terminal."""
-    redraws = sys.stdout.isatty()
+    redraws, before = sys.stdout.isatty(), 0
     started_s = time.monotonic()
-    first = True
     while not stop.is_set() and (not seconds or time.monotonic() - started_s < seconds):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 1.0)
             return  # before the second is over: its numbers would be halves
-        lines = [_line(producer, "published", "OK after")]
-        lines += [
-            _line(meter, f"{CONSUMERS[name]} consumer{'s' * (CONSUMERS[name] > 1)}", "delay")
-            for name, meter in meters.items()
-        ]
-        lines += [archive.line()] if archive else []
-        if redraws and not first:
-            print(f"\x1b[{len(lines)}A", end="")
-        if pages is not None and (news := await asyncio.to_thread(pages.news)):
+        shown = list(lines())
+        if redraws and before:
+            print(f"\x1b[{before}A", end="")
+        if admin is not None and (news := await asyncio.to_thread(_news_of, admin, place.admin)):
+            admin = None  # it is told once
             print(f"\x1b[J{news}" if redraws else news)
-        print("\n".join(f"\x1b[K{line}" if redraws else line for line in lines), flush=True)
-        first = False
+        print("\n".join(f"\x1b[K{line}" if redraws else line for line in shown), flush=True)
+        before = len(shown)
 
 
-def _line(meter: Meter, what: str, delay: str) -> str:
-    count, median_ms, high_ms = meter.take()
+def _news_of(admin: Program, address: Address) -> str:
+    """When it answers or has ended; else "". It may take half a second."""
+    if admin.state != "running":
+        return f"No web UI: nsqadmin {admin.state}."
+    try:
+        with urlopen(f"http://{address}/ping", timeout=0.5) as answer:
+            answers = bool(answer.status == 200)
+    except OSError:
+        return ""
+    return f"See and steer it all in a browser:  http://{address}" if answers else ""
+
+
+def archive_line(archive: Program) -> str:
+    """For the display of rates: of its last report."""
+    with archive.said.open("rb") as said:
+        said.seek(max(0, said.seek(0, 2) - _REPORT_BYTES))
+        text = said.read().decode("utf-8", "replace")
+    reports = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):  # what Java says, or half of a line
+            reports.append(json.loads(line))
+    reports = [one for one in reports if isinstance(one, dict)]
+    if archive.state != "running":
+        last = (text.strip().splitlines() or ["without a word"])[-1]
+        return f"{'table':<9} stopped: {last}"
+    event = next((one["event"] for one in reversed(reports) if "event" in one), "Spark is starting")
+    found = next((one for one in reversed(reports) if "rows" in one), None)
+    if found is None:
+        return f"{'table':<9} {event}"
+    lag = found["lag_seconds"]
+    behind = f"lag {lag:.1f} s" if lag is not None else event
     return (
-        f"{meter.name:<9} {what:<12} {count:>7,}/s  total {meter.total:>11,}  "
-        f"{delay} p50 {median_ms:7.2f} ms  p99 {high_ms:7.2f} ms"
+        f"{'table':<9} {'archived':<12} {found['rows_per_second']:>7,.0f}/s  "
+        f"total {found['rows']:>11,}  {behind}"
     )
 
 
@@ -283,14 +376,14 @@ class Meter:
         if len(self.delays_ms) < LATENCIES_MAX:
             self.delays_ms.append(delay_ms)
 
-    def take(self) -> tuple[int, float, float]:
-        """(count, median delay, 99th percentile) since the last call."""
-        count, delays = self.recent, sorted(self.delays_ms)
+    def line(self, what: str, delay: str) -> str:
+        """Of what came since the last call."""
+        count, delays = self.recent, sorted(self.delays_ms) or [0.0]
         self.recent, self.delays_ms = 0, []
-        if not delays:
-            return count, 0.0, 0.0
-        high = delays[len(delays) * 99 // 100]
-        return count, delays[len(delays) // 2], high
+        return (
+            f"{self.name:<9} {what:<12} {count:>7,}/s  total {self.total:>11,}  {delay} p50 "
+            f"{delays[len(delays) // 2]:7.2f} ms  p99 {delays[len(delays) * 99 // 100]:7.2f} ms"
+        )
 
 
 async def produce(address: str, topic: str, rate: int, body_bytes: int, meter: Meter) -> None:
@@ -319,58 +412,3 @@ async def consume(address: str, topic: str, channel: str, meter: Meter) -> None:
         async for message in consumer:
             message.fin()
             meter.add(1, (time.time_ns() - message.timestamp_ns) / 1e6)
-
-
-# --- the web UI, in a process of its own ---
-
-
-def lacks_web() -> str:
-    """What nsqadmin lacks here, "" when nothing."""
-    if any(importlib.util.find_spec(name) is None for name in _WEB_PACKAGES):
-        return "its packages are not installed (the extra `admin`; `make run` installs them)"
-    return ""
-
-
-class WebUi:
-    """The process."""
-
-    def __init__(self, address: Address, nsqd: Address, data_path: Path) -> None:
-        self._address = address
-        self._is_told = False
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "penstock.nsqadmin.main",
-                f"--http-address={address}",
-                f"--nsqd-http-address={nsqd}",
-                f"--data-path={data_path / 'nsqadmin'}",
-                f"--lake={data_path / 'lake'}",
-                "--log-level=warn",
-            ],
-            start_new_session=True,  # Ctrl-C is the demo's to pass on, once
-        )
-
-    def news(self) -> str:
-        """Once, when it answers or has ended; else "". It may take half a second."""
-        if self._is_told:
-            return ""
-        code = self._process.poll()
-        if code is not None:
-            said = f"No web UI: nsqadmin ended with code {code}."
-        elif self._answers():
-            said = f"See and steer it all in a browser:  http://{self._address}"
-        else:
-            return ""
-        self._is_told = True
-        return said
-
-    def _answers(self) -> bool:
-        try:
-            with urlopen(f"http://{self._address}/ping", timeout=0.5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def stop(self) -> None:
-        stop_process(self._process)

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.client import Message
 from penstock.client.addressed import encode_headers
 from penstock.errors import ConfigError
-from penstock.tools.verbs import WrongUse
+from penstock.tools.output import WrongUse
 
 KEY = "key"
 

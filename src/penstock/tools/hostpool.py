@@ -39,11 +39,7 @@ class Host:
 
 class HostPool:
     def __init__(
-        self,
-        addresses: Sequence[str],
-        mode: str,
-        mono_ns: Callable[[], int],
-        chance: random.Random,
+        self, addresses: Sequence[str], mode: str, mono_ns: Callable[[], int], chance: random.Random
     ) -> None:
         if not addresses:
             raise ValueError("a pool needs an address")

@@ -7,89 +7,58 @@ readings are shown.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated
 
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
-from penstock.tools.verbs import DONE, VerbParser, add_json, print_json, run_verb
+from penstock.tools.app import Json, arg, group, verb
+from penstock.tools.output import DONE, Row, tell
 
-Row = dict[str, Any]
-
-
-class NoId(PenstockError):
-    def __init__(self, text: str) -> None:
-        super().__init__(f"{text!r} is no id: 16, 32 or 56 hex digits are wanted")
-        self.text = text
+app = group("")
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock id", description="Read ids.", examples=["penstock id 0d2c6bf1a4c02000"]
-    )
-    parser.add_argument("id", nargs="*", metavar="ID", help="none: a line of the input each")
-    add_json(parser, "for programs: a line each")
-    return parser
-
-
-def id_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+@verb(app, "penstock id 0d2c6bf1a4c02000", name="id")
+def read_ids(
+    ids: Annotated[list[str] | None, arg("ID", "none: a line of the input each")] = None,
+    as_json: Json = False,
+) -> int:
+    """Read ids."""
     now_ms = time.time_ns() // limits.MS
-    ids = arguments.id or (line.strip() for line in sys.stdin)
-    for text in ids:
-        if not text:
-            continue
+    for text in filter(None, ids or map(str.strip, sys.stdin)):
         row = read(text, now_ms)
-        if arguments.json:
-            print_json(row, indent=None)
-        else:
-            print("\n".join(_lines(row)))
+        tell(as_json, row, _lines(row), one_line=True)
     return DONE
 
 
 def read(text: str, now_ms: int) -> Row:
-    """Raises NoId."""
-    if len(text) == 16:
-        number = hex_to_id(text.encode("ascii", "replace"))
-        if number >= 0:
-            return _message_id(text, number)
-    elif len(text) in (32, 56):
-        try:
-            return _long_id(text, now_ms)
-        except PenstockError as error:
-            raise NoId(text) from error
-    raise NoId(text)
-
-
-def _message_id(text: str, number: int) -> Row:
-    parts = guid.parse(number)
-    return {
-        "id": text,
-        "kind": "message",
-        "number": number,
-        "time": _time(parts.time_ns / limits.SECOND),
-        "node": parts.node,
-        "sequence": parts.sequence,
-    }
+    """Raises PenstockError."""
+    number = hex_to_id(text.encode("ascii", "replace")) if len(text) == 16 else -1
+    if number >= 0:
+        parts = guid.parse(number)
+        when = _time(parts.time_ns / limits.SECOND)
+        return {"id": text, "kind": "message", "number": number, "time": when,
+                "node": parts.node, "sequence": parts.sequence}  # fmt: skip
+    rule = f"{text!r} is no id: 16, 32 or 56 hex digits are wanted"
+    if len(text) not in (32, 56):
+        raise PenstockError(rule)
+    try:
+        return _long_id(text, now_ms)
+    except PenstockError as error:
+        raise PenstockError(rule) from error
 
 
 def _long_id(text: str, now_ms: int) -> Row:
     client, broker = unique.decode(text), unique.decode_offset_id(text)
-    made_s = unique.time_ms(client, now_ms) / 1000
     return {
         "id": text,
         "kind": "unique or offset",
         "unique": {
-            "time": _time(made_s),
+            "time": _time(unique.time_ms(client, now_ms) / 1000),
             "ip": client.ip_text,
             "pid": client.pid,
             "hash": f"{client.hash:08X}",

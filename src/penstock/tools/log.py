@@ -8,96 +8,66 @@ fails ends `dump` and `repair` with 1, and `verify` with 2: its 1 is about the d
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+from penstock.command import terminal
 from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
 from penstock.log.dump import Row, dump_file, dump_partition
-from penstock.log.inspect import TOPICS, Found, NothingThere, Place, find
+from penstock.log.inspect import TOPICS, NothingThere, Place, find
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
-from penstock.tools.verbs import FAILED, VerbParser, WrongUse, add_yes, confirm, print_json
+from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
+from penstock.tools.output import FAILED, WrongUse, confirm, print_json, tell
 from penstock.trace.events import TOPIC, Event, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
 
-def log_main(argv: list[str]) -> int:
+Path = Annotated[str, arg("PATH", "a data directory, a topic, a partition or its file")]
+OneTopic = Annotated[str | None, opt("T", "only this topic")]
+
+app = group(
+    "Look at stored messages, without a daemon. Only repair writes anything.",
+    "penstock log verify /var/lib/penstock",
+)
+
+
+def _guarded(failed: int, work: Callable[[], int]) -> int:
+    """`failed` is the exit code where it could not be done."""
     try:
-        arguments = parser().parse_args(argv)
-    except SystemExit as leaving:  # argparse has said what is wrong, or printed the help
-        return SOUND if leaving.code in (None, 0) else USAGE
-    try:
-        found = find(OsDisk(), arguments.path, arguments.topic, arguments.partition)
-        if arguments.verb == "repair":
-            return FOUND if repair(arguments, found) else SOUND
-        return _verify(arguments, found) if arguments.verb == "verify" else _dump(arguments, found)
-    except NothingThere as error:
-        print(f"penstock log: {error}", file=sys.stderr)
-        return USAGE
+        return work()
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has seen enough
-        return SOUND
-    except (OSError, PenstockError) as error:
+        raise
+    except (OSError, PenstockError, NothingThere) as error:
         print(f"penstock log: {error}", file=sys.stderr)
-        return USAGE if arguments.verb == "verify" or isinstance(error, WrongUse) else FAILED
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock log",
-        description="Look at stored messages. PATH is a data directory, a topic, a partition or a "
-        "file of one. Only repair writes anything.",
-        examples=["penstock log verify /var/lib/penstock"],
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    check = verbs.add_parser(
-        "verify",
-        help="check every byte; exit code 1 when something is wrong",
-        examples=["penstock log verify /var/lib/penstock --topic orders --json"],
-    )
-    show = verbs.add_parser(
-        "dump",
-        help="show messages, or what another file says",
-        examples=["penstock log dump /var/lib/penstock --topic orders --count 3 --bodies"],
-    )
-    restore = verbs.add_parser(
-        "repair",
-        help="give up what is corrupt and set copies of it aside; nsqd must be stopped",
-        examples=["penstock log repair /var/lib/penstock --topic orders"],
-    )
-    add_yes(restore)
-    for verb in (check, show, restore):
-        verb.add_argument("path", metavar="PATH")
-        verb.add_argument("--json", action="store_true", help="for scripts")
-        verb.add_argument("--topic", metavar="T", help="only this topic")
-        verb.add_argument("--partition", type=int, metavar="N", help="only this partition")
-    show.add_argument("--from-offset", type=int, default=0, metavar="N")
-    show.add_argument("--count", type=int, metavar="N", help="at most this many rows")
-    show.add_argument("--bodies", action="store_true", help="show the bodies too")
-    return parser
+        return USAGE if isinstance(error, NothingThere | WrongUse) else failed
 
 
 # --- verify ---
 
 
-def _verify(arguments: argparse.Namespace, found: Found) -> int:
-    report = verify(OsDisk(), found)
-    if arguments.json:
-        print(json.dumps(_report_json(report), indent=2))
-    else:
-        for line in _report_lines(report):
-            print(line)
-    return FOUND if report.findings else SOUND
+@verb(app, "penstock log verify /var/lib/penstock --topic orders --json", name="verify")
+def verify_all(
+    path: Path, topic: OneTopic = None, partition: Partition = None, as_json: Json = False
+) -> int:
+    """Check every byte; exit code 1 when something is wrong."""
+
+    def work() -> int:
+        with terminal.Progress("checking"):
+            report = verify(OsDisk(), find(OsDisk(), path, topic, partition))
+        tell(as_json, _report_json(report), _report_lines(report))
+        return FOUND if report.findings else SOUND
+
+    return _guarded(USAGE, work)  # its 1 is about the data
 
 
 def _report_json(report: Report) -> dict[str, Any]:
@@ -143,24 +113,36 @@ def _finding_text(finding: Finding) -> str:
 # --- dump ---
 
 
-def _dump(arguments: argparse.Namespace, found: Found) -> int:
-    found_hole = False
-    disk = OsDisk()
-    sources = [
-        (place.topic, place.partition, dump_partition(disk, place, arguments.from_offset))
-        for place in found.places
-    ]
-    sources += [("", 0, dump_file(disk, path, arguments.from_offset)) for path in found.files]
-    for topic, partition, rows in sources:
-        if len(sources) > 1 and not arguments.json:
-            print(f"{topic}/{partition}")
-        for row in itertools.islice(rows, arguments.count):
-            found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
-            if topic == TOPIC and arguments.bodies and "body" in row:
-                _show_events(row)
-            named = {"topic": topic, "partition": partition, **row} if topic else row
-            print(_row_json(named, arguments) if arguments.json else _row_text(row, arguments))
-    return FOUND if found_hole else SOUND
+@verb(app, "penstock log dump /var/lib/penstock --topic orders --count 3 --bodies")
+def dump(
+    path: Path,
+    topic: OneTopic = None,
+    partition: Partition = None,
+    from_offset: Annotated[int, opt("N")] = 0,
+    count: Annotated[int | None, opt("N", "at most this many rows")] = None,
+    bodies: Annotated[bool, switch("--bodies", "show the bodies too")] = False,
+    as_json: Json = False,
+) -> int:
+    """Show messages, or what another file says."""
+
+    def work() -> int:
+        disk, found_hole = OsDisk(), False
+        found = find(disk, path, topic, partition)
+        sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
+                   for place in found.places]  # fmt: skip
+        sources += [("", 0, dump_file(disk, file, from_offset)) for file in found.files]
+        for name, number, rows in sources:
+            if len(sources) > 1 and not as_json:
+                print(f"{name}/{number}")
+            for row in itertools.islice(rows, count):
+                found_hole |= "hole" in row or "problem" in row or row.get("sound") is False
+                if name == TOPIC and bodies and "body" in row:
+                    _show_events(row)
+                named = {"topic": name, "partition": number, **row} if name else row
+                print(_row_json(named, bodies) if as_json else _row_text(row, bodies))
+        return FOUND if found_hole else SOUND
+
+    return _guarded(FAILED, work)
 
 
 def _show_events(row: Row) -> None:
@@ -174,21 +156,21 @@ def _event_json(event: Event) -> dict[str, Any]:
     return event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
 
 
-def _row_json(row: Row, arguments: argparse.Namespace) -> str:
+def _row_json(row: Row, bodies: bool) -> str:
     shown = {
         name: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
         for name, value in row.items()
-        if name != "body" or arguments.bodies
+        if name != "body" or bodies
     }
     return json.dumps(shown)
 
 
-def _row_text(row: Row, arguments: argparse.Namespace) -> str:
+def _row_text(row: Row, bodies: bool) -> str:
     if "size" not in row:
         return "  ".join(f"{name}={value}" for name, value in row.items())
     common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body", "events")
     extra = "".join(f"  {name}={value!r}" for name, value in row.items() if name not in common)
-    body = f"  {row.get('body', b'')!r}" if arguments.bodies else ""
+    body = f"  {row.get('body', b'')!r}" if bodies else ""
     if "events" in row:
         body = "".join(f"\n{'':>14}{_event_text(event)}" for event in row["events"])
     return (
@@ -213,45 +195,49 @@ def _time_text(timestamp_ns: int) -> str:
 # --- repair: list what is corrupt, ask, and give it up ---
 
 
-def repair(arguments: argparse.Namespace, found: Found) -> bool:
-    """True when something corrupt was found and is still there. Raises PenstockError, OSError."""
-    disk, data_path = OsDisk(), arguments.path.rstrip("/") or "/"
-    if not disk.is_directory(os.path.join(data_path, TOPICS)):
-        rule = "give the data directory, and --topic for one topic"
-        raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
-    lock = lock_directory(disk, data_path)
-    try:
-        return _give_up(disk, arguments, data_path, found.places)
-    finally:
-        lock.release()
+@verb(app, "penstock log repair /var/lib/penstock --topic orders")
+def repair(
+    path: Path, topic: OneTopic = None, partition: Partition = None, yes: Yes = False,
+    as_json: Json = False,
+) -> int:  # fmt: skip
+    """Give up what is corrupt; nsqd must be stopped.
+
+    It lists first, asks, and sets copies aside."""
+
+    def work() -> int:
+        disk, data_path = OsDisk(), path.rstrip("/") or "/"
+        found = find(disk, path, topic, partition)
+        if not disk.is_directory(os.path.join(data_path, TOPICS)):
+            rule = "give the data directory, and --topic for one topic"
+            raise WrongUse(f"{data_path} has no {TOPICS} in it: {rule}")
+        lock = lock_directory(disk, data_path)
+        try:
+            return _give_up(disk, data_path, found.places, yes, as_json)
+        finally:
+            lock.release()
+
+    return _guarded(FAILED, work)
 
 
-def _give_up(
-    disk: Disk, arguments: argparse.Namespace, data_path: str, places: list[Place]
-) -> bool:
-    losses = {place: find_losses(disk, place) for place in places}
-    losses = {place: rows for place, rows in losses.items() if rows}
+def _give_up(disk: Disk, data_path: str, places: list[Place], yes: bool, as_json: bool) -> int:
+    """FOUND when something corrupt was found and is still there."""
+    losses = {place: rows for place in places if (rows := find_losses(disk, place))}
     every = [loss for rows in losses.values() for loss in rows]
-    if not arguments.json:
-        for line in _losses(every):
-            print(line)
-    if not every:
-        if arguments.json:
-            print_json({"lost": [], "copies": []})
-        return False
+    if not as_json:
+        print("\n".join(_losses(every)))
     messages = sum(loss.messages for loss in every)
-    if not confirm(arguments, f"give up {messages} messages", "lost"):
-        return True
+    if every and not confirm(yes, f"give up {messages} messages", "lost"):
+        return FOUND
     copies: list[str] = []
     for place, rows in losses.items():
         copies += give_up(disk, data_path, place, rows, time.time_ns())
-    if arguments.json:
+    if as_json:
         print_json({"lost": [loss._asdict() for loss in every], "copies": copies})
-    else:
+    elif every:
         for copy in copies:
             print(f"copied to {copy}")
         print(f"{messages:,} messages are given up; all others are as they were. Start nsqd again.")
-    return False
+    return SOUND
 
 
 def _losses(losses: list[Loss]) -> Iterator[str]:

@@ -1,157 +1,95 @@
-"""The operator's command: `penstock <verb>`. Each verb is imported when it is asked for."""
+"""The operator's command: `penstock <verb>`. Each verb is imported when it is asked for, and typer
+only when no daemon is."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 from penstock import __version__
 from penstock.command.environment import COMMAND_LINE, check_near_misses
 from penstock.command.extras import extra_of, lacks_extra
-from penstock.errors import ConfigError
-from penstock.tools.verbs import FAILED, INTERRUPTED, USAGE
+from penstock.errors import ConfigError, PenstockError
+from penstock.tools.output import DONE, FAILED, INTERRUPTED, UNKNOWN, USAGE, WrongUse
 
-
-class VerbEntry(NamedTuple):
-    module: str
-    function: str  # takes the arguments after the verb, returns the exit code
-    help: str
-
-
-VERBS = {
-    "nsqd": VerbEntry("penstock.nsqd.main", "main", "run the message daemon (nsqd --help: flags)"),
-    "nsqlookupd": VerbEntry(
-        "penstock.nsqlookupd.main",
-        "main",
-        "run the discovery daemon (nsqlookupd --help: flags)",
-    ),
-    "nsqadmin": VerbEntry(
-        "penstock.nsqadmin.main", "main", "run the web UI (nsqadmin --help: flags)"
-    ),
-    "admin": VerbEntry("penstock.tools.admin", "admin_main", "users of the web UI"),
-    "context": VerbEntry(
-        "penstock.tools.context", "context_main", "name installations, and switch between them"
-    ),
-    "demo": VerbEntry(
-        "penstock.tools.demo", "demo_main", "start nsqd with a producer and consumers, show rates"
-    ),
-    "up": VerbEntry(
-        "penstock.tools.up", "up_main", "start a whole cluster on this machine, with clients"
-    ),
-    "cluster": VerbEntry(
-        "penstock.tools.cluster", "cluster_main", "a cluster's nodes and replicas; is all well?"
-    ),
-    "stats": VerbEntry(
-        "penstock.tools.stats", "stats_main", "what flows and what waits, once or with --watch"
-    ),
-    "node": VerbEntry(
-        "penstock.tools.node_report", "node_main", "the nsqds: version, rates, disk left, syncs"
-    ),
-    "topic": VerbEntry(
-        "penstock.tools.topic", "topic_main", "list, make, change and remove topics"
-    ),
-    "channel": VerbEntry(
-        "penstock.tools.channel", "channel_main", "list, make, change and remove channels"
-    ),
-    "stage": VerbEntry(
-        "penstock.tools.stage", "stage_main", "what programs have staged and not committed"
-    ),
-    "definitions": VerbEntry(
-        "penstock.tools.definitions",
-        "definitions_main",
-        "topics, channels and settings as one document: export, import",
-    ),
-    "pub": VerbEntry("penstock.tools.pub", "pub_main", "publish a message, or lines of input"),
-    "tail": VerbEntry("penstock.tools.tail", "tail_main", "watch the messages of a topic go by"),
-    "id": VerbEntry("penstock.tools.ids", "id_main", "what is written in an id"),
-    "drain": VerbEntry(
-        "penstock.tools.drain", "drain_main", "refuse publishes, deliver the rest, stop"
-    ),
-    "check": VerbEntry(
-        "penstock.tools.check", "check_main", "is all well? one line and an exit code"
-    ),
-    "bundle": VerbEntry(
-        "penstock.tools.bundle",
-        "bundle_main",
-        "gather what a report needs into one file; say what is wrong in one",
-    ),
-    "trace": VerbEntry(
-        "penstock.tools.trace", "trace_main", "what happened to one message, as a timeline"
-    ),
-    "log": VerbEntry(
-        "penstock.tools.log",
-        "log_main",
-        "look into stored messages without a daemon: dump, verify",
-    ),
-    "migrate": VerbEntry(
-        "penstock.tools.migrate",
-        "migrate_main",
-        "take the data of an official nsqd over, or write it back",
-    ),
-    "pipeline": VerbEntry(
-        "penstock.tools.pipeline", "pipeline_main", "archive and more on Spark: run, list"
-    ),
-    "sql": VerbEntry(
-        "penstock.tools.sql", "sql_main", "ask topics and tables by SQL (DuckDB, in this process)"
-    ),
-    "bench": VerbEntry(
-        "penstock.tools.bench", "bench_main", "publish to an nsqd and consume, and say how quickly"
-    ),
-    "completion": VerbEntry(
-        "penstock.tools.completion", "completion_main", "print a completion script: bash or zsh"
-    ),
+DAEMONS = {
+    "nsqd": "run the message daemon (nsqd --help: flags)",
+    "nsqlookupd": "run the discovery daemon (nsqlookupd --help: flags)",
+    "nsqadmin": "run the web UI (nsqadmin --help: flags)",
 }
-UNKNOWN = 3  # `penstock check`
-ASKED = "_ARGCOMPLETE"  # a shell that completes sets it: which word the parser begins at
-# These look at the environment themselves; completion prints nothing but its script.
-_WITH_NAMES_OF_THEIR_OWN = ("nsqd", "nsqlookupd", "nsqadmin", "pipeline", "completion")
-
-
-def help_text() -> str:
-    lines = ["usage: penstock <verb> [arguments]", "", "verbs:"]
-    width = max(map(len, VERBS))
-    lines += [f"  {verb:<{width}}  {entry.help}" for verb, entry in VERBS.items()]
-    lines += ["", "penstock <verb> --help says more, with examples; penstock --version"]
-    return "\n".join(lines)
+# The module, whose `app` has the verb or the verbs below it, and what it is for.
+VERBS = {
+    **{name: ("", about) for name, about in DAEMONS.items()},
+    "admin": ("penstock.tools.admin", "users of the web UI"),
+    "context": ("penstock.tools.context", "name installations, and switch between them"),
+    "demo": ("penstock.tools.demo", "start nsqd with a producer and consumers, show rates"),
+    "up": ("penstock.tools.up", "start a whole cluster on this machine, with clients"),
+    "cluster": ("penstock.tools.cluster", "a cluster's nodes and replicas; is all well?"),
+    "stats": ("penstock.tools.stats", "what flows and what waits, once or with --watch"),
+    "node": ("penstock.tools.node", "the nsqds: version, rates, disk left, syncs"),
+    "topic": ("penstock.tools.topic", "list, make, change and remove topics"),
+    "channel": ("penstock.tools.channel", "list, make, change and remove channels"),
+    "stage": ("penstock.tools.stage", "what programs have staged and not committed"),
+    "definitions": ("penstock.tools.definitions", "topics, channels, settings: export, import"),
+    "pub": ("penstock.tools.pub", "publish a message, or lines of input"),
+    "tail": ("penstock.tools.tail", "watch the messages of a topic go by"),
+    "id": ("penstock.tools.ids", "what is written in an id"),
+    "drain": ("penstock.tools.drain", "refuse publishes, deliver the rest, stop"),
+    "check": ("penstock.tools.check", "is all well? one line and an exit code"),
+    "bundle": ("penstock.tools.bundle", "all that a report needs in one file; what is wrong"),
+    "trace": ("penstock.tools.trace", "what happened to one message, as a timeline"),
+    "log": ("penstock.tools.log", "stored messages without a daemon: dump, verify, repair"),
+    "migrate": ("penstock.tools.migrate", "the data of an official nsqd, to and fro"),
+    "pipeline": ("penstock.tools.pipeline", "archive and more on Spark: run, list"),
+    "sql": ("penstock.tools.sql", "ask topics and tables by SQL (DuckDB, in this process)"),
+    "bench": ("penstock.tools.bench", "publish to an nsqd and consume: how quickly?"),
+    "completion": ("penstock.tools.app", "print a completion script: bash or zsh"),
+}
+_COMPLETE = "_PENSTOCK_COMPLETE"  # a shell that completes sets it; nothing else is printed then
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    if ASKED in os.environ:
-        from penstock.tools.completing import complete_line
-
-        complete_line()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return 0
-    if arguments[0] in ("--version", "-version", "version"):
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    verb = arguments[0]
+    if _COMPLETE in os.environ:
+        return _run([])
+    if verb in ("--version", "-version", "version"):
         print(f"penstock {__version__}")
-        return 0
-    entry = VERBS.get(arguments[0])
-    if entry is None:
-        print(f"penstock: no such verb: {arguments[0]}{_meant(arguments[0])}", file=sys.stderr)
-        return USAGE
-    if arguments[0] not in _WITH_NAMES_OF_THEIR_OWN:
-        try:
-            check_near_misses(COMMAND_LINE, os.environ)
-        except ConfigError as error:
-            print(f"penstock: {error}", file=sys.stderr)
-            return _wrong_use(arguments)
+        return DONE
     try:
-        run: Callable[[Sequence[str]], int] = getattr(import_module(entry.module), entry.function)
-        return run(arguments[1:])
+        return _run([*arguments[1:], "--help"] if verb == "help" else arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has seen enough
+        return DONE
     except ModuleNotFoundError as error:
         extra = extra_of(error)
         if not extra:
             raise
-        print(lacks_extra(f"penstock {arguments[0]}", extra, error), file=sys.stderr)
+        print(lacks_extra(f"penstock {verb}", extra, error), file=sys.stderr)
         return FAILED
+    except (PenstockError, OSError) as error:
+        print(f"penstock {verb}: {error}", file=sys.stderr)
+        return _wrong_use(arguments) if isinstance(error, WrongUse) else FAILED
+
+
+def _run(arguments: Sequence[str]) -> int:
+    verb = arguments[0] if arguments else ""
+    if verb in DAEMONS:
+        code: int = import_module(f"penstock.{verb}.main").main(arguments[1:])
+        return code
+    if verb not in ("pipeline", "completion", ""):  # a pipeline looks at the environment itself
+        try:
+            check_near_misses(COMMAND_LINE, os.environ)
+        except ConfigError as error:
+            raise WrongUse(str(error)) from error
+    from penstock.tools.app import run
+
+    code = run(VERBS, arguments)
+    return _wrong_use(arguments) if code < 0 else code
 
 
 def _wrong_use(arguments: Sequence[str]) -> int:
@@ -160,12 +98,6 @@ def _wrong_use(arguments: Sequence[str]) -> int:
         ["bundle", "analyze"], ["cluster", "check"],
     )  # fmt: skip
     return UNKNOWN if levels else USAGE
-
-
-def _meant(word: str) -> str:
-    """Verbs that are spelled nearly so, or all verbs."""
-    near = difflib.get_close_matches(word, VERBS)
-    return f"; is it {' or '.join(near)}?" if near else f"\n\n{help_text()}"
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ it at a time of their own (`--in-place`).
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -27,130 +26,76 @@ from penstock.log.disk import OsDisk, lock_directory
 from penstock.takeover.diskqueue import FILE_BYTES_MAX
 from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count
-from penstock.takeover.topicbuild import BuildSettings, Progress
+from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
-from penstock.tools.verbs import DONE, INTERRUPTED, USAGE, VerbParser, print_json, run_verb
+from penstock.tools.app import Json, arg, group, opt, switch, verb
+from penstock.tools.output import INTERRUPTED, WrongUse, tell
+
+app = group("")
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock migrate",
-        description="Take the data path of an official nsqd over, or write ours back into nsqd's "
-        "format. No nsqd may run on either path. Nothing is deleted, and an interrupted run can be "
-        "run again.",
-        examples=[
-            "penstock migrate /var/lib/nsq --dry-run",
-            "penstock migrate /var/lib/nsq --to /var/lib/penstock",
-        ],
-    )
-    parser.add_argument("path", metavar="DATA_PATH", help="where the messages are now")
-    parser.add_argument("--to", metavar="NEW_PATH", help="write there; DATA_PATH stays as it is")
-    parser.add_argument(
-        "--in-place",
-        action="store_true",
-        help="into DATA_PATH itself, as nsqd's first start would; nsqd's files go to nsqd-old/",
-    )
-    parser.add_argument("--write-back", action="store_true", help="the way back (needs --to)")
-    parser.add_argument("--dry-run", action="store_true", help="read all of it, write nothing")
-    parser.add_argument(
-        "--all-bad",
-        action="store_true",
-        help="read .bad files from their beginning, also what nsqd had read of them",
-    )
-    parser.add_argument("--node-id", type=int, help="for new ids (default: as nsqd's)")
-    parser.add_argument(
-        "--max-bytes-per-file",
-        type=int,
-        default=FILE_BYTES_MAX,
-        metavar="N",
-        help="of --write-back: nsqd's flag of that name",
-    )
-    parser.add_argument("--json", action="store_true", help="the report for scripts")
-    return parser
+@verb(
+    app, "penstock migrate /var/lib/nsq --dry-run",
+    "penstock migrate /var/lib/nsq --to /var/lib/penstock",
+)  # fmt: skip
+def migrate(
+    path: Annotated[str, arg("DATA_PATH", "where the messages are now")],
+    to: Annotated[str, opt("NEW_PATH", "write there; DATA_PATH stays as it is")] = "",
+    in_place: Annotated[
+        bool, switch("--in-place", "into DATA_PATH; nsqd's files go to nsqd-old/")
+    ] = False,
+    write_back: Annotated[bool, switch("--write-back", "the way back (needs --to)")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "read all of it, write nothing")] = False,
+    all_bad: Annotated[bool, switch("--all-bad", "read .bad files from their beginning")] = False,
+    node_id: Annotated[int | None, opt("N", "for new ids (default: as nsqd's)")] = None,
+    max_bytes_per_file: Annotated[
+        int, opt("N", "of --write-back: nsqd's flag of that name", min=1)
+    ] = FILE_BYTES_MAX,
+    as_json: Json = False,
+) -> int:
+    """Take the data path of an official nsqd over, or write ours back into nsqd's format.
 
-
-def migrate_main(argv: Sequence[str]) -> int:
+    No nsqd may run on either path. Nothing is deleted, and an interrupted run can be run again."""
+    if to and in_place:
+        raise WrongUse("--to cannot go together with --in-place")
+    if write_back and (not to or dry_run):
+        raise WrongUse("--write-back needs --to NEW_PATH, and has no --dry-run")
+    if not (to or in_place or dry_run):
+        raise WrongUse("DATA_PATH needs --to, --in-place or --dry-run")
     logging.getLogger("penstock").addHandler(logging.NullHandler())  # the report says it all
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+    source = os.path.abspath(path)
+    if not os.path.isdir(source):
+        raise StorageError(source, "there is no such directory")
     try:
-        _check(arguments)
-    except ConfigError as error:
-        print(f"penstock migrate: {error}", file=sys.stderr)
-        return USAGE
-    try:
-        return _migrate(arguments)
+        if write_back:
+            written = _write_back(source, os.path.abspath(to), max_bytes_per_file)
+            return tell(as_json, msgspec.to_builtins(written), write_back_lines(written))
+        if dry_run:
+            report = count(OsDisk(), source, all_bad)
+        else:
+            report = _take_over(source, os.path.abspath(to) if to else source, node_id, all_bad)
+        return tell(as_json, msgspec.to_builtins(report), report_lines(report, dry_run))
     except KeyboardInterrupt:
         print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
         return INTERRUPTED
 
 
-def _migrate(arguments: argparse.Namespace) -> int:
-    source = os.path.abspath(arguments.path)
-    if not os.path.isdir(source):
-        raise StorageError(source, "there is no such directory")
-    if arguments.write_back:
-        written = _write_back(arguments, source)
-        _show(arguments, msgspec.to_builtins(written), write_back_lines(written))
-        return DONE
-    report = count(OsDisk(), source, arguments.all_bad) if arguments.dry_run else None
-    if report is None:
-        report = _take_over(arguments, source)
-    lines = report_lines(report, arguments.dry_run)
-    _show(arguments, msgspec.to_builtins(report), lines)
-    return DONE
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    if arguments.to and arguments.in_place:
-        raise ConfigError("--to", arguments.to, "cannot go together with --in-place")
-    if arguments.write_back and (not arguments.to or arguments.dry_run):
-        raise ConfigError("--write-back", True, "needs --to NEW_PATH, and has no --dry-run")
-    if not (arguments.to or arguments.in_place or arguments.dry_run):
-        raise ConfigError("DATA_PATH", arguments.path, "needs --to, --in-place or --dry-run")
-    if arguments.max_bytes_per_file < 1:
-        raise ConfigError("--max-bytes-per-file", arguments.max_bytes_per_file, "must be above 0")
-
-
-def _show(arguments: argparse.Namespace, document: Any, lines: Iterator[str]) -> None:
-    if arguments.json:
-        print_json(document)
-    else:
-        for line in lines:
-            print(line)
-
-
 # --- into ours ---
 
 
-def _take_over(arguments: argparse.Namespace, source: str) -> Report:
-    disk = OsDisk()
-    target = os.path.abspath(arguments.to) if arguments.to else source
+def _take_over(source: str, target: str, node_id: int | None, all_bad: bool) -> Report:
     _check_apart(source, target)
-    node_id = arguments.node_id
-    settings = BuildSettings(
-        check_node_id(default_node_id(socket.gethostname()) if node_id is None else node_id),
-        SystemClock(),
-        all_bad=arguments.all_bad,
-    )
-    shown: terminal.Progress | None = None
-
-    def show(progress: Progress) -> None:
-        nonlocal shown
-        shown = shown or terminal.Progress("bytes read", progress.bytes_total)
-        shown.show(progress.bytes_done)
-
-    settings.on_progress = show
+    node_id = default_node_id(socket.gethostname()) if node_id is None else node_id
+    settings = BuildSettings(check_node_id(node_id), SystemClock(), all_bad=all_bad)
+    disk = OsDisk()
     disk.mkdir(target)
     lock = lock_directory(disk, target)
     try:
-        report = Takeover(disk, source, target, settings).run()
+        with terminal.Progress("bytes read") as bar:
+            settings.on_progress = lambda far: bar.show(far.bytes_done, far.bytes_total)
+            report = Takeover(disk, source, target, settings).run()
     finally:
         lock.release()
-        if shown is not None:
-            shown.end()
     if report is None:
         raise StorageError(source, "there is no data of an official nsqd")
     return report
@@ -162,14 +107,9 @@ def _check_apart(source: str, target: str) -> None:
 
 
 def report_lines(report: Report, is_dry_run: bool) -> Iterator[str]:
+    counts = ("messages", "body_bytes", "passed_bytes", "bad_bytes")
     rows = [
-        [
-            queue.name,
-            f"{queue.found.messages:,}",
-            f"{queue.found.body_bytes:,}",
-            f"{queue.found.passed_bytes:,}",
-            f"{queue.found.bad_bytes:,}",
-        ]
+        [queue.name, *(f"{getattr(queue.found, name):,}" for name in counts)]
         for topic in report.topics
         for queue in topic.queues
     ]
@@ -197,18 +137,14 @@ def report_lines(report: Report, is_dry_run: bool) -> Iterator[str]:
 # --- and back ---
 
 
-def _write_back(arguments: argparse.Namespace, source: str) -> WriteBackReport:
-    target = os.path.abspath(arguments.to)
+def _write_back(source: str, target: str, max_bytes_per_file: int) -> WriteBackReport:
     _check_apart(source, target)
     if source == target:
-        raise ConfigError("--to", arguments.to, "must be another directory")
-    progress = terminal.Progress("messages read")
-    try:
+        raise ConfigError("--to", target, "must be another directory")
+    with terminal.Progress("messages read") as bar:
         return WriteBack(
-            OsDisk(), source, target, time.time_ns(), arguments.max_bytes_per_file, progress.show
+            OsDisk(), source, target, time.time_ns(), max_bytes_per_file, bar.show
         ).run()
-    finally:
-        progress.end()
 
 
 def write_back_lines(report: WriteBackReport) -> Iterator[str]:

@@ -1,35 +1,28 @@
-"""The daemons that the operator's commands talk to, over their HTTP API.
-
-Which ones: `--nsqd-http-address` (repeatable), or all that `--lookupd-http-address` knows, or those
-of a context, or the environment (`PENSTOCK_NSQD_HTTP_ADDRESS`, `PENSTOCK_LOOKUPD_HTTP_ADDRESS`,
-comma lists), or the nsqd of this machine (`where`). An address is `host:port`, a URL, or the path
-of a unix socket.
-"""
+"""The daemons that the operator's commands talk to, over their HTTP API. An address is `host:port`,
+a URL, or the path of a unix socket."""
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from penstock.command import terminal
-from penstock.errors import FetchFailed, PenstockError
-from penstock.nsqdapi import calls
+from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
-from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, target
-from penstock.tools import where
-from penstock.tools.verbs import DONE, FAILED
-from penstock.tools.where import DEFAULT_ADDRESS, Where
+from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, target
+from penstock.tools.output import DONE, FAILED, print_json
 
 T = TypeVar("T")
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
 _NOT_FOUND = 404
+_AT_ONCE_MAX = 16  # nodes that are asked at the same time
 
 
 class NodeFailed(FetchFailed):
@@ -98,8 +91,9 @@ class Node:
         finally:
             self._link.close()
         if answer.status != 200:
-            said = _said(answer)
-            raise NodeFailed(self.address, f"{answer.status} {said}", answer.status, said)
+            code, reason = _said(answer)
+            text = f"{answer.status} {code}{reason and ': '}{reason}"
+            raise NodeFailed(self.address, text, answer.status, code)
         return answer
 
     def _foreign(self, path: str) -> NodeFailed:
@@ -131,10 +125,12 @@ def _has_port(parts: SplitResult) -> bool:
         return False
 
 
-def _said(answer: Answer) -> str:
-    """Of what went wrong: nsqd's name for it, or whatever there is."""
+def _said(answer: Answer) -> tuple[str, str]:
+    """Of what went wrong: nsqd's name for it, or whatever there is; and the reason."""
     text = code_of(answer.body) or answer.body.decode("utf-8", "replace").strip()
-    return terminal.printable(text or http.client.responses.get(answer.status, ""))
+    reason = (document_of(answer.body) or {}).get("reason") or ""
+    name = text or http.client.responses.get(answer.status, "")
+    return terminal.printable(name), terminal.printable(str(reason))
 
 
 class Answers(NamedTuple):
@@ -152,86 +148,39 @@ class Answers(NamedTuple):
         errors = {address: {"error": error.reason} for address, error in self.bad.items()}
         return {"nodes": {**self.good, **errors}}
 
-    def tell_errors(self) -> None:
+    def tell(self, as_json: bool, lines: Callable[[str, Any], Iterable[str]]) -> int:
+        """`lines` of each answer, or the document. The exit code."""
+        if as_json:
+            print_json(self.as_json())
+            return self.code
+        for address, answer in self.good.items():
+            for line in lines(address, answer):
+                print(line)
         for error in self.bad.values():
             print(error, file=sys.stderr)
+        return self.code
+
+
+def ask_all(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
+    """All at once: a node that is silent is waited for once, and not by turns."""
+
+    def attempt(node: Node) -> Any:
+        try:
+            return ask(node)
+        except NodeFailed as error:
+            return error
+
+    answers = Answers({}, {})
+    with ThreadPoolExecutor(min(_AT_ONCE_MAX, max(1, len(members)))) as pool:
+        for node, answer in zip(members, pool.map(attempt, members), strict=True):
+            kept = answers.bad if isinstance(answer, NodeFailed) else answers.good
+            kept[node.address] = answer
+    return answers
 
 
 def ask_each(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:
     """Raises NodeFailed when none has an answer."""
-    answers = Answers({}, {})
-    for node in members:
-        try:
-            answers.good[node.address] = ask(node)
-        except NodeFailed as error:
-            answers.bad[node.address] = error
+    answers = ask_all(members, ask)
     if not answers.good and answers.bad:
         raise next(iter(answers.bad.values()))
     return answers
-
-
-# --- which ones ---
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where")
-    group.add_argument(
-        "--nsqd-http-address",
-        action="append",
-        metavar="ADDRESS",
-        help=f"an nsqd (may be repeated; {DEFAULT_ADDRESS} when nothing is given)",
-    )
-    group.add_argument(
-        "--lookupd-http-address",
-        action="append",
-        metavar="ADDRESS",
-        help="an nsqlookupd: all nsqds that it knows (may be repeated)",
-    )
-    where.add_context(group)
-    where.add_files(group)
-    where.add_http_secret(group)
-
-
-def addresses_of(found: Where, tls: ssl.SSLContext | None = None) -> list[str]:
-    """Of the nsqds. Raises NodeFailed when no lookupd answers."""
-    context = found.context
-    if context.nsqd_http_address:
-        return list(context.nsqd_http_address)
-    if context.lookupd_http_address:
-        return _known_to(context.lookupd_http_address, tls)
-    if found.name:
-        raise found.lacks(*where.HTTP)
-    return [DEFAULT_ADDRESS]
-
-
-def nodes(arguments: argparse.Namespace, changes: bool = False) -> list[Node]:
-    """`changes`: something is about to be changed on them."""
-    found = where.find(arguments)
-    if changes:
-        where.announce(found)
-    return nodes_of(found)
-
-
-def nodes_of(found: Where) -> list[Node]:
-    tls, secret = found.tls(), found.http_secret()
-    return [Node(address, tls=tls, secret=secret) for address in addresses_of(found, tls)]
-
-
-def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
-    found: dict[str, None] = {}
-    failed: NodeFailed | None = None
-    for lookupd in lookupds:
-        try:
-            found |= dict.fromkeys(http_addresses(Node(lookupd, tls=tls)))
-        except NodeFailed as error:
-            failed = error
-    if failed is not None and not found:
-        raise failed
-    if not found:
-        raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
-    return sorted(found)
-
-
-def http_addresses(lookupd: Node) -> list[str]:
-    """Of the nsqds that it knows, but for those that serve HTTP on a unix socket, or not at all."""
-    return [one.http_address for one in lookupd.ask(calls.nodes()) if one.http_port > 0]

@@ -15,32 +15,23 @@ from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.nsqdapi.calls import bracketed, stats_query, target
-from penstock.tools.utility import (
-    CONNECT_TIMEOUT,
-    LOOKUPD_HTTP,
-    REQUEST_TIMEOUT,
-    VERSION,
-    Values,
-    need_names,
-    need_source,
-    pause,
-    run_utility,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools import utility
+from penstock.tools.output import WrongUse
+from penstock.tools.utility import Values
 
 PROGRAM = "nsq_stat"
 HEADING_EVERY_ROWS = 25
 
 FLAGS = (
-    VERSION,
+    utility.VERSION,
     Flag("topic", Kind.STRING, "", "NSQ topic"),
     Flag("channel", Kind.STRING, "", "NSQ channel"),
     Flag("interval", Kind.DURATION, 2 * limits.SECOND, "time between rows"),
     Flag("count", Kind.STRING, "", "number of rows to print (nothing: no end)"),
     Flag("nsqd-http-address", Kind.STRINGS, (), "nsqd HTTP address (may be repeated)"),
-    LOOKUPD_HTTP,
-    CONNECT_TIMEOUT,
-    REQUEST_TIMEOUT,
+    utility.LOOKUPD_HTTP,
+    utility.CONNECT_TIMEOUT,
+    utility.REQUEST_TIMEOUT,
 )
 
 HEADING = (
@@ -76,18 +67,18 @@ def row_text(now: ChannelSum, before: ChannelSum, interval_s: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
-    need_names("topic", values["topic"])
-    need_names("channel", values["channel"])
+    utility.need_names("topic", values["topic"])
+    utility.need_names("channel", values["channel"])
     if values["interval_ns"] <= 0:
         raise WrongUse("--interval must be positive")
     count = values["count"]
     if count and not (count.isascii() and count.isdigit()):
         raise WrongUse(f"--count {count!r}: must be a number, 0 or more")
-    need_source(values, "nsqd_http_address")
+    utility.need_source(values, "nsqd_http_address")
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
@@ -99,7 +90,7 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     shown = 0
     try:
         before = await _sum(fetcher, values)
-        while shown != rows_left and await pause(stop, interval_s):
+        while shown != rows_left and await utility.pause(stop, interval_s):
             now = await _sum(fetcher, values)
             if shown % HEADING_EVERY_ROWS == 0:
                 print(HEADING)

@@ -15,38 +15,21 @@ from typing import BinaryIO
 
 from penstock.client import Consumer
 from penstock.command.flags import Flag, Kind
-from penstock.tools.client_options import consumer_changes
+from penstock.tools import utility
 from penstock.tools.envelopes import as_text, carried
-from penstock.tools.utility import (
-    CONNECT_TIMEOUT,
-    CONSUMER_OPT,
-    LOG_LEVEL,
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    VERSION,
-    Values,
-    need_names,
-    need_source,
-    run_utility,
-    user_agent,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools.utility import Values
 
 PROGRAM = "nsq_tail"
 
 FLAGS = (
-    VERSION,
-    LOG_LEVEL,
+    *utility.COMMON,
     Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
     Flag("channel", Kind.STRING, "", "NSQ channel (default: an ephemeral one of its own)"),
     Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
     Flag("n", Kind.INT, 0, "stop after this many messages (0: go on)"),
     Flag("print-topic", Kind.BOOL, False, "print the topic's name before each message"),
     Flag("print-headers", Kind.BOOL, False, "print key and headers as JSON before each message"),
-    NSQD_TCP,
-    LOOKUPD_HTTP,
-    CONSUMER_OPT,
-    CONNECT_TIMEOUT,
+    *utility.SOURCE,
 )
 
 
@@ -86,40 +69,23 @@ class Printer:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
     values["channel"] = values["channel"] or f"tail{random.randrange(10**6):06d}#ephemeral"
-    need_names("topic", *values["topic"])
-    need_names("channel", values["channel"])
-    need_source(values)
-    if values["n"] < 0:
-        raise WrongUse(f"--n {values['n']}: must be 0 or more")
-    if values["max_in_flight"] < 1:
-        raise WrongUse(f"--max-in-flight {values['max_in_flight']}: must be 1 or more")
+    utility.need_names("topic", *values["topic"])
+    utility.at_least(0, values, "n")
     if values["n"]:
         values["max_in_flight"] = min(values["max_in_flight"], values["n"])
-    values["changes"] = {
-        "envelope": values["print_headers"],
-        "user_agent": user_agent(PROGRAM),
-        "max_in_flight": values["max_in_flight"],
-        **consumer_changes(values["consumer_opt"]),
-    }
+    utility.check_consumers(PROGRAM, values, envelope=values["print_headers"])
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
     printer = Printer(sys.stdout.buffer, values["n"], stop)
     async with contextlib.AsyncExitStack() as stack:
         for topic in values["topic"]:
-            consumer = Consumer(
-                topic,
-                values["channel"],
-                values["nsqd_tcp_address"],
-                lookupds=values["lookupd_http_address"],
-                **values["changes"],
-            )
-            await stack.enter_async_context(consumer)
+            consumer = await stack.enter_async_context(utility.consumer(topic, values))
             head = f"{topic} | ".encode() if values["print_topic"] else b""
             task = asyncio.create_task(_print(consumer, head, values["print_headers"], printer))
             stack.push_async_callback(_cancel, task)

@@ -21,29 +21,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock import limits
-from penstock.client import Consumer, Message
+from penstock.client import Message
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
+from penstock.tools import utility
 from penstock.tools.archive_file import DIRECTORY_MODE, ArchiveFile, Layout
-from penstock.tools.client_options import consumer_changes
 from penstock.tools.envelopes import as_json, as_text
-from penstock.tools.utility import (
-    CONNECT_TIMEOUT,
-    CONSUMER_OPT,
-    LOG_LEVEL,
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    REQUEST_TIMEOUT,
-    VERSION,
-    Values,
-    need_names,
-    need_source,
-    pause,
-    run_utility,
-    user_agent,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools.output import WrongUse
+from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
 
@@ -52,8 +38,7 @@ RAW, JSON = "raw", "json"
 ROTATION_LOOK_S = 0.5  # how often a file is asked whether its time has come
 
 FLAGS = (
-    VERSION,
-    LOG_LEVEL,
+    *utility.COMMON,
     Flag("topic", Kind.STRINGS, (), "NSQ topic (may be repeated)"),
     Flag("topic-pattern", Kind.STRING, "", "also topics that match this regular expression; new "
          "ones are looked for (needs --lookupd-http-address)"),
@@ -75,49 +60,35 @@ FLAGS = (
     Flag("rotate-size", Kind.INT, 0, "a new file when this many bytes are written (0: off)"),
     Flag("rotate-interval", Kind.DURATION, 0, "a new file after this long (0: off)"),
     Flag("sync-interval", Kind.DURATION, 30 * limits.SECOND, "the longest time between fsyncs"),
-    NSQD_TCP,
-    LOOKUPD_HTTP,
-    CONSUMER_OPT,
-    CONNECT_TIMEOUT,
-    REQUEST_TIMEOUT,
+    *utility.SOURCE,
+    utility.REQUEST_TIMEOUT,
 )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
     pattern = values["topic_pattern"]
     if not pattern or values["topic"]:
-        need_names("topic", *values["topic"])
-    need_names("channel", values["channel"])
-    need_source(values)
+        utility.need_names("topic", *values["topic"])
+    utility.check_consumers(
+        PROGRAM, values, envelope=values["output_format"] == JSON,
+        auto_touch=True,  # a message may wait longer for its sync than its timeout
+    )  # fmt: skip
     if pattern and not values["lookupd_http_address"]:
         raise WrongUse("--topic-pattern needs --lookupd-http-address")
     try:
         values["pattern"] = re.compile(pattern) if pattern else None
     except re.error as error:
         raise WrongUse(f"--topic-pattern {pattern!r}: {error}") from error
-    for name in ("topic_refresh_ns", "sync_interval_ns", "max_in_flight"):
-        if values[name] <= 0:
-            flag = name.removesuffix("_ns").replace("_", "-")
-            raise WrongUse(f"--{flag} {values[name]}: must be above 0")
-    for name in ("rotate_size", "rotate_interval_ns"):
-        if values[name] < 0:
-            flag = name.removesuffix("_ns").replace("_", "-")
-            raise WrongUse(f"--{flag} {values[name]}: must be 0 or more")
+    utility.at_least(1, values, "topic_refresh_ns", "sync_interval_ns")
+    utility.at_least(0, values, "rotate_size", "rotate_interval_ns")
     if values["gzip"] and not 1 <= values["gzip_level"] <= 9:
         raise WrongUse(f"--gzip-level {values['gzip_level']}: must be 1 to 9")
     values["layout"] = _layout(values)
     _need_directories(values["layout"])
-    values["changes"] = {
-        "envelope": values["output_format"] == JSON,
-        "user_agent": user_agent(PROGRAM),
-        "max_in_flight": values["max_in_flight"],
-        "auto_touch": True,  # a message may wait longer for its sync than its timeout
-        **consumer_changes(values["consumer_opt"]),
-    }
 
 
 def _need_directories(layout: Layout) -> None:
@@ -156,13 +127,7 @@ class Archiver:
 
     def __init__(self, topic: str, values: Values) -> None:
         self.topic = topic
-        self.consumer = Consumer(
-            topic,
-            values["channel"],
-            values["nsqd_tcp_address"],
-            lookupds=values["lookupd_http_address"],
-            **values["changes"],
-        )
+        self.consumer = utility.consumer(topic, values)
         self._line = _json_line if values["output_format"] == JSON else _raw_line
         self._file = ArchiveFile(topic, values["layout"], time.time_ns)
         self._in_flight_max = values["changes"]["max_in_flight"]
@@ -318,7 +283,7 @@ async def _follow(values: Values, archive: Archive, stop: asyncio.Event) -> None
                 for topic in sorted(document["topics"]):
                     if values["pattern"].search(topic):
                         await archive.add(topic)
-            await pause(stop, values["topic_refresh_ns"] / limits.SECOND)
+            await utility.pause(stop, values["topic_refresh_ns"] / limits.SECOND)
     finally:
         await fetcher.close()
 

@@ -20,30 +20,16 @@ from typing import Any
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
 from penstock import limits
-from penstock.client import Consumer, Message, Requeue
+from penstock.client import Message, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher, public
-from penstock.tools.client_options import consumer_changes
+from penstock.tools import utility
 from penstock.tools.envelopes import carried
 from penstock.tools.hostpool import MODES, Host, HostPool
+from penstock.tools.output import WrongUse
 from penstock.tools.status import Status
-from penstock.tools.utility import (
-    CONNECT_TIMEOUT,
-    CONSUMER_OPT,
-    LOG_LEVEL,
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    REQUEST_TIMEOUT,
-    VERSION,
-    Values,
-    consume_until,
-    need_names,
-    need_source,
-    run_utility,
-    user_agent,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
 
@@ -54,8 +40,7 @@ CONTENT_TYPE = "application/octet-stream"
 ALL = "all"  # each message to every address; taken when all have taken it
 
 FLAGS = (
-    VERSION,
-    LOG_LEVEL,
+    *utility.COMMON,
     Flag("topic", Kind.STRING, "", "NSQ topic"),
     Flag("channel", Kind.STRING, "nsq_to_http", "NSQ channel"),
     Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
@@ -70,11 +55,8 @@ FLAGS = (
     Flag("forward-headers", Kind.BOOL, False, "send key and headers of a message along as "
          "X-Nsqext-NAME"),
     Flag("status-every", Kind.INT, 250, "log figures after this many requests (0: never)"),
-    NSQD_TCP,
-    LOOKUPD_HTTP,
-    CONSUMER_OPT,
-    CONNECT_TIMEOUT,
-    REQUEST_TIMEOUT,
+    *utility.SOURCE,
+    utility.REQUEST_TIMEOUT,
 )  # fmt: skip
 
 
@@ -83,13 +65,13 @@ class NotTaken(PenstockError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
-    need_names("topic", values["topic"])
-    need_names("channel", values["channel"])
-    need_source(values)
+    utility.need_names("topic", values["topic"])
+    utility.check_consumers(PROGRAM, values, envelope=values["forward_headers"])
+    utility.at_least(1, values, "n")
     if bool(values["post"]) == bool(values["get"]):
         raise WrongUse("give --post or --get, one of them")
     for url in (*values["post"], *values["get"]):
@@ -100,9 +82,6 @@ def _check(values: Values) -> None:
             raise WrongUse(f"--get {url!r}: must have exactly one %s")
     if values["content_type"] and not values["post"]:
         raise WrongUse("--content-type only goes with --post")
-    for name in ("n", "max_in_flight"):
-        if values[name] < 1:
-            raise WrongUse(f"--{name.replace('_', '-')} {values[name]}: must be 1 or more")
     sample = values["sample"][-1] if values["sample"] else 1.0
     if not 0 < sample <= 1:
         raise WrongUse(f"--sample {sample}: must be above 0 and 1 at most")
@@ -110,13 +89,7 @@ def _check(values: Values) -> None:
     values["headers"] = dict(map(_header, values["header"]))
     if values["post"]:
         values["headers"].setdefault("Content-Type", values["content_type"] or CONTENT_TYPE)
-    values["headers"].setdefault("User-Agent", user_agent(PROGRAM))
-    values["changes"] = {
-        "envelope": values["forward_headers"],
-        "user_agent": user_agent(PROGRAM),
-        "max_in_flight": values["max_in_flight"],
-        **consumer_changes(values["consumer_opt"]),
-    }
+    values["headers"].setdefault("User-Agent", utility.user_agent(PROGRAM))
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -210,14 +183,8 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
     )
     try:
         sender = Sender(values, fetcher, Status(values["status_every"]))
-        consumer = Consumer(
-            values["topic"],
-            values["channel"],
-            values["nsqd_tcp_address"],
-            lookupds=values["lookupd_http_address"],
-            **values["changes"],
-        )
-        await consume_until(stop, [(consumer, sender)], values["n"])
+        consumer = utility.consumer(values["topic"], values)
+        await utility.consume_until(stop, [(consumer, sender)], values["n"])
     finally:
         await fetcher.close()
     return 0

@@ -17,37 +17,23 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.client import Consumer, Message, Producer, Requeue
+from penstock.client import Message, Producer, Requeue
 from penstock.command.flags import Flag, Kind
 from penstock.errors import ClientError
+from penstock.tools import utility
 from penstock.tools.carrier import Carrier, Unfit
-from penstock.tools.client_options import consumer_changes, producer_changes
+from penstock.tools.client_options import producer_changes
 from penstock.tools.hostpool import MODES, HostPool
+from penstock.tools.output import WrongUse
 from penstock.tools.status import Status
-from penstock.tools.utility import (
-    CONNECT_TIMEOUT,
-    CONSUMER_OPT,
-    LOG_LEVEL,
-    LOOKUPD_HTTP,
-    NSQD_TCP,
-    PRODUCER_OPT,
-    VERSION,
-    Values,
-    consume_until,
-    need_names,
-    need_source,
-    run_utility,
-    user_agent,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
 
 PROGRAM = "nsq_to_nsq"
 
 FLAGS = (
-    VERSION,
-    LOG_LEVEL,
+    *utility.COMMON,
     Flag("topic", Kind.STRINGS, (), "NSQ topic to read (may be repeated)"),
     Flag("channel", Kind.STRING, "nsq_to_nsq", "NSQ channel"),
     Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
@@ -62,38 +48,26 @@ FLAGS = (
          "none (default: end with an error)"),
     Flag("keep-partition", Kind.BOOL, False, "publish into the partition of the same number"),
     Flag("status-every", Kind.INT, 250, "log figures after this many messages (0: never)"),
-    NSQD_TCP,
-    LOOKUPD_HTTP,
-    CONSUMER_OPT,
-    PRODUCER_OPT,
-    CONNECT_TIMEOUT,
+    *utility.SOURCE,
+    utility.PRODUCER_OPT,
 )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
-    need_names("topic", *values["topic"])
-    need_names("channel", values["channel"])
+    utility.need_names("topic", *values["topic"])
     if values["destination_topic"]:
-        need_names("topic", values["destination_topic"])
-    need_source(values)
+        utility.need_names("topic", values["destination_topic"])
+    utility.check_consumers(PROGRAM, values, envelope=True)
     if not values["destination_nsqd_tcp_address"]:
         raise WrongUse("--destination-nsqd-tcp-address required")
     if values["require_json_value"] and not values["require_json_field"]:
         raise WrongUse("--require-json-value needs --require-json-field")
-    if values["max_in_flight"] < 1:
-        raise WrongUse(f"--max-in-flight {values['max_in_flight']}: must be 1 or more")
-    values["changes"] = {
-        "envelope": True,
-        "user_agent": user_agent(PROGRAM),
-        "max_in_flight": values["max_in_flight"],
-        **consumer_changes(values["consumer_opt"]),
-    }
     values["producer_changes"] = {
-        "user_agent": user_agent(PROGRAM),
+        "user_agent": utility.user_agent(PROGRAM),
         **producer_changes(values["producer_opt"]),
     }
 
@@ -190,16 +164,14 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
         }
         work = []
         for topic in values["topic"]:
-            consumer = Consumer(
-                topic,
-                values["channel"],
-                values["nsqd_tcp_address"],
-                lookupds=values["lookupd_http_address"],
-                **values["changes"],
-            )
             carriers = _carriers(values, producers, values["destination_topic"] or topic)
-            work.append((consumer, Forwarder(carriers, pool, chosen, status, stop.set)))
-        await consume_until(stop, work, values["max_in_flight"])
+            work.append(
+                (
+                    utility.consumer(topic, values),
+                    Forwarder(carriers, pool, chosen, status, stop.set),
+                )
+            )
+        await utility.consume_until(stop, work, values["max_in_flight"])
     for _, forwarder in work:
         if forwarder.refused is not None:
             raise forwarder.refused
@@ -208,15 +180,10 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
 
 def _carriers(values: Values, producers: dict[str, Producer], topic: str) -> dict[str, Carrier]:
     return {
-        address: Carrier(
-            producer,
-            address,
-            topic,
-            drop_headers=values["drop_headers"],
-            keep_place=values["keep_partition"],
-        )
+        address: Carrier(producer, address, topic, drop_headers=values["drop_headers"],
+                         keep_place=values["keep_partition"])
         for address, producer in producers.items()
-    }
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,117 +9,95 @@ that of nsqadmin's SQL console (`nsqadmin/sqlengine.py`).
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import Parameter
+from typing import Annotated, Any, NamedTuple
 
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
 from penstock.pipelines import lakeread, storage
-from penstock.tools import nodes, sql_output, where
+from penstock.tools import sql_output as output
+from penstock.tools.app import Json, arg, group, opt, switch, verb
+from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
+from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 from penstock.tools.sql_output import Result, result_of
-from penstock.tools.verbs import DONE, FAILED, INTERRUPTED, VerbParser, WrongUse, run_verb
 
 LAKE_VARIABLE = "PENSTOCK_LAKE"
-NEWEST = 1_000_000  # messages of a topic are held in memory
 _PROMPT, _MORE = "sql> ", "...> "
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock sql",
-        description="Ask topics and tables by SQL. Every topic is a view; "
-        "'show tables' lists all there is.",
-        examples=[
-            "penstock sql 'show tables'",
-            "penstock sql 'select count(*) from orders' --json",
-        ],
-    )
-    parser.add_argument("statement", nargs="?", metavar="SQL", help="else it is read from stdin")
-    parser.add_argument(
-        "--url",
-        "--http-address",
-        action="append",
-        metavar="ADDRESS",
-        help="HTTP address of an nsqd (may be repeated; "
-        f"PENSTOCK_NSQD_HTTP_ADDRESS; default {where.DEFAULT_ADDRESS})",
-    )
-    where.add_context(parser)
-    parser.add_argument("--ca-file", metavar="FILE", help="authorities for https")
-    many = {"action": "append", "default": []}
-    parser.add_argument(
-        "--lake", metavar="DIR", **many,  # type: ignore[arg-type]
-        help=f"each table in it is a view of its name ({LAKE_VARIABLE}; may be repeated)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--table", metavar="NAME=PATH", **many,  # type: ignore[arg-type]
-        help="a Delta table, or Parquet files, as a view: a path, or s3://... (may be repeated)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--storage-option", metavar="NAME=VALUE", **many,  # type: ignore[arg-type]
-        help="of delta-rs, for tables in an object store, as AWS_REGION=eu-west-1; secrets are "
-        "better in the environment or a file (may be repeated)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--storage-options-file", metavar="FILE", help="such options, one a line of the file"
-    )
-    parser.add_argument(
-        "--topic", metavar="NAME=TOPIC", **many,  # type: ignore[arg-type]
-        help="a topic under another name (may be repeated)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--newest", type=int, default=NEWEST, metavar="N",
-        help=f"messages of each topic that are read, 0: all ({NEWEST:,})",
-    )  # fmt: skip
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="an object for each row, one a line")
-    form.add_argument("--csv", action="store_true", help="with a line of names")
-    parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
-        help=f"this many rows at most (a table: {sql_output.TABLE_ROWS}; JSON, CSV: all)",
-    )
-    parser.add_argument("--wide", action="store_true", help="cut no value on a terminal")
-    return parser
+app = group("")
 
 
-def sql_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
+class Addresses(Options):
+    """One kind of address, under the names that pipelines have for it."""
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        about = f"an nsqd ({DEFAULT_ADDRESS}); may be repeated"
+        kind = Annotated[list[str] | None, opt("ADDRESS", about, "--url", "--http-address")]
+        return [
+            Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=kind),
+            option("ca_file", "FILE", "authorities for https"),
+            CONTEXT,
+        ]
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    if arguments.limit is not None and arguments.limit < 1:
-        raise WrongUse(f"--limit {arguments.limit}: 1 row at least")
-    if arguments.newest < 0:
-        raise WrongUse(f"--newest {arguments.newest}: a number of messages, or 0 for all")
-    source = _source(arguments)
-    asks = arguments.statement is None and sys.stdin.isatty()
-    statement = arguments.statement
-    if statement is None and not asks:
-        statement = sys.stdin.read()
-    if asks:
-        return _ask(source, arguments)
+@verb(app, "penstock sql 'show tables'", "penstock sql 'select count(*) from orders' --json")
+def sql(
+    at: Addresses,
+    statement: Annotated[str | None, arg("SQL", "else it is read from stdin")] = None,
+    lake: Annotated[
+        list[str] | None, opt("DIR", "each table in it is a view; may be repeated")
+    ] = None,
+    table: Annotated[
+        list[str] | None, opt("NAME=PATH", "a Delta table, or Parquet; may be repeated")
+    ] = None,
+    storage_option: Annotated[
+        list[str] | None, opt("NAME=VALUE", "of delta-rs, as AWS_REGION=eu-west-1")
+    ] = None,
+    storage_options_file: Annotated[str | None, opt("FILE", "such options, one a line")] = None,
+    topic: Annotated[list[str] | None, opt("NAME=TOPIC", "a topic under another name")] = None,
+    newest: Annotated[
+        int, opt("N", "messages of each topic that are read; 0: all", min=0)
+    ] = 1_000_000,
+    limit: Annotated[int | None, opt("N", f"rows (a table: {output.TABLE_ROWS})", min=1)] = None,
+    wide: Annotated[bool, switch("--wide", "cut no value on a terminal")] = False,
+    as_csv: Annotated[bool, switch("--csv", "with a line of names")] = False,
+    as_json: Json = False,
+) -> int:
+    """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""
+    if as_csv and as_json:
+        raise WrongUse("--json and --csv are two forms: give one of them")
+    tables: dict[str, str] = {}
+    for directory in lake or filter(None, [os.environ.get(LAKE_VARIABLE, "")]):
+        tables |= lakeread.tables_below(directory)
+    tables |= _pairs("table", table or (), "archive=/data/lake/archive")
+    options = storage.options_of("storage-option", storage_option or [])
+    addresses, ca_file = place(at.given)
+    source = Source(
+        addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
+        ca_file=ca_file, needs_all=True,
+        storage={**(storage.read_file(storage_options_file) if storage_options_file else {}),
+                 **options},
+    )  # fmt: skip
+    form = Form(as_json, as_csv, limit, wide)
+    if statement is None and sys.stdin.isatty():
+        return _ask(source, form)
+    statement = sys.stdin.read() if statement is None else statement
     if not statement.strip().strip(";"):
         raise WrongUse('there is no statement: penstock sql "select ..."')
-    _answer(source, statement, arguments)
+    _answer(source, statement, form)
     return DONE
 
 
-def _source(arguments: argparse.Namespace) -> Source:
-    tables: dict[str, str] = {}
-    for directory in arguments.lake or filter(None, [os.environ.get(LAKE_VARIABLE, "")]):
-        tables |= lakeread.tables_below(directory)
-    tables |= _pairs("table", arguments.table, "archive=/data/lake/archive")
-    topics = _pairs("topic", arguments.topic, "shouted=ORDERS")
-    path = arguments.storage_options_file
-    options = storage.options_of("storage-option", arguments.storage_option)
-    addresses, ca_file = place(arguments)
-    return Source(
-        addresses, tables, topics, newest=arguments.newest, ca_file=ca_file, needs_all=True,
-        storage={**(storage.read_file(path) if path else {}), **options},
-    )  # fmt: skip
+class Form(NamedTuple):
+    is_json: bool
+    is_csv: bool
+    limit: int | None
+    is_wide: bool
 
 
 def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
@@ -134,21 +112,19 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def place(arguments: argparse.Namespace) -> tuple[list[str], str]:
+def place(given: Mapping[str, Any]) -> tuple[list[str], str]:
     """(addresses of nsqds, authorities)."""
-    given = argparse.Namespace(nsqd_http_address=arguments.url, context=arguments.context)
-    found = where.find(given)
-    ca_file = arguments.ca_file or found.context.tls_root_ca_file
-    return nodes.addresses_of(found, found.tls()), ca_file
+    found = find({"nsqd_http_address": given["url"], "context": given["context"]})
+    return found.addresses(), given["ca_file"] or found.context.tls_root_ca_file
 
 
-def _answer(source: Source, statement: str, arguments: argparse.Namespace) -> None:
+def _answer(source: Source, statement: str, form: Form) -> None:
     query = Query(source)
     with within():
         result = _asked(query, source, statement)
         for note in query.notes:
             print(f"{note}; --newest N shows more", file=sys.stderr)
-        _write(result, arguments)
+        _write(result, form)
     sys.stdout.flush()
 
 
@@ -161,26 +137,26 @@ def _asked(query: Query, source: Source, statement: str) -> Result:
     return Result(["name", "kind", "place"], [False] * 3, iter(rows))
 
 
-def _write(result: Result, arguments: argparse.Namespace) -> None:
-    if arguments.json or arguments.csv:
-        write = sql_output.write_json if arguments.json else sql_output.write_csv
-        write(result.first(arguments.limit), sys.stdout)
+def _write(result: Result, form: Form) -> None:
+    if form.is_json or form.is_csv:
+        write = output.write_json if form.is_json else output.write_csv
+        write(result.first(form.limit), sys.stdout)
         return
-    limit = arguments.limit or sql_output.TABLE_ROWS
+    limit = form.limit or output.TABLE_ROWS
     rows = list(result.first(limit + 1).rows)
-    cut = sql_output.CELL_CHARS_MAX if sys.stdout.isatty() and not arguments.wide else 0
-    sql_output.write_table(result._replace(rows=iter(rows[:limit])), sys.stdout, cut)
+    cut = output.CELL_CHARS_MAX if sys.stdout.isatty() and not form.is_wide else 0
+    output.write_table(result._replace(rows=iter(rows[:limit])), sys.stdout, cut)
     if len(rows) > limit:
         print(f"the first {limit:,} rows; --limit N shows more", file=sys.stderr)
 
 
-def _ask(source: Source, arguments: argparse.Namespace) -> int:
+def _ask(source: Source, form: Form) -> int:
     """Statements of a person, until the end of input. An error ends the statement alone."""
     _edit_lines()
     code = DONE
     for statement in _statements():
         try:
-            _answer(source, statement, arguments)
+            _answer(source, statement, form)
             code = DONE
         except (QueryRefused, PenstockError) as error:
             print(error, file=sys.stderr)

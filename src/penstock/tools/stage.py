@@ -2,104 +2,65 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated
 
-from penstock.command import terminal
-from penstock.tools import nodes
-from penstock.tools.verbs import (
-    FAILED,
-    VerbParser,
-    add_json,
-    add_yes,
-    confirm,
-    print_json,
-    run_verb,
+from penstock.command.terminal import span
+from penstock.tools.app import Json, Yes, arg, group, opt, verb
+from penstock.tools.connection import Http
+from penstock.tools.nodes import ask_each
+from penstock.tools.output import FAILED, Column, Row, columns_table, confirm, size
+
+COLUMNS: tuple[Column, ...] = (
+    ("app", "app", lambda name: name or "(none named)"),
+    ("versions", "versions", lambda all: ", ".join(map(str, all[:3])) + ", ..." * (len(all) > 3)),
+    ("stages", "stages", "{:,}".format),
+    ("size", "bytes", size),
+    ("staged last", "last_staged_at", lambda at_s: f"{span(max(time.time() - at_s, 0))} ago"),
 )
 
-_HEADS = ("app", "versions", "stages", "size", "staged last")
+app = group(
+    "Staged blocks of Spark and other programs, which wait for their commit.",
+    "penstock stage list",
+    "penstock stage abort nightly --version 7 --yes",
+)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock stage",
-        description="Staged blocks of Spark and other programs, which wait for their commit.",
-        examples=["penstock stage list", "penstock stage abort nightly --version 7 --yes"],
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    listing = verbs.add_parser(
-        "list", help="what is staged, by app", examples=["penstock stage list --json"]
-    )
-    abort = verbs.add_parser(
-        "abort",
-        help="give up all that an app has staged; asks for --yes",
-        description="Give up all that an app has staged and not committed. A program that is still "
-        "at work then fails, and begins its batch again. What was committed stays.",
-        examples=["penstock stage abort nightly --yes"],
-    )
-    abort.add_argument("app", metavar="APP", help='as listed; "" for writers that name no app')
-    abort.add_argument("--version", type=int, metavar="N", help="only that version of it")
-    add_yes(abort)
-    for one in (listing, abort):
-        add_json(one)
-        nodes.add_arguments(one)
-    return parser
+@verb(app, "penstock stage list --json", name="list")
+def list_stages(at: Http, as_json: Json = False) -> int:
+    """What is staged, by app."""
+    found = ask_each(at.nodes(), lambda node: node.document("/stage/list", None, "apps"))
+    return found.tell(as_json, _lines)
 
 
-def stage_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
+def _lines(address: str, found: Row) -> Iterator[str]:
+    yield f"{address}: {found['stages']:,} stages, {size(found['bytes'])}"
+    if found["apps"]:
+        yield from columns_table(COLUMNS, found["apps"], left=2)
+    if found["apps_total"] > len(found["apps"]):
+        yield f"and {found['apps_total'] - len(found['apps']):,} smaller apps"
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    return _list(arguments) if arguments.verb == "list" else _abort(arguments)
+@verb(app, "penstock stage abort nightly --yes")
+def abort(
+    name: Annotated[str, arg("APP", 'as listed; "" for writers that name no app')],
+    at: Http,
+    version: Annotated[int | None, opt("N", "only that version")] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
+    """Give up what an app has staged; asks for --yes.
 
-
-def _list(arguments: argparse.Namespace) -> int:
-    members = nodes.nodes(arguments)
-    answers = nodes.ask_each(members, lambda node: node.document("/stage/list", None, "apps"))
-    if arguments.json:
-        print_json(answers.as_json())
-        return answers.code
-    for address, found in answers.good.items():
-        size = terminal.short(found["bytes"])
-        print(f"{address}: {found['stages']:,} stages, {size}B")
-        if found["apps"]:
-            rows = [_row(app, time.time()) for app in found["apps"]]
-            print("\n".join(terminal.table(_HEADS, rows, left=2)))
-        if found["apps_total"] > len(found["apps"]):
-            print(f"and {found['apps_total'] - len(found['apps']):,} smaller apps")
-    answers.tell_errors()
-    return answers.code
-
-
-def _row(app: dict[str, Any], now_s: float) -> list[str]:
-    versions = [str(version) for version in app["versions"]]
-    shown = ", ".join(versions[:3]) + (", ..." if len(versions) > 3 else "")
-    return [
-        app["app"] or "(none named)",
-        shown,
-        f"{app['stages']:,}",
-        f"{terminal.short(app['bytes'])}B",
-        f"{terminal.span(max(now_s - app['last_staged_at'], 0))} ago",
-    ]
-
-
-def _abort(arguments: argparse.Namespace) -> int:
-    members = nodes.nodes(arguments, changes=True)
+    A program that is still at work then fails, and begins its batch again. What was committed
+    stays."""
+    members = at.nodes(changes=True)
+    whose = name or "writers that name no app"
     where = ", ".join(node.address for node in members)
-    name = arguments.app or "writers that name no app"
-    if not confirm(arguments, f"give up what {name} staged on {where}", arguments.app):
+    if not confirm(yes, f"give up what {whose} staged on {where}", name):
         return FAILED
-    target = {"app": arguments.app}
-    if arguments.version is not None:
-        target["version"] = str(arguments.version)
-    answers = nodes.ask_each(members, lambda node: node.post("/stage/abort", target))
-    if arguments.json:
-        print_json(answers.as_json())
-        return answers.code
-    for address, found in answers.good.items():
-        print(f"{address}: {found['aborted']:,} stages of {name} are given up")
-    answers.tell_errors()
-    return answers.code
+    target = {"app": name} | ({} if version is None else {"version": str(version)})
+    found = ask_each(members, lambda node: node.post("/stage/abort", target))
+    return found.tell(
+        as_json, lambda address, one: [f"{address}: {one['aborted']:,} stages of {whose} given up"]
+    )

@@ -5,66 +5,45 @@ Of a topic that is named the partitions are shown, too, where it has several.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import Parameter
+from typing import Annotated, Literal, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools import nodes
-from penstock.tools.looking import interval
-from penstock.tools.verbs import DONE, FAILED, VerbParser, add_json, print_json, run_verb
+from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.connection import Http, Options, option
+from penstock.tools.nodes import Node, ask_all
+from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json
 
-Row = dict[str, Any]
+T = TypeVar("T")
 Key = tuple[str, str]  # topic, channel ("" for the topic itself)
 
-SUMMED = (
-    "depth",
-    "in_flight_count",
-    "deferred_count",
-    "message_count",
-    "requeue_count",
-    "timeout_count",
-    "client_count",
+COLUMNS: tuple[Column, ...] = (
+    ("TOPIC / CHANNEL", "name", str),
+    ("DEPTH", "depth", terminal.short),
+    ("IN FLIGHT", "in_flight_count", terminal.short),
+    ("DELAYED", "deferred_count", terminal.short),
+    ("MESSAGES", "message_count", terminal.short),
+    ("RATE/s", "rate", str),
+    ("REQUEUED", "requeue_count", terminal.short),
+    ("TIMED OUT", "timeout_count", terminal.short),
+    ("CONN", "client_count", terminal.short),
 )
-SORTS = {
-    "depth": "depth",
-    "in-flight": "in_flight_count",
-    "delayed": "deferred_count",
-    "messages": "message_count",
-    "rate": "",  # it is no field of a row
-    "requeued": "requeue_count",
-    "timed-out": "timeout_count",
-    "connections": "client_count",
-}
-HEADS = ("", "DEPTH", "IN FLIGHT", "DELAYED", "MESSAGES", "RATE/s", "REQUEUED", "TIMED OUT", "CONN")
+SUMMED = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
+          "timeout_count", "client_count")  # fmt: skip
+_OF_TOPICS = ("depth", "message_count")
+_SORTS = {"depth": "depth", "in-flight": "in_flight_count", "delayed": "deferred_count",
+          "messages": "message_count", "requeued": "requeue_count", "timed-out": "timeout_count",
+          "connections": "client_count"}  # fmt: skip
+Sort = Literal["name", "rate", "depth", "in-flight", "delayed", "messages", "requeued", "timed-out",
+               "connections"]  # fmt: skip
 
-
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock stats",
-        description="What flows and what waits, summed over the nodes.",
-        examples=["penstock stats orders", "penstock stats --watch --sort rate --limit 20"],
-    )
-    parser.add_argument("topic", nargs="?", default="", metavar="TOPIC", help="only this one")
-    parser.add_argument("channel", nargs="?", default="", metavar="CHANNEL", help="only this one")
-    parser.add_argument("--watch", action="store_true", help="go on, with rates")
-    parser.add_argument(
-        "--interval", type=interval, default=2.0, metavar="SECONDS", help="between looks (2)"
-    )
-    parser.add_argument("--count", type=int, default=0, metavar="N", help="stop after N looks")
-    add_json(parser)
-    parser.add_argument("--sort", choices=("name", *SORTS), default="name", help="most first")
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only the first N lines")
-    nodes.add_arguments(parser)
-    return parser
-
-
-def stats_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
+app = group("")
 
 
 class Look:
@@ -92,17 +71,36 @@ class Look:
             place = {"node": node, "partition": part["partition"]}
             self.parts.setdefault(key, []).append({**place, **counts})
 
+    def reasons(self) -> str:
+        return "; ".join(f"{address}: {why}" for address, why in self.failures.items())
 
-def look(members: Sequence[nodes.Node], topic: str, channel: str) -> Look:
-    documents: dict[str, Row] = {}
-    failures: dict[str, str] = {}
+    def as_json(self, before: Look | None = None) -> Row:
+        topics: dict[str, Row] = {}
+        flow = rates(self, before)
+        for (topic, channel), row in sorted(self.rows.items()):
+            shown = {**row, "rate": round(flow.get((topic, channel), 0.0), 1)}
+            if parts := self.parts.get((topic, channel)):
+                shown["partitions"] = parts
+            if channel:
+                topics[topic]["channels"][channel] = shown
+            else:
+                topics[topic] = {**shown, "channels": {}}
+        health = {address: document["health"] for address, document in self.documents.items()}
+        return {"nodes": {**health, **self.failures}, "topics": topics}
+
+    def tell_names(self, names: Sequence[str]) -> int:
+        """The exit code."""
+        for name in names:
+            print(name)
+        for address, reason in self.failures.items():
+            print(f"{address}: {reason}", file=sys.stderr)
+        return FAILED if self.failures else DONE
+
+
+def look(members: Sequence[Node], topic: str = "", channel: str = "") -> Look:
     query = stats_query(topic, channel)
-    for node in members:
-        try:
-            documents[node.address] = node.document("/stats", query, "topics", "health")
-        except nodes.NodeFailed as error:
-            failures[node.address] = error.reason
-    return Look(documents, failures)
+    found = ask_all(members, lambda node: node.document("/stats", query, "topics", "health"))
+    return Look(found.good, {address: error.reason for address, error in found.bad.items()})
 
 
 def rates(now: Look, before: Look | None) -> dict[Key, float]:
@@ -117,115 +115,115 @@ def rates(now: Look, before: Look | None) -> dict[Key, float]:
     }
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    members = nodes.nodes(arguments)
-    before: Look | None = None
-    looks = 0
-    while True:
-        now = look(members, arguments.topic, arguments.channel)
-        if not now.documents and not arguments.watch:
-            raise PenstockError("; ".join(f"{a}: {why}" for a, why in now.failures.items()))
-        _show(now, rates(now, before), arguments)
-        looks += 1
-        if not arguments.watch or looks == arguments.count:
-            return FAILED if now.failures else DONE
-        before = now
+class Pace(Options):
+    """How often a report comes."""
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        seconds = opt("SECONDS", "between two looks", min=0.1, max=3600)
+        times = opt("N", "stop after N reports")
+        return [
+            option("watch", "", "go on, until Ctrl-C"),
+            Parameter("interval", Parameter.KEYWORD_ONLY, default=1.0,
+                      annotation=Annotated[float, seconds]),
+            Parameter("count", Parameter.KEYWORD_ONLY, default=0, annotation=Annotated[int, times]),
+        ]  # fmt: skip
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self.given["watch"])
+
+    def watch(
+        self, take: Callable[[], T], show: Callable[[T, T | None], None], before: T | None,
+        clears: bool,
+    ) -> T | None:  # fmt: skip
+        """Show what is taken, once or until Ctrl-C; first at once, or an interval after `before`.
+        What was shown last; None after Ctrl-C."""
         try:
-            time.sleep(arguments.interval)
+            for shown in itertools.count(1):
+                if before is not None:
+                    time.sleep(self.given["interval"])
+                now = take()
+                if clears and self.goes_on and terminal.is_watched(sys.stdout):
+                    sys.stdout.write("\x1b[H\x1b[2J")
+                show(now, before)
+                if not self.goes_on or shown == self.given["count"]:
+                    return now
+                before = now
         except KeyboardInterrupt:
-            return DONE
+            if not self.goes_on:
+                raise
+        return None  # it was meant to go on until then
 
 
-def _show(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print_json(as_json(now, flow), indent=None if arguments.watch else 2)
-        return
-    lines = [*_node_lines(now), *_table(now, flow, arguments)]
-    if arguments.watch and terminal.is_watched(sys.stdout):
-        sys.stdout.write("\x1b[H\x1b[2J")
-    print("\n".join(lines), flush=True)
+@verb(app, "penstock stats orders", "penstock stats --watch --sort rate --limit 20")
+def stats(
+    at: Http,
+    pace: Pace,
+    topic: OnlyTopic = "",
+    channel: OnlyChannel = "",
+    sort: Annotated[Sort, opt("", "most first")] = "name",
+    limit: Limit = 0,
+    as_json: Json = False,
+) -> int:
+    """What flows and what waits, summed over the nodes."""
 
+    def show(now: Look, before: Look | None) -> None:
+        if not now.documents and not pace.goes_on:
+            raise PenstockError(now.reasons())
+        if as_json:
+            print_json(now.as_json(before), one_line=pace.goes_on)
+            return
+        rows = _rows(now, before, sort, bool(topic))[: limit or None]
+        table = columns_table(COLUMNS, rows) if rows else ["no topics"]
+        print("\n".join([*_node_lines(now), "", *table]), flush=True)
 
-def as_json(now: Look, flow: dict[Key, float]) -> Row:
-    topics: dict[str, Row] = {}
-    for (topic, channel), row in sorted(now.rows.items()):
-        shown = {**row, "rate": round(flow.get((topic, channel), 0.0), 1)}
-        if parts := now.parts.get((topic, channel)):
-            shown["partitions"] = parts
-        if channel:
-            topics[topic]["channels"][channel] = shown
-        else:
-            topics[topic] = {**shown, "channels": {}}
-    health = {address: document["health"] for address, document in now.documents.items()}
-    return {"nodes": {**health, **now.failures}, "topics": topics}
+    members = at.nodes()
+    last = pace.watch(lambda: look(members, topic, channel), show, None, not as_json)
+    return FAILED if last is not None and last.failures else DONE
 
 
 def _node_lines(now: Look) -> list[str]:
     lines = []
     for address, document in now.documents.items():
-        healthy = document["health"].startswith("OK")  # there may be a warning behind it
-        health = terminal.painted(
-            document["health"], terminal.GREEN if healthy else terminal.RED, sys.stdout
-        )
+        health = document["health"]
+        is_well = health.startswith("OK")  # there may be a warning behind it
+        shown = terminal.painted(health, terminal.GREEN if is_well else terminal.RED)
         up = terminal.span(time.time() - document["start_time"])
-        lines.append(f"{address}  v{document['version']}  up {up}  {health}")
-    lines += [
-        f"{address}  {terminal.painted(reason, terminal.RED)}"
-        for address, reason in now.failures.items()
-    ]
-    return [*lines, ""]
+        lines.append(f"{address}  v{document['version']}  up {up}  {shown}")
+    failures = now.failures.items()
+    return lines + [f"{one}  {terminal.painted(why, terminal.RED)}" for one, why in failures]
 
 
-def _table(now: Look, flow: dict[Key, float], arguments: argparse.Namespace) -> list[str]:
-    if not now.rows:
-        return ["no topics"]
-    keys = ordered(now, flow, arguments.sort)
-    keys = keys[: arguments.limit] if arguments.limit > 0 else keys
-    nested = arguments.sort == "name"
+def _rows(now: Look, before: Look | None, sort: str, with_parts: bool) -> list[Row]:
+    """By name, channels below their topics; or what has most first."""
+    flow = rates(now, before)
+    keys, nested = sorted(now.rows), sort == "name"
+    if field := _SORTS.get(sort):
+        keys.sort(key=lambda key: now.rows[key][field], reverse=True)
+    elif not nested:
+        keys.sort(key=lambda key: flow.get(key, 0.0), reverse=True)
     rows = []
     for key in keys:
-        rows.append(_cells(key, now.rows[key], flow.get(key), nested))
-        if nested and arguments.topic:
-            rows += [_part_cells(key, part, len(now.documents) > 1) for part in _parts(now, key)]
-    return terminal.table(("TOPIC / CHANNEL", *HEADS[1:]), rows)
+        rate = terminal.short(flow[key]) if key in flow else "-"
+        rows.append(_row(key, now.rows[key], nested) | {"rate": rate})
+        if nested and with_parts:
+            rows += [_part_row(key, part, len(now.documents) > 1) for part in _parts(now, key)]
+    return rows
 
 
-def ordered(now: Look, flow: dict[Key, float], sort: str) -> list[Key]:
-    """By name, or what has most first."""
-    keys = sorted(now.rows)
-    field = SORTS.get(sort, "")
-    if field:
-        keys.sort(key=lambda key: now.rows[key][field], reverse=True)
-    elif sort != "name":
-        keys.sort(key=lambda key: flow.get(key, 0.0), reverse=True)
-    return keys
+def _row(key: Key, row: Row, nested: bool) -> Row:
+    channel = key[1]
+    name = f"  {channel}" if channel and nested else "/".join(filter(None, key))
+    shown = row if channel else {field: row[field] for field in _OF_TOPICS}
+    return {**shown, "name": name + (" (paused)" if row["paused"] else "")}
 
 
 def _parts(now: Look, key: Key) -> list[Row]:
     return sorted(now.parts.get(key, ()), key=lambda part: (part["partition"], part["node"]))
 
 
-def _part_cells(key: Key, part: Row, several_nodes: bool) -> list[str]:
+def _part_row(key: Key, part: Row, several_nodes: bool) -> Row:
     """A line below that of its topic or channel. Rates are of the whole alone."""
-    indent = "    " if key[1] else "  "
-    name = f"{indent}partition {part['partition']}"
-    if several_nodes:
-        name += f" on {part['node']}"
-    depth, in_flight, delayed, messages, requeued, timed_out, connections = (
-        terminal.short(part[name]) if name in part else "" for name in SUMMED
-    )
-    return [name, depth, in_flight, delayed, messages, "", requeued, timed_out, connections]
-
-
-def _cells(key: Key, row: Row, rate: float | None, nested: bool) -> list[str]:
-    channel = key[1]
-    name = f"  {channel}" if channel and nested else "/".join(filter(None, key))
-    if row["paused"]:
-        name += " (paused)"
-    numbers = [terminal.short(row[name]) for name in SUMMED]
-    shown_rate = "-" if rate is None else terminal.short(rate)
-    depth, in_flight, delayed, messages, requeued, timed_out, connections = numbers
-    if not channel:
-        return [name, depth, "", "", messages, shown_rate, "", "", ""]
-    cells = [depth, in_flight, delayed, messages, shown_rate, requeued, timed_out, connections]
-    return [name, *cells]
+    name = f"{'    ' if key[1] else '  '}partition {part['partition']}"
+    return {**part, "name": f"{name} on {part['node']}" if several_nodes else name}

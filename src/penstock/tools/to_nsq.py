@@ -19,20 +19,11 @@ from penstock.client.addressed import To
 from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
+from penstock.tools import utility
 from penstock.tools.client_options import producer_changes
 from penstock.tools.envelopes import read_headers
-from penstock.tools.utility import (
-    LOG_LEVEL,
-    NSQD_TCP,
-    PRODUCER_OPT,
-    VERSION,
-    Values,
-    need_names,
-    pause,
-    run_utility,
-    user_agent,
-)
-from penstock.tools.verbs import WrongUse
+from penstock.tools.output import WrongUse
+from penstock.tools.utility import Values
 
 PROGRAM = "to_nsq"
 READ_BYTES = 64 * limits.KIB
@@ -41,25 +32,24 @@ UNANSWERED_MAX = 1000  # publishes on their way to one nsqd
 RATE_STEPS = 20  # a second of a limited rate is so many small bursts
 
 FLAGS = (
-    VERSION,
-    LOG_LEVEL,
+    *utility.COMMON,
     Flag("topic", Kind.STRING, "", "NSQ topic to publish to"),
     Flag("delimiter", Kind.STRING, "\n", "byte that ends a record (default: newline)"),
     Flag("key", Kind.STRING, "", "key of all messages: it chooses their partition"),
     Flag("header", Kind.REPEATED, (), "header of all messages, as NAME=VALUE (may be repeated)"),
     Flag("rate", Kind.INT, 0, "records a second (0: as fast as it goes)"),
-    NSQD_TCP,
-    PRODUCER_OPT,
+    utility.NSQD_TCP,
+    utility.PRODUCER_OPT,
 )
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run_utility(PROGRAM, FLAGS, argv, _check, _main)
+    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
-    need_names("topic", values["topic"])
+    utility.need_names("topic", values["topic"])
     if not values["nsqd_tcp_address"]:
         raise WrongUse("--nsqd-tcp-address required")
     given: str = values["delimiter"]
@@ -67,11 +57,10 @@ def _check(values: Values) -> None:
     values["delimiter_byte"] = delimiter.encode("utf-8", "surrogateescape")
     if len(values["delimiter_byte"]) != 1:
         raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
-    if values["rate"] < 0:
-        raise WrongUse(f"--rate {values['rate']}: must be 0 or more")
+    utility.at_least(0, values, "rate")
     values["headers"] = read_headers(values["header"], values["key"] or None)
     values["changes"] = {
-        "user_agent": user_agent(PROGRAM),
+        "user_agent": utility.user_agent(PROGRAM),
         **producer_changes(values["producer_opt"]),
     }
 
@@ -197,9 +186,8 @@ async def _main(values: Values, stop: asyncio.Event) -> int:
 
 async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Event) -> None:
     source, records = Input(sys.stdin.fileno()), Records(values["delimiter_byte"])
-    progress = terminal.Progress("published")
     stopping = asyncio.create_task(stop.wait())
-    try:
+    with terminal.Progress("published") as progress:
         while not stop.is_set():
             reading = asyncio.create_task(source.next())
             await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -207,15 +195,13 @@ async def _publish_input(values: Values, publisher: Publisher, stop: asyncio.Eve
                 reading.cancel()
                 break
             data = reading.result()
-            await _publish_all(values["rate"], records.feed(data), publisher, stop)
+            found = records.feed(data) if data else records.end()
+            await _publish_all(values["rate"], found, publisher, stop)
             progress.show(publisher.published)
             if not data:
-                await _publish_all(values["rate"], records.end(), publisher, stop)
                 break
         await publisher.settle()
-    finally:
-        stopping.cancel()
-        progress.end()
+    stopping.cancel()
 
 
 async def _publish_all(
@@ -225,7 +211,7 @@ async def _publish_all(
     for start in range(0, len(bodies), burst or 1):
         for body in bodies[start : start + burst]:
             await publisher.publish(body)
-        if stop.is_set() or (rate and not await pause(stop, burst / rate)):
+        if stop.is_set() or (rate and not await utility.pause(stop, burst / rate)):
             return
 
 

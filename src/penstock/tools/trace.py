@@ -7,11 +7,10 @@ the log. What was noted in the last moment and is not durable yet is asked for m
 
 from __future__ import annotations
 
-import argparse
 import base64
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from penstock import limits
 from penstock.command import terminal
@@ -23,9 +22,12 @@ from penstock.log.dump import dump_partition
 from penstock.log.inspect import NothingThere
 from penstock.log.inspect import find as find_places
 from penstock.nsqdapi import calls
-from penstock.tools import nodes
+from penstock.tools import completion
+from penstock.tools.app import Json, Partition, arg, group, opt, verb
+from penstock.tools.connection import Http
+from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.output import DONE, FAILED, WrongUse, print_json
 from penstock.tools.peek import given_time, when
-from penstock.tools.verbs import DONE, FAILED, VerbParser, WrongUse, add_json, print_json, run_verb
 from penstock.trace.contexts import context_of, copies
 from penstock.trace.events import TOPIC, Event
 from penstock.trace.ids import RULE, read_trace_id
@@ -53,85 +55,72 @@ class Found(NamedTuple):
     event: Event
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock trace",
-        description="What happened to a message, as a timeline.",
-        examples=["penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json"],
-    )
-    parser.add_argument("id", nargs="?", metavar="MESSAGE_ID", help="16 hex digits")
-    parser.add_argument(
-        "--trace-id",
-        metavar="N",
-        help="all messages with this trace id, a number, or 32 hex digits of a W3C trace",
-    )
-    parser.add_argument("--topic", default="", metavar="T", help="only in this topic")
-    parser.add_argument("--partition", type=int, metavar="N", help="only in this partition")
-    parser.add_argument(
-        "--since", metavar="TIME", help="look from then on (the id's time; a trace id: two hours)"
-    )
-    parser.add_argument("--data-path", metavar="PATH", help="read this directory, without a daemon")
-    add_json(parser)
-    nodes.add_arguments(parser)
-    return parser
+app = group("")
 
 
-def trace_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    wanted = _wanted(arguments)
+@verb(app, "penstock trace 0d2c6bf1a4c02000", "penstock trace --trace-id 42 --json")
+def trace(
+    at: Http,
+    message_id: Annotated[str, arg("MESSAGE_ID", "16 hex digits")] = "",
+    trace_id: Annotated[
+        str, opt("N", "all messages with this number, or W3C trace in 32 hex digits")
+    ] = "",
+    topic: Annotated[str, opt("T", "only in this topic", autocompletion=completion.topics)] = "",
+    partition: Partition = None,
+    since: Annotated[str, opt("TIME", "from then on (the id's time; a trace id: two hours)")] = "",
+    data_path: Annotated[str, opt("PATH", "read this directory, without a daemon")] = "",
+    as_json: Json = False,
+) -> int:
+    """What happened to a message, as a timeline."""
+    wanted = _wanted(message_id, trace_id, since, Only(topic, partition))
     found = list[Found]()
     contexts = dict[int, str]()
-    if arguments.data_path:
-        found += _pick("", _cold_bodies(arguments.data_path, wanted), wanted)
+    if data_path:
+        found += _pick("", _cold_bodies(data_path, wanted), wanted)
     else:
-        asked = {node.address: node for node in nodes.nodes(arguments)}
-        for address, node in asked.items():
-            found += _pick(address, _bodies(node, wanted), wanted)
-        contexts = _contexts(asked, found)
+        asked = {node.address: node for node in at.nodes()}
+        with terminal.Progress("searching"):
+            for address, node in asked.items():
+                found += _pick(address, _bodies(node, wanted), wanted)
+            contexts = _contexts(asked, found)
     found.sort(key=lambda one: one.event.time_ns)
-    if arguments.json:
+    if as_json:
         print_json(
             [row_of(event, node, contexts.get(event.message_id, "")) for node, event in found]
         )
-    else:
-        for line in _timelines(found, contexts):
-            print(line)
-    if not found and not arguments.json:
+        return DONE if found else FAILED
+    for line in _timelines(found, contexts):
+        print(line)
+    if not found:
         print("nothing is known of it: was it traced, and does `_trace` still hold that time?")
     return DONE if found else FAILED
 
 
-def _wanted(arguments: argparse.Namespace) -> Wanted:
-    if (arguments.id is None) == (arguments.trace_id is None):
+def _wanted(message_id: str, trace_id: str, since: str, only: Only) -> Wanted:
+    if bool(message_id) == bool(trace_id):
         raise WrongUse("give a message id, or --trace-id")
-    only = Only(arguments.topic, arguments.partition)
-    since_ms = given_time(arguments.since) // limits.MS if arguments.since else None
-    if arguments.trace_id is not None:
-        trace_id = read_trace_id(arguments.trace_id)
-        if not trace_id:
-            raise WrongUse(f"--trace-id {arguments.trace_id}: must be {RULE}")
-        if since_ms is None:
-            since_ms = max(time.time_ns() // limits.MS - TRACE_ID_MS, 0)
-        return Wanted(0, trace_id, only, since_ms)
-    number = hex_to_id(arguments.id.encode("utf-8", "replace"))
+    since_ms = given_time(since) // limits.MS if since else None
+    if trace_id:
+        number = read_trace_id(trace_id)
+        if not number:
+            raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
+        begin_ms = time.time_ns() // limits.MS - TRACE_ID_MS
+        return Wanted(0, number, only, max(begin_ms, 0) if since_ms is None else since_ms)
+    number = hex_to_id(message_id.encode("utf-8", "replace"))
     if number <= 0:
-        raise WrongUse(f"{arguments.id!r} is no message id: 16 hex digits")
-    if since_ms is None:
-        since_ms = max(parse(number).time_ns // limits.MS - ID_AHEAD_MS, 0)
-    return Wanted(number, 0, only, since_ms)
+        raise WrongUse(f"{message_id!r} is no message id: 16 hex digits")
+    begin_ms = parse(number).time_ns // limits.MS - ID_AHEAD_MS
+    return Wanted(number, 0, only, max(begin_ms, 0) if since_ms is None else since_ms)
 
 
 # --- where the events are ---
 
 
-def _bodies(node: nodes.Node, wanted: Wanted) -> Iterator[bytes]:
+def _bodies(node: Node, wanted: Wanted) -> Iterator[bytes]:
     """Of one node, from the time that is wanted on."""
     try:
         offset = node.ask(calls.offset_at(TOPIC, wanted.from_ms, committed=True))
-    except nodes.NodeFailed as error:
+    except NodeFailed as error:
         if error.status == _NOT_FOUND:
             return  # it has not traced anything
         raise
@@ -169,14 +158,14 @@ def _pick(node: str, bodies: Iterable[bytes], wanted: Wanted) -> list[Found]:
     return [Found(node, one) for one in search.events()]
 
 
-def _contexts(asked: Mapping[str, nodes.Node], found: Sequence[Found]) -> dict[int, str]:
+def _contexts(asked: Mapping[str, Node], found: Sequence[Found]) -> dict[int, str]:
     """The `traceparent` of messages that are still there, by message id."""
     contexts = dict[int, str]()
     for node, event in copies(found):
         call = calls.message(event.topic, "offset", event.offset, event.partition)
         try:
             message = asked[node].ask(call)
-        except nodes.NodeFailed as error:
+        except NodeFailed as error:
             if error.status in _NOT_THERE:
                 continue
             raise

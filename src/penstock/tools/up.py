@@ -6,7 +6,6 @@ here is killed as it would be elsewhere. `k1` is a key and a node: the table sho
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -18,21 +17,23 @@ import tempfile
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from penstock.command import terminal
 from penstock.command.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.tools import cluster
+from penstock.tools.app import group, opt, verb
 from penstock.tools.check import CRITICAL
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
-from penstock.tools.up_fleet import ASKED, NODES_MAX, Fleet, check_ports
+from penstock.tools.output import DONE, FAILED, plain
+from penstock.tools.programs import ASKED, lacks_web
+from penstock.tools.up_fleet import NODES_MAX, Fleet, check_ports
 from penstock.tools.up_traffic import CHANNEL, TOPIC, Traffic
-from penstock.tools.verbs import DONE, FAILED, VerbParser, run_verb
 
 HELP = "k1 kills node 1   s1 stops it   p1 pauses it, or lets it go on   r brings all back   q ends"
 READY_S_MAX = 120.0
@@ -40,47 +41,39 @@ DELIVERY_S_MAX = 20.0
 _LINE_EVERY_S = 3.0
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="penstock up",
-        description="Start a cluster on this machine with publishers and consumers, and show what"
-        f" becomes of every message. Keys: {HELP}.",
-        examples=["penstock up --nodes 3", "penstock up --nodes 1 --seconds 60 --data /tmp/up"],
-    )
-    parser.add_argument("--nodes", type=int, default=3, choices=range(1, NODES_MAX + 1))
-    parser.add_argument("--partitions", type=int, default=3, metavar="N", help="of the topic")
-    parser.add_argument("--rate", type=int, default=100, metavar="N",
-                        help="messages a second of each publisher; every node has one")  # fmt: skip
-    parser.add_argument("--data", default="", metavar="DIR",
-                        help="where data stays (default: a place that is removed)")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=0, help="end after this long (0: q)")
-    parser.add_argument("--first-port", type=int, default=4100, metavar="PORT",
-                        help="node 1 is 50 above this, each other one 100 higher")  # fmt: skip
-    parser.add_argument("--admin", choices=("auto", "off"), default="auto", help="the web UI")
-    return parser
+app = group("")
 
 
-def up_main(argv: Sequence[str]) -> int:
-    return run_verb(parser(), argv, _run)
-
-
-def _run(options: argparse.Namespace) -> int:
+@verb(
+    app, "penstock up --nodes 3", "penstock up --nodes 1 --seconds 60 --data /tmp/up",
+    about="Start a cluster on this machine with publishers and consumers, and show what becomes of"
+    f" every message. Keys: {HELP}.",
+)  # fmt: skip
+def up(
+    nodes: Annotated[int, opt("N", min=1, max=NODES_MAX)] = 3,
+    partitions: Annotated[int, opt("N", "of the topic")] = 3,
+    rate: Annotated[int, opt("N", "messages a second of each node's publisher", min=1)] = 100,
+    data: Annotated[str, opt("DIR", "where data stays")] = "",
+    seconds: Annotated[float, opt("SECONDS", "end after this long; 0: q")] = 0,
+    first_port: Annotated[int, opt("PORT", "node 1 is 50 above, each other 100 higher")] = 4100,
+    admin: Annotated[Literal["auto", "off"], opt("", "the web UI")] = "auto",
+) -> int:
     if find_spec("aetcd") is None:
         raise PenstockError(f"a cluster needs the extra `cluster`: {how_to_install('cluster')}")
-    check_ports(options.first_port, options.nodes)
+    check_ports(first_port, nodes)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    data = Path(options.data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
-    data.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(filename=data / "clients.log", level=logging.WARNING)
-    fleet = Fleet(options, data)
+    place = Path(data or tempfile.mkdtemp(prefix="penstock-up-")).absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(filename=place / "clients.log", level=logging.WARNING)
+    fleet = Fleet(first_port, nodes, admin == "auto" and not lacks_web(), place)
     try:
         fleet.start()
-        return asyncio.run(_live(options, fleet))
+        return asyncio.run(_live(fleet, partitions, rate, seconds))
     finally:
-        fleet.end(is_kept=bool(options.data))
-        if not options.data:
-            shutil.rmtree(data, ignore_errors=True)
+        fleet.end(is_kept=bool(data))
+        if not data:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 # --- keys ---
@@ -129,11 +122,11 @@ def picture(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
     for number, state in states.items():
         row = known.get(number, {})
         leads, in_sync = (str(row.get(name, "-")) for name in ("leads", "in_sync"))
-        rows.append([str(number), state, leads, in_sync, cluster.cell(row.get("links"))])
+        rows.append([str(number), state, leads, in_sync, plain(row.get("links"))])
     lines = terminal.table(("NODE", "STATE", "LEADS", "IN SYNC", "LINKED TO"), rows, left=2)
     parts = cluster.partition_rows(found) if found else []
     names = "leader", "epoch", "in_sync", "state", "end"
-    cells = [[f"{row['topic']}/{row['partition']}", *(cluster.cell(row[name]) for name in names)]
+    cells = [[f"{row['topic']}/{row['partition']}", *(plain(row[name]) for name in names)]
              for row in parts]  # fmt: skip
     heads = ("PARTITION", "LEADER", "EPOCH", "IN SYNC", "STATE", "MESSAGES")
     lines += ["", *(terminal.table(heads, cells) if cells else ["nobody answers GET /cluster"])]
@@ -144,7 +137,7 @@ def summary(states: dict[int, str], found: Cluster | None, figures: Figures) -> 
     nodes = " ".join(f"{number}:{state}" for number, state in states.items())
     parts = [row for row in found.partitions if row["topic"] == TOPIC] if found else []
     leads = " ".join(f"{row['partition']}:{row['leader'] or '-'}" for row in parts)
-    apart = ", ".join(f"{row['partition']}:{cluster.cell(sorted(cluster.missing(row)))}"
+    apart = ", ".join(f"{row['partition']}:{plain(sorted(cluster.missing(row)))}"
                       for row in parts if cluster.missing(row))  # fmt: skip
     lacks = f"  not in sync {apart}" if apart else ""
     return f"[{figures.elapsed_s:3.0f} s] nodes {nodes}  leaders {leads}{lacks}  {figures.line()}"
@@ -192,15 +185,15 @@ class Display:
 # --- life ---
 
 
-async def _live(options: argparse.Namespace, fleet: Fleet) -> int:
+async def _live(fleet: Fleet, partitions: int, rate: int, seconds: float) -> int:
     begun_s = time.monotonic()
-    await _until_ready(options, fleet)
+    await _until_ready(fleet, partitions)
     print(f"ready after {time.monotonic() - begun_s:.1f} s", flush=True)
     addresses = [fleet.at(number, 50) for number in fleet.numbers]
-    traffic = Traffic(addresses, options.rate, consumers=2)
+    traffic = Traffic(addresses, rate, consumers=2)
     display = Display(fleet, traffic)
     ended = asyncio.Event()
-    keys = Keys(options.nodes)
+    keys = Keys(len(fleet.nodes))
 
     def typed(text: str) -> None:
         for key, number in keys.typed(text):
@@ -213,40 +206,38 @@ async def _live(options: argparse.Namespace, fleet: Fleet) -> int:
                     print(display.done, flush=True)
 
     with _keyboard(typed, ended):
-        await _show(options, fleet, display, ended)
+        await _show(seconds, fleet, display, ended)
     running = [one.state for one in fleet.nodes.values()].count("running")
     await traffic.end(DELIVERY_S_MAX if running else 0.0)
     figures = display.figures()
     sys.stdout.write("\n" * terminal.is_watched(sys.stdout))
-    is_loss = bool(figures.waiting and running == options.nodes)
+    is_loss = bool(figures.waiting and running == len(fleet.nodes))
     where = " on nodes that are down" if figures.waiting and not is_loss else ""
     print(f"{figures.line()}\nacknowledged and not delivered: {figures.waiting}{where}", flush=True)
     return FAILED if is_loss else DONE
 
 
-async def _until_ready(options: argparse.Namespace, fleet: Fleet) -> None:
+async def _until_ready(fleet: Fleet, partitions: int) -> None:
     """Every node is registered, and the topic has all its replicas."""
     deadline_s = time.monotonic() + READY_S_MAX
     while True:
         if said := fleet.broken():
             raise PenstockError(said)
         found = await asyncio.to_thread(fleet.look)
-        if found and len(found.answers) == options.nodes == len(found.nodes) - len(found.down()):
+        if found and len(found.answers) == len(fleet.nodes) == len(found.nodes) - len(found.down()):
             break
         if time.monotonic() > deadline_s:
             raise PenstockError(f"not ready after {READY_S_MAX:.0f} s; look at {fleet.data}/*.log")
         await asyncio.sleep(0.1)
     maker = Node(fleet.at(1, 51))
-    topic = {"topic": TOPIC, "partition_num": str(options.partitions)}
+    topic = {"topic": TOPIC, "partition_num": str(partitions)}
     if all(row["topic"] != TOPIC for row in found.partitions):
         await asyncio.to_thread(maker.post, "/topic/create", topic)
     channel = {"topic": TOPIC, "channel": CHANNEL}
     await asyncio.to_thread(maker.post, "/channel/create", channel)
 
 
-async def _show(
-    options: argparse.Namespace, fleet: Fleet, display: Display, ended: asyncio.Event
-) -> None:
+async def _show(seconds: float, fleet: Fleet, display: Display, ended: asyncio.Event) -> None:
     is_watched = terminal.is_watched(sys.stdout)
     begun_s = shown_s = time.monotonic()
     while not ended.is_set():
@@ -256,7 +247,7 @@ async def _show(
         if is_watched or now_s - shown_s >= _LINE_EVERY_S:
             display.show(found)
             shown_s = now_s
-        if options.seconds and now_s - begun_s >= options.seconds:
+        if seconds and now_s - begun_s >= seconds:
             return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), 1.0)

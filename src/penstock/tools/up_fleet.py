@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.net.listener import parse_address
-from penstock.tools import cluster, demo
+from penstock.tools import cluster, programs
 from penstock.tools.cluster import Cluster
 from penstock.tools.nodes import Node
+from penstock.tools.programs import Program, daemon
 
 NODES_MAX = 9  # a key has one digit
 PORTS_PER_NODE = 100
 ANSWER_S_MAX = 0.9  # below the second between two pictures
-ASKED = {"k": "killed", "s": "stopped", "p": "paused"}
-_SIGNALS = {"k": signal.SIGKILL, "s": signal.SIGTERM, "p": signal.SIGSTOP}
-_LINES_SHOWN = 8
 
 
 def find_etcd() -> tuple[str, str]:
@@ -37,47 +32,6 @@ def find_etcd() -> tuple[str, str]:
     return str(Path(wheel.origin).parent / "etcdbin" / "etcd"), f"{note} 3.5.2 for real data"
 
 
-class Program:
-    """A process that can be started again. What it says is in `said`."""
-
-    def __init__(self, name: str, command: Sequence[str], said: Path) -> None:
-        self.name, self.said = name, said
-        self._command = list(command)
-        self._asked = ""  # what was done to it
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._asked = ""
-        with self.said.open("ab") as said:
-            self.process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                start_new_session=True,  # Ctrl-C is ours to pass on
-            )  # fmt: skip
-
-    @property
-    def state(self) -> str:
-        code = None if self.process is None else self.process.poll()
-        if code is not None:
-            return self._asked or f"ended with code {code}"
-        return {"": "running", "stopped": "stopping"}.get(self._asked, self._asked)
-
-    def do(self, key: str) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        was_paused = self._asked == "paused"
-        self._asked = "" if key == "p" and was_paused else ASKED[key]
-        if not (key == "p" and was_paused):
-            self.process.send_signal(_SIGNALS[key])
-        if was_paused:
-            self.process.send_signal(signal.SIGCONT)
-
-    def bring_back(self) -> None:
-        if self._asked == "paused":
-            self.do("p")
-        elif self.process is None or self.process.poll() is not None:
-            self.start()
-
-
 def address(first: int, number: int, port: int) -> str:
     return f"127.0.0.1:{first + PORTS_PER_NODE * (number - 1) + port}"
 
@@ -86,17 +40,16 @@ def check_ports(first: int, nodes: int) -> None:
     """Raises PenstockError that names those that somebody has."""
     used = [(1, 71), (1, 79), (1, 80), (1, 60), (1, 61), (2, 60), (2, 61)]
     used += [(number, port) for number in range(1, nodes + 1) for port in (50, 51, 54)]
-    addresses = [address(first, *one) for one in used]
-    taken = [one for one in addresses if not demo.is_free(parse_address(one))]
-    if taken:
-        raise PenstockError(f"{', '.join(taken)}: taken; try --first-port {first + 1000}")
+    found = programs.taken([parse_address(address(first, *one)) for one in used])
+    if found:
+        raise PenstockError(f"{', '.join(map(str, found))}: taken; try --first-port {first + 1000}")
 
 
 class Fleet:
-    def __init__(self, options: argparse.Namespace, data: Path) -> None:
-        self._first, self.data = options.first_port, data
-        self.numbers = range(1, options.nodes + 1)
-        self.web = options.admin == "auto" and not demo.lacks_web()
+    def __init__(self, first_port: int, nodes: int, with_web: bool, data: Path) -> None:
+        self._first, self.data = first_port, data
+        self.numbers = range(1, nodes + 1)
+        self.web = with_web
         binary, self.note = find_etcd()
         self._etcd = Program("etcd", self._etcd_command(binary), data / "etcd.log")
         self._others = [self._etcd]
@@ -134,8 +87,7 @@ class Fleet:
         ]  # fmt: skip
 
     def _daemon(self, name: str, module: str, *flags: str) -> Program:
-        command = [sys.executable, "-m", f"penstock.{module}.main", "--log-level=warn", *flags]
-        return Program(name, command, self.data / f"{name}.log")
+        return daemon(name, f"penstock.{module}.main", self.data, "--log-level=warn", *flags)
 
     def _nsqd(self, number: int) -> Program:
         path = self.data / str(number)
@@ -164,8 +116,7 @@ class Fleet:
         """Of a start: who has ended, and its last words."""
         for program in self._programs():
             if program.state != "running":
-                said = program.said.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
-                return "\n".join([f"{program.name} {program.state}:", *said])
+                return program.last_words()
         return ""
 
     def look(self) -> Cluster | None:
@@ -189,8 +140,8 @@ class Fleet:
         for one in self.nodes.values():
             if one.state == "paused":
                 one.do("p")
-        begun = [one.process for one in self._programs() if one.process is not None]
-        for process in begun[1:]:
-            process.terminate() if is_kept else process.kill()
-        for process in (*begun[1:], *begun[:1]):
-            demo.stop_process(process)
+        etcd, *others = self._programs()
+        for one in others:
+            one.do("s" if is_kept else "k")
+        for one in (*others, etcd):
+            one.end()

@@ -21,7 +21,8 @@ from penstock.command import logs
 from penstock.command.flags import Flag, HelpWanted, Kind, Resolved, UsageError, resolve, usage
 from penstock.command.run import loop_factory, raise_descriptor_limit
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.verbs import WrongUse
+from penstock.tools.client_options import consumer_changes
+from penstock.tools.output import WrongUse
 from penstock.wire.names import is_valid_name
 
 EXIT_FAILED = 1
@@ -43,6 +44,9 @@ CONNECT_TIMEOUT = Flag(
 REQUEST_TIMEOUT = Flag(
     "http-client-request-timeout", Kind.DURATION, 20 * limits.SECOND, "timeout for HTTP request"
 )
+
+COMMON = (VERSION, LOG_LEVEL)
+SOURCE = (NSQD_TCP, LOOKUPD_HTTP, CONSUMER_OPT, CONNECT_TIMEOUT)  # where a consumer is
 
 Values = dict[str, Any]
 Main = Callable[[Values, asyncio.Event], Coroutine[Any, Any, int]]
@@ -153,3 +157,27 @@ def need_source(values: Values, tcp: str = "nsqd_tcp_address") -> None:
         raise WrongUse(f"--{name} or --lookupd-http-address required")
     if given and lookupds:
         raise WrongUse(f"use --{name} or --lookupd-http-address not both")
+
+
+def at_least(least: int, values: Values, *names: str) -> None:
+    for name in names:
+        if values[name] < least:
+            flag = name.removesuffix("_ns").replace("_", "-")
+            rule = "above 0" if name.endswith("_ns") and least else f"{least} or more"
+            raise WrongUse(f"--{flag} {values[name]}: must be {rule}")
+
+
+def check_consumers(program: str, values: Values, **own: Any) -> None:
+    """Of a utility that consumes; `own` are options of its consumers."""
+    need_names("channel", values["channel"])
+    need_source(values)
+    at_least(1, values, "max_in_flight")
+    values["changes"] = {
+        **own, "user_agent": user_agent(program), "max_in_flight": values["max_in_flight"],
+        **consumer_changes(values["consumer_opt"]),
+    }  # fmt: skip
+
+
+def consumer(topic: str, values: Values) -> Consumer:
+    return Consumer(topic, values["channel"], values["nsqd_tcp_address"],
+                    lookupds=values["lookupd_http_address"], **values["changes"])  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,15 @@ import pytest
 
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools import contexts, nodes, where
+from penstock.tools import connection, contexts
+from penstock.tools.connection import Where
 from penstock.tools.contexts import Context, ContextTrouble
-from penstock.tools.where import Where
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*where.TCP, "context"):
+    for name in (*connection.TCP, "context"):
         monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
     with contexts.changed() as found:
         found.put("one", Context(nsqd_http_address=("one:1",), tls_root_ca_file="/one.pem"))
@@ -26,18 +25,18 @@ def nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found.put("tcp", Context(nsqd_tcp_address=("tcp:3",)))
 
 
-def found(kinds: tuple[str, ...] = where.HTTP, **given: Any) -> Where:
-    return where.find(argparse.Namespace(**given), kinds)
+def found(kinds: tuple[str, ...] = connection.HTTP, **given: Any) -> Where:
+    return connection.find(given, kinds)
 
 
 def test_the_order_of_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nodes.addresses_of(found()) == ["127.0.0.1:4151"]
+    assert found().addresses() == ["127.0.0.1:4151"]
     with contexts.changed() as kept:
         kept.select("one")
     assert found()[1:] == ("one", "selected")
     monkeypatch.setenv("PENSTOCK_CONTEXT", "two")
     assert found()[1:] == ("two", "PENSTOCK_CONTEXT")
-    assert nodes.addresses_of(found()) == ["two:1", "two:2"]
+    assert found().addresses() == ["two:1", "two:2"]
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "env:1, env:2")
     assert found() == Where(Context(nsqd_http_address=("env:1", "env:2")))
     assert found(context="one")[1:] == ("one", "--context")
@@ -66,8 +65,8 @@ def test_a_corrupt_file_does_not_lead_to_this_machine() -> None:
 
 def test_a_context_without_such_an_address() -> None:
     with pytest.raises(PenstockError, match="context tcp has no nsqd_http_address or lookupd"):
-        nodes.addresses_of(found(context="tcp"))
-    assert found(where.TCP, context="tcp").context.nsqd_tcp_address == ("tcp:3",)
+        found(context="tcp").addresses()
+    assert found(connection.TCP, context="tcp").context.nsqd_tcp_address == ("tcp:3",)
 
 
 def test_a_secret_is_read_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

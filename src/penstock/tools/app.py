@@ -1,0 +1,180 @@
+"""`penstock` as typer has it: the decorator that makes a verb of a function, what verbs take, and
+the root, which imports a verb when it is asked for.
+
+A verb is a function with annotated parameters whose docstring is its help; it returns the exit
+code. A parameter of a class of `Options` stands for several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from penstock.command.flags import Flag
+from penstock.tools import completion
+from penstock.tools.connection import Options
+from penstock.tools.output import DONE
+
+Verb = TypeVar("Verb", bound=Callable[..., int])
+
+
+def opt(metavar: str = "", about: str = "", *spelled: str, **more: Any) -> Any:
+    return typer.Option(*spelled, metavar=metavar or None, help=about or None, **more)
+
+
+def switch(spelled: str, about: str) -> Any:
+    return typer.Option(spelled, help=about)
+
+
+def arg(metavar: str = "", about: str = "", **more: Any) -> Any:
+    return typer.Argument(metavar=metavar or None, help=about or None, **more)
+
+
+Topic = Annotated[str, arg("TOPIC", autocompletion=completion.topics)]
+Channel = Annotated[str, arg("CHANNEL", autocompletion=completion.channels)]
+OnlyTopic = Annotated[str, arg("TOPIC", "only this one", autocompletion=completion.topics)]
+OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=completion.channels)]
+Partition = Annotated[
+    int | None, opt("N", "only this partition", autocompletion=completion.partitions)
+]
+Json = Annotated[bool, switch("--json", "for programs")]
+Yes = Annotated[bool, switch("--yes", "do it without asking")]
+Limit = Annotated[int, opt("N", "only the first N")]
+
+
+def group(about: str, *examples: str) -> typer.Typer:
+    return typer.Typer(
+        help=about, epilog=_epilog(examples), no_args_is_help=True, rich_markup_mode=None,
+        add_completion=False, pretty_exceptions_enable=False,
+    )  # fmt: skip
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    return "\n".join(["\b", "examples:", *(f"  {one}" for one in examples)]) if examples else ""
+
+
+def verb(
+    app: typer.Typer, *examples: str, name: str = "", about: str = "", **settings: Any
+) -> Callable[[Verb], Verb]:
+    """Make the function a verb of `app`. Its help ends with the examples, which a test tries."""
+
+    def register(function: Verb) -> Verb:
+        app.command(
+            name or function.__name__.strip("_").replace("_", "-"), help=about or None,
+            epilog=_epilog(examples), context_settings=settings or None,
+        )(_with_options(function))  # fmt: skip
+        return function
+
+    return register
+
+
+def _with_options(function: Callable[..., int]) -> Callable[..., int]:
+    """The same function, to be called with each option by itself; those that a parameter stands for
+    come last in the help."""
+    hints = get_type_hints(function, include_extras=True)
+    own: list[Parameter] = []
+    bundles: dict[str, type[Options]] = {}
+    for one in signature(function).parameters.values():
+        kind = hints[one.name]
+        if isinstance(kind, type) and issubclass(kind, Options):
+            bundles[one.name] = kind
+        else:
+            if not one.default:  # "nothing" is no news in a help
+                kind.__metadata__[0].show_default = False
+            own.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
+
+    def call(**given: Any) -> int:
+        for name, kind in bundles.items():
+            given[name] = kind({one.name: given.pop(one.name) for one in kind.parameters()})
+        return function(**given)
+
+    others = [one for kind in bundles.values() for one in kind.parameters()]
+    call.__doc__ = function.__doc__
+    return _called_with(call, [*own, *others])
+
+
+def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> Callable[..., int]:
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return call
+
+
+app = group("")
+
+
+@verb(app, "penstock completion bash", name="completion")
+def print_completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish", "powershell"], arg("SHELL", "bash, zsh, fish or powershell")
+    ],
+) -> int:
+    """Print a completion script.
+
+    bash: put it in ~/.local/share/bash-completion/completions/penstock; zsh: in a directory of
+    $fpath, as _penstock."""
+    if shell in ("bash", "zsh"):
+        print(completion.BASH if shell == "bash" else completion.ZSH, end="")
+        return DONE
+    return shell_complete(root({}), {}, "penstock", "_PENSTOCK_COMPLETE", f"source_{shell}")
+
+
+class _Root(TyperGroup):
+    modules: Mapping[str, str]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None:  # a shell that completes goes on behind a verb that there is not
+            return args[0], TyperCommand(args[0]), []
+        if name in self.modules:
+            command = get_command(import_module(self.modules[name]).app)
+        else:
+            command = get_command(_flags_of(import_module(f"penstock.{name}.main").FLAGS))
+        command.name = name
+        return name, command, rest
+
+
+def _flags_of(flags: Sequence[Flag]) -> typer.Typer:
+    """What a shell completes behind a daemon, which reads its command line itself."""
+    parameters = [
+        Parameter(one.name.replace("-", "_"), Parameter.KEYWORD_ONLY, default=None, annotation=
+                  Annotated[Literal[one.choices] if any(one.choices) else str,
+                            typer.Option(f"--{one.name}")])
+        for one in flags
+    ]  # fmt: skip
+    app = group("")
+    app.command()(_called_with(lambda **_: DONE, parameters))
+    return app
+
+
+def root(verbs: Mapping[str, tuple[str, str]]) -> _Root:
+    """Of each verb the module, and what it does."""
+    get_completion_inspect_parameters()  # it makes the shells known, whose classes are private
+    commands: Any = {
+        name: TyperCommand(name, help=about, rich_markup_mode=None)
+        for name, (_, about) in verbs.items()
+    }
+    found = _Root(
+        name="penstock", commands=commands,
+        help="An operator's command for nsqd and all that belongs to it.",
+        epilog="penstock VERB --help says more, with examples; penstock --version",
+        rich_markup_mode=None, no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    found.modules = {name: module for name, (module, _) in verbs.items() if module}
+    return found
+
+
+def run(verbs: Mapping[str, tuple[str, str]], arguments: Sequence[str]) -> int:
+    """The exit code; below 0 where the command line is wrong, which is said already."""
+    try:
+        code = root(verbs).main(list(arguments), "penstock", standalone_mode=False)
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined]
+        return -1
+    return DONE if code is None else int(code)

@@ -1,0 +1,254 @@
+"""Which installation a verb works on, and the options that say so.
+
+What is written on the command line counts first, then the context that `--context` names, then
+addresses in the environment, then the context in `PENSTOCK_CONTEXT`, then the selected one, then
+the nsqd of this machine. Addresses on the command line replace those of a context; of a context
+that nobody named they take nothing else either: its key is not shown to a stranger.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from inspect import Parameter
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from penstock.errors import ConfigError, PenstockError
+from penstock.net.secretfile import first_secret
+from penstock.nsqdapi import calls
+from penstock.tools import contexts
+from penstock.tools.client_options import tls_context
+from penstock.tools.contexts import Context
+from penstock.tools.nodes import Node, NodeFailed
+from penstock.tools.output import WrongUse
+
+DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
+HTTP = ("nsqd_http_address", "lookupd_http_address")
+TCP = ("nsqd_tcp_address", "lookupd_http_address", "nsqd_http_address")  # which tells its TCP port
+_SECRET_BYTES_MAX = 65536
+SELECTED = "selected"
+
+# Each is a field of a context, too: what stands for its value, and what it is.
+OPTIONS = {
+    "nsqd_http_address": ("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated"),
+    "nsqd_tcp_address": ("ADDRESS", f"an nsqd ({DEFAULT_TCP_ADDRESS}); may be repeated"),
+    "lookupd_http_address": ("ADDRESS", "an nsqlookupd: all it knows; may be repeated"),
+    "tls_root_ca_file": ("FILE", "authorities for TLS"),
+    "tls_cert": ("FILE", "certificate to show"),
+    "tls_key": ("FILE", "key of that certificate"),
+    "tls_insecure_skip_verify": ("", "accept any certificate"),
+    "http_secret_file": ("FILE", "the secret that nsqd wants for changes"),
+    "tls": ("", "upgrade TCP connections to TLS"),
+    "auth_secret_file": ("FILE", "file that holds AUTH's secret"),
+    "auth_secret_env": ("NAME", "environment variable that holds it"),
+}
+_FILES = ("tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify")
+
+
+def option(name: str, metavar: str, about: str, no: bool = False, **more: Any) -> Parameter:
+    """`no`: of a switch that can be turned off again."""
+    kind: Any = bool if not metavar else list[str] if metavar == "ADDRESS" else str
+    spelled = f"--{name.replace('_', '-')}"
+    if not metavar:
+        spelled += f"/--no-{name.replace('_', '-')}" if no else ""
+    found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False, **more)
+    default = False if kind is bool and not no else None
+    kind = kind | None if default is None else kind
+    hint: Any = Annotated[kind, found]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def context_names(incomplete: str) -> list[str]:
+    try:
+        return sorted(contexts.load().context)
+    except PenstockError:
+        return []
+
+
+CONTEXT = option("context", "NAME", "an installation of penstock context list",
+                 autocompletion=context_names)  # fmt: skip
+
+
+class Where(NamedTuple):
+    context: Context  # what holds, wherever it was written
+    name: str = ""  # of the context that it comes from
+    origin: str = ""  # who chose that context
+
+    def tls(self) -> ssl.SSLContext | None:
+        """None: nothing was named, the system's authorities will do. Raises ConfigError."""
+        root, cert, key = self.context.tls_root_ca_file, self.context.tls_cert, self.context.tls_key
+        if not (root or cert or key or self.context.tls_insecure_skip_verify):
+            return None
+        if bool(cert) != bool(key):
+            raise ConfigError("--tls-cert", cert or key, "goes together with --tls-key")
+        try:
+            return tls_context(root, cert, key, self.context.tls_insecure_skip_verify)
+        except OSError as error:
+            shown = ", ".join(filter(None, (root, cert, key)))
+            raise ConfigError("TLS", shown, f"cannot be used: {error}") from error
+
+    def secret(self) -> str:
+        """For AUTH. Raises PenstockError, and never shows it."""
+        if self.context.auth_secret_env:
+            found = os.environ.get(self.context.auth_secret_env, "")
+            if not found:
+                raise PenstockError(f"${self.context.auth_secret_env} is not set: AUTH's secret")
+            return found
+        if not self.context.auth_secret_file:
+            return ""
+        try:
+            with open(self.context.auth_secret_file, "rb") as file:
+                return file.read(_SECRET_BYTES_MAX).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PenstockError(f"AUTH's secret cannot be read: {error}") from error
+
+    def http_secret(self) -> str:
+        """For changes over HTTP. Raises ConfigError, and never shows it."""
+        return first_secret(self.context.http_secret_file, "http-secret-file")
+
+    def lacks(self, *needed: str) -> PenstockError:
+        wanted = " or ".join(needed)
+        return PenstockError(f"context {self.name} has no {wanted}: penstock context save")
+
+    def announce(self) -> None:
+        if self.name:
+            print(f"context {self.name} ({self.origin})", file=sys.stderr)
+
+    def addresses(self) -> list[str]:
+        """Of the nsqds, over HTTP. Raises NodeFailed when no nsqlookupd answers."""
+        if self.context.nsqd_http_address:
+            return list(self.context.nsqd_http_address)
+        if self.context.lookupd_http_address:
+            return _known_to(self.context.lookupd_http_address, self.tls())
+        if self.name:
+            raise self.lacks(*HTTP)
+        return [DEFAULT_ADDRESS]
+
+    def tcp_addresses(self) -> tuple[list[str], list[str]]:
+        """(nsqds, nsqlookupds). An nsqd that is known by its HTTP address tells its TCP port."""
+        nsqds = list(self.context.nsqd_tcp_address)
+        lookupds = list(self.context.lookupd_http_address)
+        if not nsqds and not lookupds:
+            nsqds = [_tcp_address(one, self.tls()) for one in self.context.nsqd_http_address]
+        if nsqds or lookupds:
+            return nsqds, lookupds
+        if self.name:
+            raise self.lacks(*TCP)
+        return [DEFAULT_TCP_ADDRESS], []
+
+    def client_options(self) -> dict[str, Any]:
+        """Of a Producer or a Consumer."""
+        files = self.tls()
+        tls = (files or True) if self.context.tls else None
+        return {"tls": tls, "lookup_tls": files, "auth_secret": self.secret()}
+
+
+def find(given: Mapping[str, Any], kinds: Sequence[str] = HTTP) -> Where:
+    """`given` are options by name, `kinds` the addresses that can be used. Raises PenstockError."""
+    typed = {kind: tuple(given.get(kind) or ()) for kind in kinds}
+    if all(typed.get(kind) for kind in HTTP) and kinds == HTTP:
+        raise WrongUse("give --nsqd-http-address or --lookupd-http-address, not both")
+    others = {name: given[name] for name in OPTIONS if name not in TCP and given.get(name)}
+    name, origin = given.get("context") or "", "--context"
+    if not name and not any(typed.values()):
+        typed = {kind: _from_environment(f"PENSTOCK_{kind.upper()}") for kind in kinds}
+        if not any(typed.values()):
+            name, origin = chosen()
+    base = contexts.load().get(name) if name else Context()
+    addresses = typed if any(typed.values()) else {}
+    return Where(msgspec.structs.replace(base, **addresses, **others), name, origin if name else "")
+
+
+def chosen() -> tuple[str, str]:
+    """The context that holds when nobody names one or gives an address: (name, who chose it)."""
+    name = os.environ.get(contexts.VARIABLE, "")
+    return (name, contexts.VARIABLE) if name else (contexts.load().selected, SELECTED)
+
+
+def _from_environment(name: str) -> tuple[str, ...]:
+    """The members of a comma list."""
+    return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
+
+
+def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
+    found: dict[str, None] = {}
+    failed: NodeFailed | None = None
+    for lookupd in lookupds:
+        try:
+            found |= dict.fromkeys(http_addresses(Node(lookupd, tls=tls)))
+        except NodeFailed as error:
+            failed = error
+    if failed is not None and not found:
+        raise failed
+    if not found:
+        raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
+    return sorted(found)
+
+
+def http_addresses(lookupd: Node) -> list[str]:
+    """Of the nsqds that it knows, but for those that serve HTTP on a unix socket, or not at all."""
+    return [one.http_address for one in lookupd.ask(calls.nodes()) if one.http_port > 0]
+
+
+def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
+    port = Node(http_address, tls=tls).document("/info", None, "tcp_port")["tcp_port"]
+    if "://" in http_address:
+        host = urlsplit(http_address).hostname or ""
+    else:
+        host = http_address.rpartition(":")[0]
+    if not host or "/" in host or port <= 0:
+        raise PenstockError(f"{http_address} does not tell a TCP address: --nsqd-tcp-address")
+    return f"{calls.bracketed(host)}:{port}"
+
+
+# --- what stands for these options in the signature of a verb ---
+
+
+class Options:
+    """A parameter of a verb that stands for several options."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given = given
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        raise NotImplementedError
+
+
+class Connection(Options):
+    """Where a verb works: found when it is first asked for."""
+
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = HTTP
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        return [*(option(name, *OPTIONS[name]) for name in cls.names), CONTEXT]
+
+    @cached_property
+    def where(self) -> Where:
+        return find(self.given, self.kinds)
+
+    def nodes(self, changes: bool = False) -> list[Node]:
+        """`changes`: something is about to be changed on them. Where nobody typed an address it
+        could be the wrong place, so it is named first."""
+        if changes:
+            self.where.announce()
+        tls, secret = self.where.tls(), self.where.http_secret()
+        return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
+
+
+class Http(Connection):
+    names = (*HTTP, *_FILES, "http_secret_file")
+
+
+class Tcp(Connection):
+    names = (*TCP[:2], *_FILES, "tls", "auth_secret_file", "auth_secret_env")
+    kinds = TCP

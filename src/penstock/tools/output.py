@@ -1,0 +1,83 @@
+"""How a verb of `penstock` ends, and how it speaks to people and to programs.
+
+Exit codes: 0 done, 1 it failed (one line on stderr says why), 2 the command line is wrong, 130
+Ctrl-C within something that was not done. A verb that goes on until Ctrl-C ends with 0. Where 2
+means that the installation is in trouble, wrong use is 3, as in monitoring.
+
+What destroys asks for the name of the thing; `--yes` stands for the answer, and is needed where
+nobody is there to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from penstock.command import terminal
+from penstock.errors import PenstockError
+
+DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
+INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
+
+Row = dict[str, Any]
+Column = tuple[str, str, Callable[[Any], str]]  # its head, the key of a row, how a value is shown
+
+
+class WrongUse(PenstockError):
+    """Arguments that do not go together, that are missing, or that cannot be right."""
+
+
+def print_json(document: Any, one_line: bool = False) -> None:
+    indent = None if one_line else 2
+    print(json.dumps(document, indent=indent, ensure_ascii=False), flush=True)
+
+
+def tell(as_json: bool, document: Any, lines: Iterable[str], one_line: bool = False) -> int:
+    """The document for a program, the lines for people. The exit code: done."""
+    if as_json:
+        print_json(document, one_line)
+    else:
+        print("\n".join(lines), flush=True)
+    return DONE
+
+
+def confirm(yes: bool, question: str, name: str) -> bool:
+    """What cannot be taken back: a person types the name of the thing, a program says --yes."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise PenstockError(f"{question}: give --yes (stdin is not a terminal)")
+    print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() == name:
+        return True
+    print("nothing was done", file=sys.stderr)
+    return False
+
+
+def columns_table(
+    columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], left: int = 1
+) -> list[str]:
+    """Lines of a table; of what a row does not have, nothing is shown."""
+    cells = [
+        [
+            "" if row.get(key) is None and show is not plain else show(row.get(key))
+            for _, key, show in columns
+        ]
+        for row in rows
+    ]
+    return terminal.table([head for head, _, _ in columns], cells, left)
+
+
+def size(count: float) -> str:
+    return f"{terminal.short(count)}B"
+
+
+def plain(value: object) -> str:
+    """A value of JSON in a cell."""
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "-"
+    return terminal.printable(f"{value:.0f}" if isinstance(value, float) else str(value))
