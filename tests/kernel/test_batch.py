@@ -57,6 +57,33 @@ class TestIds:
         id = functions.id_at(base, index)
         assert functions.id_index(base, count, id) == (index if index < count else -1)
 
+    def test_above_the_last_one(self, functions: ModuleType) -> None:
+        def at(tick: int, node: int, sequence: int) -> int:
+            return tick << 22 | node << 12 | sequence
+
+        def above(last_id: int, tick: int) -> int:
+            id: int = functions.id_above(last_id, 3, 1288834974288 + tick << 20)
+            return id
+
+        assert above(at(4, 3, 9), 5) == at(5, 3, 0)
+        assert above(at(5, 3, 9), 5) == above(at(5, 3, 9), 2) == at(5, 3, 10)
+        assert above(at(5, 3, 4095), 5) == at(6, 3, 0)
+        assert above(at(7, 2, 9), 7) == at(7, 3, 0)
+        assert above(at(7, 4, 9), 7) == at(8, 3, 0)
+        assert above(0, -7) == at(1, 3, 0)
+        assert above(0, 1 << 41) == at((1 << 41) - 1, 3, 0)
+
+    @given(
+        last_id=U64,
+        node_id=st.integers(0, 1023),
+        wall_ns=st.integers(-(1 << 63), (1 << 63) - 1),
+    )
+    def test_both_forms_go_on_alike(
+        self, kernel: ModuleType, codec: ModuleType, last_id: int, node_id: int, wall_ns: int
+    ) -> None:
+        ours = kernel.id_above(last_id, node_id, wall_ns)
+        assert ours == codec.id_above(last_id, node_id, wall_ns)
+
     @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
     def test_both_forms_agree(
         self,

@@ -119,9 +119,12 @@ cdef enum:
     SEQUENCE_MASK = 0xFFF
     NODE_MASK = 0x3FF000
     TICK_SHIFT = 22
+    TICK_NS_BITS = 20
     U32_MAX = 0xFFFFFFFF
 
 cdef unsigned long long TICK_MASK = (1ULL << 42) - 1
+cdef long long TICK_EPOCH = 1288834974288LL
+cdef long long TICK_MAX = (1LL << 41) - 1
 cdef unsigned long long OFFSET_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef tuple CHECKS = tuple(BatchCheck)
 
@@ -155,6 +158,20 @@ cdef long long id_index_c(
         - <long long>(base_id & SEQUENCE_MASK)
     )
     return index if 0 <= index < <long long>count else -1
+
+
+def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns):
+    """The id that a node gives out at that time, above `last_id`."""
+    cdef long long tick = min(max((wall_ns >> TICK_NS_BITS) - TICK_EPOCH, 1LL), TICK_MAX)
+    cdef unsigned long long node_bits = node_id << SEQUENCE_BITS & NODE_MASK
+    cdef unsigned long long last_node_bits = last_id & NODE_MASK
+    cdef unsigned long long id = <unsigned long long>tick << TICK_SHIFT | node_bits
+    if id > last_id:
+        return id
+    if node_bits == last_node_bits and last_id & SEQUENCE_MASK != SEQUENCE_MASK:
+        return last_id + 1
+    return ((last_id >> TICK_SHIFT) + (node_bits <= last_node_bits)
+            & TICK_MASK) << TICK_SHIFT | node_bits
 
 
 def id_at(unsigned long long base_id, unsigned long long index):

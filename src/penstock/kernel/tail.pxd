@@ -257,6 +257,10 @@ cdef class Tail(Memory):
     cdef bint can_seal(self) noexcept
     cdef int check_room(self) except -1
     cdef int mark_dirty(self) except -1
+    cdef int head_open(self, batch_header_t* header, u64 base_id, i64 timestamp_ns,
+                       i64 synced_end, u32 leader_epoch) except -1
+    cdef int next_open(self) except -1
+    cdef int write_open(self, file, i64 position, batch_header_t* header) except -1
     cdef int commit_oldest(self) except -1
     cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
     cdef int advance_handed(self) except -1

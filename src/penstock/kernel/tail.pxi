@@ -1,137 +1,21 @@
-# What the trailer of an open batch is to say of its messages.
+# The writing end of one partition in memory.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memset
 
 from penstock.kernel._codec cimport (
-    HEADER_BYTES, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_HEADERS, SECTION_ID, SECTION_KEY,
-    SECTION_TIMESTAMP, SECTION_TRACE, Lent, batch_fits_c, batch_header_t, batch_t,
-    batch_trailer_c, buf_append, buf_free, buf_init, buf_reserve, buf_t, crc32c_update, i64,
-    lent_by, span_of, u16, u32, u64, u8,
+    HEADER_BYTES, SECTION_DUE, Lent, batch_fits_c, batch_header_t, batch_t, batch_trailer_c,
+    buf_append, buf_reserve, crc32c_update, i64, lent_by, span_of, u32, u64, u8,
 )
 
 from penstock import limits
 from penstock.kernel._codec import check_batch
 
-cdef enum:
-    INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
-
-
-cdef int place_of(int section) noexcept:
-    """The place of a section's table; -1: it is unknown. Places rise as the types do."""
-    if SECTION_TIMESTAMP <= section <= SECTION_TRACE:
-        return section - SECTION_TIMESTAMP
-    if SECTION_KEY <= section <= SECTION_HEADERS:
-        return INTEGERS + section - SECTION_KEY
-    return -1
-
-
-cdef int type_at(int place) noexcept:
-    return SECTION_TIMESTAMP + place if place < INTEGERS else SECTION_KEY + place - INTEGERS
-
-
-cdef i64 bits_of(int section, object value) except? -1:
-    """ID and TRACE are unsigned."""
-    cdef u64 unsigned_value
-    if section == SECTION_ID or section == SECTION_TRACE:
-        unsigned_value = value
-        return <i64>unsigned_value
-    return value
-
-
-cdef int check_label(int section, object value) except -1:
-    if place_of(section) < 0:
-        raise ValueError(f"unknown section type {section}")
-    if section < SECTION_BYTES_TYPE_MIN:
-        bits_of(section, value)
-    elif not isinstance(value, bytes):
-        raise TypeError(f"section {section} holds bytes, not {type(value).__name__}")
-    return 0
-
-
-cdef class Labels:
-    def __cinit__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_init(&self.tables[place].indexes)
-            buf_init(&self.tables[place].values)
-            buf_init(&self.tables[place].blob)
-
-    def __dealloc__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_free(&self.tables[place].indexes)
-            buf_free(&self.tables[place].values)
-            buf_free(&self.tables[place].blob)
-
-    cdef int put_integer(self, int section, u32 index, i64 value) except -1:
-        cdef table_t* table = &self.tables[place_of(section)]
-        cdef size_t entries = table.indexes.length // 4
-        if entries and (<u32*>table.indexes.data)[entries - 1] == index:
-            (<i64*>table.values.data)[entries - 1] = value  # the last word counts
-            return 0
-        buf_append(&table.values, &value, 8)  # little-endian hosts only; checked in engine.pyx
-        buf_append(&table.indexes, &index, 4)
-        self.size += 12
-        return 0
-
-    cdef int put_bytes(self, int section, u32 index, const u8* data, size_t size) except -1:
-        """Once for each message."""
-        cdef table_t* table = &self.tables[place_of(section)]
-        cdef u32 length = <u32>size
-        if size:
-            buf_append(&table.blob, data, size)
-        buf_append(&table.values, &length, 4)
-        buf_append(&table.indexes, &index, 4)
-        self.size += 8 + size
-        return 0
-
-    cdef int put(self, int section, u32 index, object value) except -1:
-        if section < SECTION_BYTES_TYPE_MIN:
-            return self.put_integer(section, index, bits_of(section, value))
-        return self.put_bytes(section, index, <const u8*><bytes>value, len(<bytes>value))
-
-    cdef int write(self, buf_t* out) except -1:
-        """All sections, by type; empty ones are left out."""
-        cdef table_t* table
-        cdef int place
-        cdef u16 kind, flags = 0
-        cdef u32 length, entries
-        for place in range(TABLES):
-            table = &self.tables[place]
-            if table.indexes.length == 0:
-                continue
-            kind = <u16>type_at(place)
-            entries = <u32>(table.indexes.length // 4)
-            length = <u32>(4 + table.indexes.length + table.values.length + table.blob.length)
-            buf_append(out, &kind, 2)
-            buf_append(out, &flags, 2)
-            buf_append(out, &length, 4)
-            buf_append(out, &entries, 4)
-            buf_append(out, table.indexes.data, table.indexes.length)
-            buf_append(out, table.values.data, table.values.length)
-            if table.blob.length:
-                buf_append(out, table.blob.data, table.blob.length)
-        return 0
-
-    cdef void clear(self) noexcept:
-        cdef int place
-        for place in range(TABLES):
-            self.tables[place].indexes.length = 0
-            self.tables[place].values.length = 0
-            self.tables[place].blob.length = 0
-        self.size = 0
-
-    cdef size_t held_bytes(self) noexcept:
-        cdef int place
-        cdef size_t held = 0
-        for place in range(TABLES):
-            held += self.tables[place].indexes.capacity
-            held += self.tables[place].values.capacity + self.tables[place].blob.capacity
-        return held
-
-
-# The writing end of one partition in memory.
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t pwritev(int fd, const iovec* parts, int count, i64 position)
 
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
@@ -344,18 +228,14 @@ cdef class Tail(Memory):
             self.add_due(due_ns)
         return 0
 
-    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
-             u32 leader_epoch=0):
+    cdef int head_open(self, batch_header_t* header, u64 base_id, i64 timestamp_ns,
+                       i64 synced_end, u32 leader_epoch) except -1:
+        """The header of the open batch, which gets its padding."""
         cdef membatch_t* batch = self.open_batch
-        cdef batch_header_t header
         cdef size_t used, total
         cdef u32 crc
         cdef u8 zeros[8]
-        if batch == NULL:
-            raise RuntimeError("there is no open batch to seal")
-        self.check_room()
-        memset(&header, 0, sizeof(header))
-        memset(zeros, 0, 8)
+        memset(header, 0, sizeof(batch_header_t))
         if self.labels is not None:
             self.labels.write(&batch.trailer)
             self.drop_labels()
@@ -363,6 +243,7 @@ cdef class Tail(Memory):
         used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
         total = (used + 7) & ~<size_t>7
         if total > used:
+            memset(zeros, 0, 8)
             buf_append(&batch.trailer, zeros, total - used)
         header.magic = MAGIC
         header.length = <u32>total
@@ -373,19 +254,76 @@ cdef class Tail(Memory):
         header.leader_epoch = leader_epoch
         header.count = batch.count
         header.bodies_length = <u32>batch.bodies.length
-        crc = crc32c_update(0, <u8*>&header + 8, HEADER_BYTES - 8)
+        crc = crc32c_update(0, <u8*>header + 8, HEADER_BYTES - 8)
         crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
         crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
         header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
-        self.sealed.append(
-            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        return 0
+
+    cdef int next_open(self) except -1:
+        """The open batch is another's now; messages gather for the next."""
+        self.written_end += self.open_batch.count
         self.open_publishers = self.open_publisher = None
         self.open_batch = NULL
         self.open_waiters = []
         self.open_serial += 1
-        self.written_end += batch.count
-        self.unstall()
-        return self.buffers(batch, &header, total)
+        return self.unstall()
+
+    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
+             u32 leader_epoch=0):
+        cdef membatch_t* batch = self.open_batch
+        cdef batch_header_t header
+        if batch == NULL:
+            raise RuntimeError("there is no open batch to seal")
+        self.check_room()
+        self.head_open(&header, base_id, timestamp_ns, synced_end, leader_epoch)
+        self.sealed.append(
+            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        self.next_open()
+        return self.buffers(batch, &header, header.length)
+
+    def store(self, file, i64 position, i64 end, u64 base_id, i64 timestamp_ns, i64 synced_end,
+              u32 leader_epoch=0):
+        cdef membatch_t* batch = self.open_batch
+        cdef batch_header_t header
+        if (batch == NULL or self.sealed or self.labels is not None or self.trace_below
+                or position + <i64>(HEADER_BYTES + 8 + batch.lengths.length
+                                    + batch.bodies.length) > end):
+            return 0
+        self.grow_ring()  # before anything changes: there may be no memory
+        self.head_open(&header, base_id, timestamp_ns, synced_end, leader_epoch)
+        try:
+            self.write_open(file, position, &header)
+        except BaseException:
+            batch.trailer.length = 0  # its padding
+            raise
+        self.hub.settled.append((self, self.open_serial, STORED, self.open_waiters))
+        self.next_open()
+        self.committed_end = self.written_end
+        self.keep(batch)
+        if self._handing:
+            self.advance_handed()
+        return header.length
+
+    cdef int write_open(self, file, i64 position, batch_header_t* header) except -1:
+        """One gathered write. What the system does not take at once goes the long way, which also
+        says why not."""
+        cdef membatch_t* batch = self.open_batch
+        cdef iovec parts[4]
+        cdef int fd = file.fd
+        cdef ssize_t n = 0
+        cdef bytes rest
+        if fd >= 0:
+            parts[0].iov_base, parts[0].iov_len = header, HEADER_BYTES
+            parts[1].iov_base, parts[1].iov_len = batch.lengths.data, batch.lengths.length
+            parts[2].iov_base, parts[2].iov_len = batch.bodies.data, batch.bodies.length
+            parts[3].iov_base, parts[3].iov_len = batch.trailer.data, batch.trailer.length
+            with nogil:
+                n = max(pwritev(fd, parts, 4, position), <ssize_t>0)
+        if <u32>n < header.length:
+            rest = b"".join(self.buffers(batch, header, header.length))[n:]
+            file.pwritev((rest,), position + n, len(rest))
+        return 0
 
     def seal_batch(self, bytes data not None):
         cdef const u8* start = <const u8*>PyBytes_AS_STRING(data)

@@ -91,6 +91,22 @@ class Tail:
         `sealed_max` batches are sealed already."""
         ...
 
+    def store(
+        self,
+        file: Any,  # a `log.disk.File`
+        position: int,
+        end: int,
+        base_id: int,
+        timestamp_ns: int,
+        synced_end: int,
+        leader_epoch: int = 0,
+    ) -> int:
+        """The same, written at `position` of `file` and committed, in one call and without an
+        object for it. Returns its length. 0: nothing has happened, as it would go beyond `end` of
+        the file, has a trailer, is traced, or another is sealed. Raises what `file.pwritev` does;
+        then the batch is open as before, and part of it may stand in the file."""
+        ...
+
     def seal_batch(self, data: bytes) -> list[Buffer]:
         """The same for a whole batch from elsewhere (`encode_batch`, base offset `written_end`).
         The open batch stays open. As part of a row that is begun, it needs no room. ValueError for

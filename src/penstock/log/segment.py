@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -212,15 +213,18 @@ class Ground:
 
 
 def write_at(segment: Segment, buffers: Sequence[Buffer], position: int, length: int) -> None:
-    """One gathered write. On failure the half-written bytes are removed if that can be done; if
-    not, a later write overwrites them."""
+    """One gathered write."""
     try:
         file = segment.file
         file.pinned = True  # until it is synced
         file.pwritev(buffers, position, length)
-    except OSError as error:
-        try:
-            segment.file.truncate(position)
-        except OSError as second:
-            raise error from second
+    except OSError:
+        remove_torn(segment, position)
         raise
+
+
+def remove_torn(segment: Segment, position: int) -> None:
+    """The half-written bytes of a write that failed, if that can be done; if not, a later write
+    overwrites them."""
+    with suppress(OSError):
+        segment.file.truncate(position)

@@ -49,6 +49,9 @@ _SEQUENCE_MASK = 0xFFF
 _NODE_MASK = 0x3FF << _SEQUENCE_BITS
 _TICK_SHIFT = 22
 _TICK_MASK = (1 << 42) - 1
+_TICK_NS_BITS = 20
+_TICK_EPOCH = 1288834974288  # NSQ's choice (`ids/guid.py`)
+_TICK_MAX = (1 << 41) - 1  # an id stays positive as a signed 64-bit number
 
 
 # --- ids ---
@@ -72,6 +75,23 @@ def id_index(base_id: int, count: int, id: int) -> int:
     ticks = (id >> _TICK_SHIFT) - (base_id >> _TICK_SHIFT) & _TICK_MASK
     index = (ticks << _SEQUENCE_BITS) + (id & _SEQUENCE_MASK) - (base_id & _SEQUENCE_MASK)
     return index if 0 <= index < count else -1
+
+
+def id_above(last_id: int, node_id: int, wall_ns: int) -> int:
+    """The id that a node gives out at that time, above `last_id`, which another may have given out;
+    a clock before 2012 or after 2085 counts as the edge."""
+    if not 0 <= last_id <= _U64_MAX:
+        raise OverflowError(f"id_above({last_id})")
+    tick = min(max((wall_ns >> _TICK_NS_BITS) - _TICK_EPOCH, 1), _TICK_MAX)
+    node_bits = node_id << _SEQUENCE_BITS & _NODE_MASK
+    id = tick << _TICK_SHIFT | node_bits
+    if id > last_id:
+        return id
+    last_node_bits = last_id & _NODE_MASK
+    if node_bits == last_node_bits and last_id & _SEQUENCE_MASK != _SEQUENCE_MASK:
+        return last_id + 1
+    tick = (last_id >> _TICK_SHIFT) + (node_bits <= last_node_bits) & _TICK_MASK
+    return tick << _TICK_SHIFT | node_bits
 
 
 # --- encode ---
