@@ -84,11 +84,17 @@ class Tail:
         ...
 
     def seal(
-        self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
+        self,
+        base_id: int,
+        timestamp_ns: int,
+        synced_end: int,
+        leader_epoch: int = 0,
+        placed: bool = True,
     ) -> list[Buffer]:
         """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
-        order; they stay valid until the batch is committed or fails. RuntimeError when
-        `sealed_max` batches are sealed already."""
+        order; they stay valid until the batch is committed or fails. One message alone has the
+        short form, if it has one; not where the batch is yet to get its place (`put_place`).
+        RuntimeError when `sealed_max` batches are sealed already."""
         ...
 
     def store(

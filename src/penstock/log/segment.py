@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.kernel.layout import HEADER_BYTES
+from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.disk import Disk, File
 from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
@@ -153,7 +153,7 @@ class Segment:
 
     def first_header(self) -> BatchHeader | None:
         """The header of its first batch: where its times and ids begin. None when there is none."""
-        if self._first is None and self.data_bytes >= HEADER_BYTES:
+        if self._first is None and self.data_bytes >= SHORT_HEADER_BYTES:
             batch = self.blocks().sound(self.start)
             self._first = batch.header if batch is not None else None
         return self._first
