@@ -256,6 +256,7 @@ class SimFile:
     def __init__(self, disk: SimDisk, path: str, inode: Inode, write: bool) -> None:
         self.path = path
         self.pinned = False
+        self.fd = -1
         self._disk = disk
         self._inode = inode
         self._write = write

@@ -53,6 +53,7 @@ class _File:
         self._file = file
         self.path = file.path
         self.pinned = False
+        self.fd = -1
 
     def pin(self) -> None:
         self._file.pin()

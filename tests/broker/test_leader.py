@@ -9,6 +9,7 @@ import pytest
 from penstock import limits
 from penstock.errors import PartitionStopped, Refused, WriteRefused
 from penstock.kernel import Event
+from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.head import HEAD_BYTES
 
 from .faults import FaultyDisk
@@ -135,7 +136,7 @@ def damage(world: World, offset: int, topic: str = "news") -> None:
         position += header.length
     (path,) = (world.path / "topics" / topic / "0").glob("*.log")
     data = bytearray(path.read_bytes())
-    data[position + 76] ^= 0xFF
+    data[position + SHORT_HEADER_BYTES] ^= 0xFF
     path.write_bytes(data)
 
 
@@ -228,7 +229,7 @@ def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> No
     (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
     data = path.read_bytes()
     third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
-    path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
+    path.write_bytes(data[: third + 40] + b"\xff" + data[third + 41 :])
     world = world.restart()
     topic = world.broker.find_topic("news")
     assert topic.leader().replica.damaged[0][:2] == (2, 3)

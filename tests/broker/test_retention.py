@@ -165,7 +165,7 @@ def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.Monkey
         consumer = world.consumer(name, "a")
         for _ in range(9):
             world.broker.topic(name).publish([BODY], 0, lambda error: None)
-            world.broker.write(world.engine.dirty_tails())
+            world.broker.write(world.engine.dirty_tails(), world.clock.wall_ns())
         world.turn()
         consumer.finish(*consumer.take())
     for _ in range(6):  # twice round: the log is synced after two seconds

@@ -226,7 +226,7 @@ def test_what_is_stepped_over_as_corrupt_is_in_the_trace(start: Start, at_start:
         (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
         data = path.read_bytes()
         third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
-        path.write_bytes(data[: third + 76] + b"\xff" + data[third + 77 :])
+        path.write_bytes(data[: third + 40] + b"\xff" + data[third + 41 :])
         world = world.restart()
     world.consumer("news", "a").take()
     world.pass_ns(SECOND)

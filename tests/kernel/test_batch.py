@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from cases import each
 from penstock.kernel import BatchCheck, BatchHeader, Section
 
-from .batches import U64, U64_MAX, batch_arguments, section, with_crc, with_trailer
+from .batches import (
+    U64,
+    U64_MAX,
+    batch_arguments,
+    section,
+    short_batch,
+    short_batches,
+    with_crc,
+    with_trailer,
+)
 
 BODIES = [b"first", b"", b"the third"]
 
@@ -56,6 +65,33 @@ class TestIds:
     ) -> None:
         id = functions.id_at(base, index)
         assert functions.id_index(base, count, id) == (index if index < count else -1)
+
+    def test_above_the_last_one(self, functions: ModuleType) -> None:
+        def at(tick: int, node: int, sequence: int) -> int:
+            return tick << 22 | node << 12 | sequence
+
+        def above(last_id: int, tick: int) -> int:
+            id: int = functions.id_above(last_id, 3, 1288834974288 + tick << 20)
+            return id
+
+        assert above(at(4, 3, 9), 5) == at(5, 3, 0)
+        assert above(at(5, 3, 9), 5) == above(at(5, 3, 9), 2) == at(5, 3, 10)
+        assert above(at(5, 3, 4095), 5) == at(6, 3, 0)
+        assert above(at(7, 2, 9), 7) == at(7, 3, 0)
+        assert above(at(7, 4, 9), 7) == at(8, 3, 0)
+        assert above(0, -7) == at(1, 3, 0)
+        assert above(0, 1 << 41) == at((1 << 41) - 1, 3, 0)
+
+    @given(
+        last_id=U64,
+        node_id=st.integers(0, 1023),
+        wall_ns=st.integers(-(1 << 63), (1 << 63) - 1),
+    )
+    def test_both_forms_go_on_alike(
+        self, kernel: ModuleType, codec: ModuleType, last_id: int, node_id: int, wall_ns: int
+    ) -> None:
+        ours = kernel.id_above(last_id, node_id, wall_ns)
+        assert ours == codec.id_above(last_id, node_id, wall_ns)
 
     @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
     def test_both_forms_agree(
@@ -301,3 +337,62 @@ class TestDecodeRefuses:
         header = functions.decode_header(small(functions)[:72], 0)
         assert isinstance(header, BatchHeader)
         assert (header.base_offset, header.count, header.bodies_length) == (41, 3, 14)
+
+
+class TestShort:
+    """The short form, of a message alone."""
+
+    def test_the_bytes_are_those_of_the_table(self, functions: ModuleType) -> None:
+        batch = short_batch(b"body", 41, 5 << 22, 99, 3, 2)
+        assert len(batch) == 48
+        assert functions.check_batch(batch, 0) == (BatchCheck.SOUND, 48)
+        wanted = (48, 0, 0, 41, 5 << 22, 99, 38, 0, 0, 2, 1, 4)
+        assert functions.decode_header(bytes(8) + batch[:40], 8) == wanted
+        assert functions.decode_bodies(batch, 0) == [b"body"]
+        assert functions.decode_sections(batch, 0) == {}
+
+    def test_every_flipped_bit_is_seen(self, functions: ModuleType) -> None:
+        batch = bytearray(short_batch(b"some body", 41, 5 << 22, 99, 3, 2))
+        for place in range(8 * len(batch)):
+            batch[place // 8] ^= 1 << place % 8
+            assert functions.check_batch(batch, 0)[0] != BatchCheck.SOUND, place
+            batch[place // 8] ^= 1 << place % 8
+
+    def test_every_truncation_is_short(self, functions: ModuleType) -> None:
+        batch = short_batch(b"some body", 41, 5 << 22, 99)
+        for length in range(len(batch)):
+            claim = len(batch) if length >= 12 else 0
+            assert functions.check_batch(batch[:length], 0) == (BatchCheck.SHORT, claim), length
+
+    @each(
+        ("format", "at", "value", "length"),
+        [
+            ("<I", 8, 0, 40),  # more padding than is needed
+            ("<I", 8, 0xFFFFFFFF, 40),  # its length is past 32 bits
+            ("<I", 8, 0xFFFFFFD8, 0),
+            ("<H", 14, 42, 56),  # the synced end is below the first offset
+            ("<Q", 16, (1 << 63) - 1, 56),  # offsets past the last one
+            ("<B", 55, 1, 56),  # padding
+        ],
+    )
+    def test_impossible_numbers_under_a_right_crc(
+        self, functions: ModuleType, format: str, at: int, value: int, length: int
+    ) -> None:
+        batch = bytearray(short_batch(b"some body", 41, 5 << 22, 99))
+        struct.pack_into(format, batch, at, value)
+        forged = with_crc(bytes(batch[: length or 56]))
+        wanted = BatchCheck.SOUND if (at, value) == (8, 0) else BatchCheck.BAD_FIELDS
+        assert functions.check_batch(forged, 0) == (wanted, length)
+
+    @given(batches=st.lists(short_batches(), min_size=1, max_size=4))
+    def test_both_forms_agree(
+        self, kernel: ModuleType, codec: ModuleType, batches: list[bytes]
+    ) -> None:
+        data, position = b"".join(batches), 0
+        for batch in batches:
+            assert kernel.check_batch(data, position) == (BatchCheck.SOUND, len(batch))
+            for name in ("check_batch", "decode_header", "decode_bodies", "decode_sections"):
+                found = getattr(kernel, name)(data, position)
+                assert found == getattr(codec, name)(data, position)
+            position += len(batch)
+        assert kernel.decode_columns(data) == codec.decode_columns(data)

@@ -11,6 +11,8 @@ import pytest
 
 from penstock.kernel import layout
 
+from .batches import short_batch
+
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ROOT / "src" / "penstock" / "kernel"
 CODES = {  # of C's types, in the words of the compiled kernel
@@ -37,6 +39,7 @@ def compiled_format(text: str, name: str) -> str:
     ("file", "name", "written"),
     [
         ("_codec.pxd", "batch_header_t", layout.HEADER),
+        ("_codec.pxd", "short_header_t", layout.SHORT_HEADER),
         ("_codec.pxd", "event_t", layout.TRACE_RECORD),
         ("strays.pxi", "entry_t", layout.JOURNAL_ENTRY),
     ],
@@ -54,6 +57,8 @@ def test_the_compiled_constants_are_these() -> None:
     text = (KERNEL / "_codec.pxd").read_text()
     found = {name: int(value, 0) for name, value in re.findall(r"(\w+) = (0x\w+|\d+)", text)}
     assert found["HEADER_BYTES"] == layout.HEADER_BYTES
+    assert found["SHORT_HEADER_BYTES"] == layout.SHORT_HEADER_BYTES
+    assert found["SHORT_MAGIC"].to_bytes(4, "little") == layout.SHORT_MAGIC
     assert found["BATCH_MAGIC"].to_bytes(4, "little") == layout.BATCH_MAGIC
     assert found["BATCH_CRC_FROM"] == layout.CRC_FROM
     assert found["BATCH_ALIGNMENT_BYTES"] == layout.ALIGNMENT_BYTES
@@ -79,14 +84,17 @@ def fields_of(written: struct.Struct) -> list[tuple[int, int]]:
 
 
 def test_the_documented_fields_are_these() -> None:
-    assert documented("The batch") == fields_of(layout.HEADER)
+    both = fields_of(layout.HEADER) + fields_of(layout.SHORT_HEADER)
+    assert documented("The batch") == both
     record = fields_of(layout.TRACE_RECORD)
     assert documented("Trace events")[-len(record) :] == record
 
 
 def test_the_docstring_has_the_same_fields() -> None:
     rows = re.findall(r"^    (\d+) +(\d+)  ", layout.__doc__ or "", re.MULTILINE)
-    assert [(int(offset), int(size)) for offset, size in rows] == fields_of(layout.HEADER)
+    assert [(int(offset), int(size)) for offset, size in rows] == (
+        fields_of(layout.HEADER) + fields_of(layout.SHORT_HEADER)
+    )
 
 
 def test_a_place_is_read_and_written(kernel: ModuleType) -> None:
@@ -107,3 +115,10 @@ def test_a_batch_is_named_by_epoch_offset_and_crc(kernel: ModuleType) -> None:
     batch = bytearray(8) + kernel.encode_batch([b"a", b"bc"], 41, 4 << 22, 99, 40, 6)
     crc = int.from_bytes(batch[12:16], "little")
     assert layout.name_at(batch, 8) == (6, 41, crc)
+
+
+def test_the_same_of_the_short_form() -> None:
+    batch = bytearray(8) + short_batch(b"body", 41, 4 << 22, 99, 1, 6)
+    assert layout.place_at(batch, 8) == (48, 0, 41, 1)
+    assert layout.base_offset_at(batch, 8) == 41
+    assert layout.name_at(batch, 8) == (6, 41, int.from_bytes(batch[12:16], "little"))

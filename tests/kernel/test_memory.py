@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.kernel.layout import HEADER_BYTES
+from penstock.kernel.layout import LENGTH_FIELD_BYTES, SHORT_HEADER_BYTES
 
 from .turns import Side, bodies
 
@@ -18,7 +18,8 @@ BODY = b"x" * 1_000
 
 def kept_bytes(side: Side, tail: Any) -> int:
     """What the newest batch takes."""
-    return len(side.written[tail.topic][-1]) - HEADER_BYTES + limits.KEPT_BATCH_BYTES
+    written = len(side.written[tail.topic][-1]) - SHORT_HEADER_BYTES + LENGTH_FIELD_BYTES
+    return written + limits.KEPT_BATCH_BYTES
 
 
 def batch_bytes(kernel: ModuleType) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from penstock import limits
 from penstock.kernel import Event, Section, Tail, Verb, decode_header, encode_batch
 
+from .batches import short_batch
 from .turns import WALL_NS, Side, pub
 
 OK_FRAME = b"\0\0\0\x06\0\0\0\0OK"
@@ -50,7 +52,7 @@ def test_an_empty_message_is_refused(side: Side) -> None:
     assert tail.open_count == 0
 
 
-@pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
+@pytest.mark.parametrize("bodies", [[b"x", b"y"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
 def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]) -> None:
     tail = side.tail(start=40)
     for body in bodies:
@@ -62,6 +64,89 @@ def test_a_sealed_batch_is_the_one_of_the_format(side: Side, bodies: list[bytes]
     assert (tail.open_count, tail.open_bytes, tail.sealed_count) == (0, 0, len(bodies))
     assert (tail.committed_end, tail.written_end) == (40, 40 + len(bodies))
     tail.validate()
+
+
+@pytest.mark.parametrize("body", [b"x", b"x" * 8, b"x" * LARGE])
+@pytest.mark.parametrize(
+    ("synced_end", "epoch", "placed", "is_short"),
+    [
+        (70_000, 0, True, True),
+        (70_000 - 0xFFFF, 0xFFFF, True, True),
+        (70_000 - 0x10000, 0, True, False),
+        (70_000, 0x10000, True, False),
+        (70_001, 0, True, False),
+        (70_000, 0, False, False),
+    ],
+)
+def test_a_message_alone_has_the_short_form_where_that_can_say_it(
+    side: Side, body: bytes, synced_end: int, epoch: int, placed: bool, is_short: bool
+) -> None:
+    tail = side.tail(start=70_000)
+    tail.append(body)
+    sealed = b"".join(tail.seal(9 << 22, 1234, synced_end, epoch, placed))
+    if is_short:
+        expected = short_batch(body, 70_000, 9 << 22, 1234, 70_000 - synced_end, epoch)
+    else:
+        expected = encode_batch([body], 70_000, 9 << 22, 1234, synced_end, epoch)
+    assert sealed == expected
+    header = side.kernel.decode_header(sealed, 0)
+    assert (header.synced_end, header.leader_epoch, header.count) == (synced_end, epoch, 1)
+
+
+def test_a_message_alone_costs_at_most_48_bytes(side: Side) -> None:
+    tail = side.tail()
+    for size in range(1, 300):
+        tail.append(b"x" * size)
+        data = b"".join(tail.seal(size, size, 0))
+        assert len(data) - size <= 48
+        tail.commit()
+
+
+class _TornFile:
+    """A file that takes so many bytes and then none."""
+
+    def __init__(self, fd: int, error: bool = False) -> None:
+        self.fd = fd
+        self.error = error
+        self.written: list[tuple[bytes, int]] = []
+
+    def pwritev(self, buffers: list[bytes], position: int, length: int) -> None:
+        if self.error:
+            raise OSError("full")
+        self.written.append((b"".join(buffers), position))
+        assert len(self.written[-1][0]) == length
+
+
+@pytest.mark.parametrize("bodies", [[b"x"], [b"ab", b"c" * 100], [b"e" * LARGE, b"f"]])
+@pytest.mark.parametrize("with_descriptor", [True, False])
+def test_storing_is_sealing_writing_and_committing(
+    side: Side, tmp_path: Path, bodies: list[bytes], with_descriptor: bool
+) -> None:
+    tails = [side.engine.tail(topic, 40, 1 << 20) for topic in (b"a", b"b")]
+    for tail in tails:
+        for body in bodies:
+            tail.append(body)
+    expected = b"".join(bytes(part) for part in tails[0].seal(9 << 22, 1234, 38, 2))
+    with (tmp_path / "f").open("w+b") as opened:
+        file = _TornFile(opened.fileno() if with_descriptor else -1)
+        length = tails[1].store(file, 8, 1 << 20, 9 << 22, 1234, 38, 2)
+        found = opened.read()[8:] if with_descriptor else file.written[0][0]
+    assert (length, found) == (len(expected), expected)
+    assert ends(tails[1]) == (40 + len(bodies), 40 + len(bodies), 0)
+    assert tails[1].open_count == 0
+
+
+def test_what_cannot_be_stored_stays_open(side: Side) -> None:
+    tail = side.tail()
+    tail.append(b"abc")
+    assert tail.store(_TornFile(-1), 0, 10, 1, 1, 0) == 0  # beyond the prepared part
+    with pytest.raises(OSError, match="full"):
+        tail.store(_TornFile(-1, error=True), 0, 1000, 1, 1, 0)
+    with pytest.raises(OSError, match="full"):  # the system refuses this descriptor
+        tail.store(_TornFile(1 << 20, error=True), 0, 1000, 1, 1, 0)
+    assert (ends(tail), tail.open_count) == ((0, 0, 0), 1)
+    tail.append(b"d")
+    assert b"".join(tail.seal(1, 1, 0)) == encode_batch([b"abc", b"d"], 0, 1, 1)
 
 
 @pytest.mark.parametrize("body", [b"x", b"x" * LARGE])
@@ -76,7 +161,7 @@ def test_due_times_stand_in_the_trailer(side: Side, body: bytes) -> None:
     assert b"".join(bytes(part) for part in tail.seal(8, 5, 0)) == expected
     tail.commit()
     tail.append(b"plain")  # the next batch has no due times left over
-    expected = side.kernel.encode_batch([b"plain"], 3, 16, 6)
+    expected = short_batch(b"plain", 3, 16, 6, unsynced=3)
     assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
 
 

@@ -153,7 +153,7 @@ class Store:
     def __init__(self, side: Side) -> None:
         self._side = side
 
-    def write(self, tails: Sequence[Any]) -> None:
+    def write(self, tails: Sequence[Any], wall_ns: int) -> None:
         for tail in sorted(tails, key=lambda tail: (tail.topic, tail.partition)):
             self._side.seal(tail)
             tail.commit()
@@ -230,7 +230,7 @@ class Side:
         return data
 
     def commit(self) -> None:
-        Store(self).write(self.engine.dirty_tails())
+        Store(self).write(self.engine.dirty_tails(), self.wall_ns)
 
     def publish(self, tail: Any, *bodies: bytes, due_ns: int = 0) -> int:
         """One committed batch, as if it came by HTTP. Returns the id of its first message."""

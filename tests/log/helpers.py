@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from kernel.batches import short_batch
 from penstock.ids.guid import IdRange
 from penstock.kernel import decode_bodies, decode_header, encode_batch
 from penstock.log.disk import Disk
@@ -47,9 +48,14 @@ class Writer:
         told = log.synced_end if synced_end is None else synced_end
         wall_ns = max(wall_ns, log.last_timestamp_ns)
         base_id = self.ids.take(len(bodies), wall_ns)
-        data = encode_batch(
-            bodies, log.written_end, base_id, wall_ns, told, epoch, sections=sections
-        )
+        unsynced = log.written_end - told
+        if len(bodies) == 1 and not sections and 0 <= unsynced <= 0xFFFF and epoch <= 0xFFFF:
+            place = (log.written_end, base_id, wall_ns, unsynced, epoch)
+            data = short_batch(bodies[0], *place)  # as the kernel does
+        else:
+            data = encode_batch(
+                bodies, log.written_end, base_id, wall_ns, told, epoch, sections=sections
+            )
         half = len(data) // 2
         log.write(
             [data[:half], data[half:]],

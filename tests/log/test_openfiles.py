@@ -96,7 +96,7 @@ def test_what_is_not_synced_stays_open(tmp_path: Path) -> None:
     assert job is not None
     logs[1].sync()
     Writer(logs[2]).fill(20)  # over some segments, which opens files
-    assert not job._files[0]._fd < 0  # type: ignore[attr-defined]
+    assert not job._files[0].fd < 0  # type: ignore[attr-defined]
     job.run()
     logs[0].sync_end(job, None)
     for log in logs:
@@ -195,7 +195,7 @@ def test_when_there_is_no_descriptor_at_all(
 
     monkeypatch.setattr(os, "open", full)
     other = disk.open(str(tmp_path / "kept"))
-    assert kept._fd < 0  # type: ignore[attr-defined]
+    assert kept.fd < 0  # type: ignore[attr-defined]
     assert kept.size() == 0
     failures[0] = 2
     with pytest.raises(OSError, match=r"too many open files: the limit is \d+, see ulimit -n"):

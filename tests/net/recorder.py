@@ -12,7 +12,7 @@ from penstock.net.order import TurnOrder
 class Recorder:
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        self.busy = False
+        self.busy = self.quiet = False
         self.trace_pending = self.trace_full = False
         self.deadline_ns = 0
         self.polled: deque[list[tuple[Any, ...]]] = deque()
@@ -71,7 +71,7 @@ class Recorder:
 
     # broker
 
-    def write(self, tails: list[Any]) -> None:
+    def write(self, tails: list[Any], wall_ns: int) -> None:
         self.notes.append(("write", tails))
 
     def load(self, window: Any, which: int, offset: int) -> None:

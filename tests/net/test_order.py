@@ -58,7 +58,7 @@ def test_an_empty_turn_calls_nothing_that_it_need_not(world: Recorder) -> None:
 
 
 def test_a_sync_that_ran_at_once_is_answered_in_the_same_turn(world: Recorder) -> None:
-    def write(tails: list[Any]) -> None:
+    def write(tails: list[Any], wall_ns: int) -> None:
         world.notes.append("write")
         world.done.append("job")
 
@@ -84,7 +84,7 @@ def test_a_turn_that_is_stopped_writes_and_sends_nothing_more(world: Recorder, p
     if place == "synced":
         world.done.append("job")
     elif place == "synced after write":
-        world.write = lambda tails: world.done.append("job")  # type: ignore[method-assign]
+        world.write = lambda tails, wall_ns: world.done.append("job")  # type: ignore[method-assign]
     world.busy = True
     assert not world.order.run(NOW_NS)
     assert world.notes[-1] == "stop"

@@ -160,7 +160,7 @@ def test_an_earlier_deadline_moves_the_timer() -> None:
 
 def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
     async def story(world: World) -> None:
-        def broken(tails: list[Any]) -> None:
+        def broken(tails: list[Any], wall_ns: int) -> None:
             raise RuntimeError("impossible")
 
         world.write = broken  # type: ignore[method-assign]

@@ -184,7 +184,7 @@ def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Ru
         put(nsqd, "t", HEAVY, [b"behind it"])
     (log,) = (path / "topics" / "t" / str(HEAVY)).glob("[0-9]*.log")
     data = bytearray(log.read_bytes())
-    data[HEAD_BYTES + 80] ^= 0xFF  # in the first batch
+    data[HEAD_BYTES + 40] ^= 0xFF  # in the first batch
     log.write_bytes(data)
     before = {one: one.read_bytes() for one in (path / "topics" / "t").glob("[02]/[0-9]*.log")}
     assert len(before) == 2

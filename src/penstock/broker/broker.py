@@ -441,14 +441,14 @@ class Broker:
 
     # --- one turn ---
 
-    def write(self, tails: list[Tail]) -> None:
+    def write(self, tails: list[Tail], wall_ns: int) -> None:
         """Seal and write the open batches of `tails`."""
-        if self.context.bounded:
+        context = self.context
+        if context.bounded:
             self._trim_bounded()
-        wall_ns = self._clock.wall_ns()
         for tail in tails:
             tail.owner.group.write(wall_ns)
-        if self.context.headroom_bytes < 0:
+        if context.headroom_bytes < 0:
             self._check_disk()  # fast publishers must not overrun the watermark between two looks
 
     def write_trace(self) -> None:

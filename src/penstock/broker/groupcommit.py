@@ -20,9 +20,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
+from penstock.broker.atonce import AtOnce
 from penstock.broker.commitline import NONE, CommitLine, Move, State
 from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
@@ -56,11 +58,11 @@ class GroupCommit:
 
     # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
     __slots__ = (
-        "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job", "_kept", "_label",
-        "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs", "_topic", "_touched",
-        "_waits_ns", "_whole", "_writing_whole", "blocked", "durability", "held_count", "line",
-        "log", "office", "refused_bytes", "reserved_count", "sealed_base", "sealed_base_id",
-        "stopped", "tail",
+        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
+        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_topic", "_touched", "_waits_ns", "_whole", "_writing_whole", "blocked", "durability",
+        "held_count", "line", "log", "office", "refused_bytes", "reserved_count", "sealed_base",
+        "sealed_base_id", "stopped", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,7 @@ class GroupCommit:
         self._syncs = context.syncs
         self._touched = context.touched
         self._pace = topic.pace
+        self._at_once = AtOnce(context, topic, tail, log, self.line)
         self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -223,8 +226,8 @@ class GroupCommit:
         for body in bodies:
             append(body, due_ns, sections)
 
-    def _append_gathered(self) -> None:
-        while self._gathered and self.tail.open_bytes < limits.BATCH_BYTES_MAX:
+    def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
+        while self._gathered and self.tail.open_bytes < bytes_max:
             one = self._gathered.popleft()
             self._let_go(one)
             one.append()
@@ -240,6 +243,13 @@ class GroupCommit:
         log = self.log
         if wall_ns < log.last_timestamp_ns:
             wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
+        if not (self._open_done or self._gathered or self._whole):
+            try:
+                if self._at_once.write(count, wall_ns, self._kept):
+                    return
+            except StorageError as error:
+                self._fail_write(self._seal_open(count, wall_ns), error)
+                return
         row = self._seal_open(count, wall_ns) if count else self._empty_row()
         if self._whole:
             self._seal_whole(row, wall_ns)
@@ -307,15 +317,12 @@ class GroupCommit:
         elif self._rule.own < end:
             if not self.sync():
                 office.synced()  # the log says that all of it is on the disk already
-                self._advance()
+                if self.line.advanced():
+                    self._commit()
             return
         unsynced_count = end - self.log.synced_end
         if unsynced_count >= self._pace.every_count and self._kept:
             self._pace.look(unsynced_count, wall_ns)
-
-    def _advance(self) -> None:
-        if self.line.advanced():
-            self._commit()
 
     def _look(self) -> None:
         """The office has heard from outside."""
@@ -463,14 +470,10 @@ class GroupCommit:
         hosting, tail = self._context.hosting, self.tail
         if hosting is None or not (tail.open_count or self._gathered):
             return
-        while self._gathered:
-            one = self._gathered.popleft()
-            self._let_go(one)
-            one.append()
-            self._open_done.append(one.done)
+        self._append_gathered(inf)
         outbox = Outbox(self._context, self._topic, tail.partition, hosting.forwarding, tail)
-        done, self._open_done = self._open_done, []
-        outbox.adopt(done)
+        outbox.adopt(self._open_done)
+        self._open_done = []
 
     # --- the part of a commit of stages ---
 
@@ -548,16 +551,12 @@ class GroupCommit:
     def _fail_open(self, error: PenstockError) -> None:
         if self.tail.owner.group is self:  # else an outbox has it
             self.tail.drop_open()
-        told, self._open_done = self._open_done, []
-        gathered, self._gathered = self._gathered, deque()
-        whole, self._whole = self._whole, deque()
+        told = self._open_done + [one.done for one in self._gathered]
+        told += [one.done for one in self._whole]
+        self._open_done, self._gathered, self._whole = [], deque(), deque()
         self.held_count = self.tail.waiting_bytes = 0
         for done in told:
             done(error)
-        for waiting in gathered:
-            waiting.done(error)
-        for one in whole:
-            one.done(error)
 
     def retire(self) -> None:
         """The topic is being deleted: what was published before is answered as published, and goes

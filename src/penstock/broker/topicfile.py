@@ -24,7 +24,9 @@ from penstock.log.sealed import seal, unseal
 FORMAT_VERSION = 3  # of topic.json
 SEVERAL_VERSION = 2  # of a topic with several partitions, or an extended one
 PLACED_VERSION = 3  # of one whose replicas a cluster places
-NODE_VERSION = 2  # of node.json, and so of the directory: segments may have heads since 2
+# Of node.json, and so of the directory: segments may have heads since 2, batches of one message the
+# short form since 3.
+NODE_VERSION = 3
 FILE_BYTES_MAX = 16 * 1024 * 1024  # far above any real one: 64-byte names, some 150 bytes a channel
 _DOCUMENT_BYTES_MAX = FILE_BYTES_MAX - 1024  # leaves room for the checksum
 TOPIC_FILE = "topic.json"

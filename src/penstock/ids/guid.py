@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.kernel import id_at
+from penstock.kernel import id_above, id_at
 
 SEQUENCE_BITS = 12
 NODE_BITS = 10
@@ -75,23 +75,17 @@ class IdRange:
     """The ids of one broker. `last_id` is the highest id in all of its logs (0: none yet): a
     message is found by its id alone, so no two partitions of a node may give out the same."""
 
-    __slots__ = ("_node_bits", "last_id", "node_id")
+    __slots__ = ("last_id", "node_id")
 
     def __init__(self, node_id: int, last_id: int = 0) -> None:
         self.node_id = check_node_id(node_id)
-        self._node_bits = node_id << SEQUENCE_BITS
         self.last_id = last_id
 
     def take(self, count: int, wall_ns: int) -> int:
         """The base id of `count` new ids, each above every id before."""
         if count < 1:
             raise ValueError(f"take({count}): a range holds at least one id")
-        tick = (wall_ns >> TICK_NS_BITS) - TICK_EPOCH
-        if not 0 < tick <= TICK_MAX:
-            tick = tick_of(wall_ns)
-        base_id = tick << TICK_SHIFT | self._node_bits
-        if base_id <= self.last_id:
-            base_id = self._after_last()
+        base_id = id_above(self.last_id, self.node_id, wall_ns)
         self.last_id = base_id if count == 1 else id_at(base_id, count - 1)
         return base_id
 
@@ -99,12 +93,3 @@ class IdRange:
         """How far the ids run ahead of the clock; above `limits.ID_BORROW_TICKS_MAX` the broker
         warns."""
         return max((self.last_id >> TICK_SHIFT) - tick_of(wall_ns), 0)
-
-    def _after_last(self) -> int:
-        """The lowest id of this node above `last_id`, which another node may have given out."""
-        last_id = self.last_id
-        last_node = last_id >> SEQUENCE_BITS & limits.NODE_ID_MAX
-        if self.node_id == last_node and last_id & SEQUENCE_MAX != SEQUENCE_MAX:
-            return last_id + 1
-        tick = (last_id >> TICK_SHIFT) + (self.node_id <= last_node)
-        return tick << TICK_SHIFT | self._node_bits

@@ -157,8 +157,30 @@ cdef packed struct batch_header_t:
 cdef enum:
     HEADER_BYTES = 72
 
+# Of one message; its base offset, base id and timestamp stand where they do in the other one.
+cdef packed struct short_header_t:
+    unsigned int magic
+    unsigned int crc
+    unsigned int body_length
+    unsigned short leader_epoch
+    unsigned short unsynced
+    unsigned long long base_offset
+    unsigned long long base_id
+    long long timestamp_ns
+
+cdef enum:
+    SHORT_HEADER_BYTES = 40
+
+# A batch of either form, in the words of the long one.
+cdef struct parts_t:
+    batch_header_t header
+    size_t header_bytes
+    const unsigned char* lengths
+    const unsigned char* bodies
+
 cdef enum:
     BATCH_MAGIC = 0x31425350  # "PSB1"
+    SHORT_MAGIC = 0x31535350  # "PSS1"
     BATCH_CRC_FROM = 8
     BATCH_ALIGNMENT_BYTES = 8
     BATCH_FLAG_TRAILER = 1
@@ -188,9 +210,15 @@ cdef int check_batch_c(
 # The same without the crc and the trailer: enough to decode a batch that is known to be sound.
 cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil
 
+# The bytes of the header that begins at `data`, if all of them are there; else 0.
+cdef size_t header_bytes_c(const unsigned char* data, size_t available) noexcept nogil
+
+# Of a header that is all there, its numbers not checked.
+cdef void batch_parts_c(const unsigned char* data, parts_t* parts) noexcept nogil
+
 # Where the trailer of a checked batch begins, and its bytes (0 without one).
 cdef const unsigned char* batch_trailer_c(
-    const unsigned char* data, size_t* trailer_bytes
+    const parts_t* parts, size_t* trailer_bytes
 ) noexcept nogil
 
 

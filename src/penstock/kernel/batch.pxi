@@ -119,9 +119,12 @@ cdef enum:
     SEQUENCE_MASK = 0xFFF
     NODE_MASK = 0x3FF000
     TICK_SHIFT = 22
+    TICK_NS_BITS = 20
     U32_MAX = 0xFFFFFFFF
 
 cdef unsigned long long TICK_MASK = (1ULL << 42) - 1
+cdef long long TICK_EPOCH = 1288834974288LL
+cdef long long TICK_MAX = (1LL << 41) - 1
 cdef unsigned long long OFFSET_MAX = 0x7FFFFFFFFFFFFFFFULL
 cdef tuple CHECKS = tuple(BatchCheck)
 
@@ -157,6 +160,20 @@ cdef long long id_index_c(
     return index if 0 <= index < <long long>count else -1
 
 
+def id_above(unsigned long long last_id, unsigned int node_id, long long wall_ns):
+    """The id that a node gives out at that time, above `last_id`."""
+    cdef long long tick = min(max((wall_ns >> TICK_NS_BITS) - TICK_EPOCH, 1LL), TICK_MAX)
+    cdef unsigned long long node_bits = node_id << SEQUENCE_BITS & NODE_MASK
+    cdef unsigned long long last_node_bits = last_id & NODE_MASK
+    cdef unsigned long long id = <unsigned long long>tick << TICK_SHIFT | node_bits
+    if id > last_id:
+        return id
+    if node_bits == last_node_bits and last_id & SEQUENCE_MASK != SEQUENCE_MASK:
+        return last_id + 1
+    return ((last_id >> TICK_SHIFT) + (node_bits <= last_node_bits)
+            & TICK_MASK) << TICK_SHIFT | node_bits
+
+
 def id_at(unsigned long long base_id, unsigned long long index):
     """The id of message `index` of a batch from `base_id`."""
     return id_at_c(base_id, index)
@@ -170,90 +187,141 @@ def id_index(unsigned long long base_id, unsigned int count, unsigned long long 
 # --- check ---
 
 
-cdef unsigned long long _trailer_at(const batch_header_t* header) noexcept nogil:
-    return HEADER_BYTES + 4 * <unsigned long long>header.count + header.bodies_length
+cdef size_t header_bytes_c(const unsigned char* data, size_t available) noexcept nogil:
+    cdef size_t size = 0
+    if available >= SHORT_HEADER_BYTES:
+        if load_u32(data) == <unsigned int>SHORT_MAGIC:
+            size = SHORT_HEADER_BYTES
+        elif load_u32(data) == <unsigned int>BATCH_MAGIC:
+            size = HEADER_BYTES
+    return size if size <= available else 0
 
 
-cdef bint _fields_fit(const batch_header_t* header) noexcept nogil:
+cdef unsigned int _short_length(unsigned int body_length) noexcept nogil:
+    """What is too long for a batch wraps to less than its body."""
+    cdef unsigned long long used = SHORT_HEADER_BYTES + <unsigned long long>body_length
+    return <unsigned int>((used + BATCH_ALIGNMENT_BYTES - 1) & ~7ULL)
+
+
+cdef void batch_parts_c(const unsigned char* data, parts_t* parts) noexcept nogil:
+    cdef const short_header_t* brief = <const short_header_t*>data
+    cdef batch_header_t* header = &parts.header
+    if brief.magic != <unsigned int>SHORT_MAGIC:
+        memcpy(header, data, HEADER_BYTES)
+        parts.header_bytes = HEADER_BYTES
+        parts.lengths = data + HEADER_BYTES
+        parts.bodies = parts.lengths + 4 * <size_t>header.count
+        return
+    memset(header, 0, HEADER_BYTES)
+    header.magic, header.crc = brief.magic, brief.crc
+    header.length = _short_length(brief.body_length)
+    header.base_offset, header.base_id = brief.base_offset, brief.base_id
+    header.timestamp_ns = brief.timestamp_ns
+    header.synced_end = brief.base_offset - brief.unsynced
+    header.leader_epoch = brief.leader_epoch
+    header.count = 1
+    header.bodies_length = brief.body_length
+    parts.header_bytes = SHORT_HEADER_BYTES
+    parts.lengths = data + BATCH_CRC_FROM
+    parts.bodies = data + SHORT_HEADER_BYTES
+
+
+cdef unsigned long long _trailer_at(const parts_t* parts) noexcept nogil:
+    cdef unsigned long long at = parts.header_bytes + <unsigned long long>parts.header.bodies_length
+    if parts.header_bytes == HEADER_BYTES:
+        at += 4 * <unsigned long long>parts.header.count
+    return at
+
+
+cdef bint _fields_fit(const parts_t* parts) noexcept nogil:
     """What the header alone can tell."""
-    cdef unsigned long long trailer_at = _trailer_at(header)
+    cdef const batch_header_t* header = &parts.header
+    cdef unsigned long long trailer_at = _trailer_at(parts)
     if header.count == 0 or header.length % BATCH_ALIGNMENT_BYTES:
         return False
     if header.flags & ~BATCH_FLAG_TRAILER or header.base_offset > OFFSET_MAX - header.count:
+        return False
+    if parts.header_bytes != HEADER_BYTES and header.synced_end > header.base_offset:
         return False
     if trailer_at > header.length:
         return False
     return header.flags & BATCH_FLAG_TRAILER or header.length - trailer_at < BATCH_ALIGNMENT_BYTES
 
 
-cdef bint _lengths_add_up(const unsigned char* data) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
-    cdef const unsigned char* lengths = data + HEADER_BYTES
+cdef bint _lengths_add_up(const parts_t* parts) noexcept nogil:
     cdef unsigned long long total = 0
-    cdef size_t i, count = header.count
+    cdef size_t i, count = parts.header.count
     for i in range(count):
-        total += load_u32(lengths + 4 * i)
-    return total == header.bodies_length
+        total += load_u32(parts.lengths + 4 * i)
+    return total == parts.header.bodies_length
 
 
-cdef bint _trailer_fits(const unsigned char* data) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
-    cdef const unsigned char* trailer = data + _trailer_at(header)
-    cdef size_t size = header.length - _trailer_at(header)
+cdef bint _trailer_fits(const parts_t* parts) noexcept nogil:
+    cdef const unsigned char* trailer = parts.bodies + parts.header.bodies_length
+    cdef size_t size = parts.header.length - _trailer_at(parts)
     cdef size_t position = 0
     cdef section_t section
     cdef int found = 1
-    if not header.flags & BATCH_FLAG_TRAILER:
+    if not parts.header.flags & BATCH_FLAG_TRAILER:
         while position < size and trailer[position] == 0:
             position += 1
         return position == size
     while found == 1:
-        found = section_next(trailer, size, header.count, &position, &section)
+        found = section_next(trailer, size, parts.header.count, &position, &section)
     return found == 0
+
+
+cdef bint _may_begin(const unsigned char* data, size_t available) noexcept nogil:
+    """Is this a magic, as far as it goes?"""
+    cdef unsigned int long_magic = BATCH_MAGIC, short_magic = SHORT_MAGIC
+    cdef size_t size = min(available, <size_t>4)
+    return memcmp(data, &long_magic, size) == 0 or memcmp(data, &short_magic, size) == 0
 
 
 cdef int check_batch_c(
     const unsigned char* data, size_t available, unsigned int* length
 ) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
-    cdef unsigned int magic = BATCH_MAGIC
+    cdef parts_t parts
     length[0] = 0
-    if memcmp(data, &magic, 4 if available > 4 else available) != 0:
+    if not _may_begin(data, available):
         return CHECK_NO_MAGIC
     if available >= 12:
-        length[0] = header.length
-    if available < HEADER_BYTES:
+        length[0] = load_u32(data + 8)
+        if load_u32(data) == <unsigned int>SHORT_MAGIC:
+            length[0] = _short_length(length[0])
+    if not header_bytes_c(data, available):
         return CHECK_SHORT
-    if not _fields_fit(header):
+    batch_parts_c(data, &parts)
+    if not _fields_fit(&parts):
         return CHECK_BAD_FIELDS
-    if available < header.length:
+    if available < length[0]:
         return CHECK_SHORT
-    if crc32c_update(0, data + BATCH_CRC_FROM, header.length - BATCH_CRC_FROM) != header.crc:
+    if crc32c_update(0, data + BATCH_CRC_FROM, length[0] - BATCH_CRC_FROM) != parts.header.crc:
         return CHECK_BAD_CRC
-    if not _lengths_add_up(data) or not _trailer_fits(data):
+    if not _lengths_add_up(&parts) or not _trailer_fits(&parts):
         return CHECK_BAD_FIELDS
     return CHECK_SOUND
 
 
 cdef bint batch_fits_c(const unsigned char* data, size_t available) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
+    cdef parts_t parts
+    if not header_bytes_c(data, available):
+        return False
+    batch_parts_c(data, &parts)
     return (
-        available >= HEADER_BYTES
-        and header.magic == BATCH_MAGIC
-        and _fields_fit(header)
-        and header.length <= available
-        and _lengths_add_up(data)
+        _fields_fit(&parts)
+        and parts.header.length <= available
+        and _lengths_add_up(&parts)
     )
 
 
 cdef const unsigned char* batch_trailer_c(
-    const unsigned char* data, size_t* trailer_bytes
+    const parts_t* parts, size_t* trailer_bytes
 ) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
     trailer_bytes[0] = 0
-    if header.flags & BATCH_FLAG_TRAILER:
-        trailer_bytes[0] = header.length - _trailer_at(header)
-    return data + _trailer_at(header)
+    if parts.header.flags & BATCH_FLAG_TRAILER:
+        trailer_bytes[0] = parts.header.length - _trailer_at(parts)
+    return parts.bodies + parts.header.bodies_length
 
 
 # --- the Python face ---
@@ -278,17 +346,18 @@ cdef class _Bytes:
         PyBuffer_Release(&self.view)
 
 
-cdef _Bytes _whole_batch(data, Py_ssize_t position):
+cdef _Bytes _whole_batch(data, Py_ssize_t position, parts_t* parts):
     cdef _Bytes batch = _Bytes(data, position)
-    _expect_header(batch, position)
+    _expect_header(batch, position, parts)
     if not batch_fits_c(batch.data, batch.size):
         raise ValueError(f"no whole batch at {position}")
     return batch
 
 
-cdef int _expect_header(_Bytes batch, Py_ssize_t position) except -1:
-    if batch.size < HEADER_BYTES or (<const batch_header_t*>batch.data).magic != BATCH_MAGIC:
+cdef int _expect_header(_Bytes batch, Py_ssize_t position, parts_t* parts) except -1:
+    if not header_bytes_c(batch.data, batch.size):
         raise ValueError(f"no batch header at {position}")
+    batch_parts_c(batch.data, parts)
     return 0
 
 
@@ -312,8 +381,9 @@ def check_batch(data, Py_ssize_t position):
 def decode_header(data, Py_ssize_t position):
     """The header at `position`, its numbers not checked. ValueError where no batch begins."""
     cdef _Bytes batch = _Bytes(data, position)
-    _expect_header(batch, position)
-    cdef const batch_header_t* header = <const batch_header_t*>batch.data
+    cdef parts_t parts
+    _expect_header(batch, position, &parts)
+    cdef const batch_header_t* header = &parts.header
     return BatchHeader(
         header.length,
         header.flags,
@@ -331,29 +401,29 @@ def decode_header(data, Py_ssize_t position):
 
 
 def decode_bodies(data, Py_ssize_t position):
-    cdef _Bytes batch = _whole_batch(data, position)
-    cdef size_t i, count = (<const batch_header_t*>batch.data).count
-    cdef const unsigned char* lengths = batch.data + HEADER_BYTES
-    cdef const char* body = <const char*>lengths + 4 * count
+    cdef parts_t parts
+    cdef _Bytes batch = _whole_batch(data, position, &parts)
+    cdef size_t i
+    cdef const char* body = <const char*>parts.bodies
     cdef unsigned int length
     cdef list bodies = []
-    for i in range(count):
-        length = load_u32(lengths + 4 * i)
+    for i in range(parts.header.count):
+        length = load_u32(parts.lengths + 4 * i)
         bodies.append(PyBytes_FromStringAndSize(body, length))
         body += length
     return bodies
 
 
 def decode_sections(data, Py_ssize_t position):
-    cdef _Bytes batch = _whole_batch(data, position)
-    cdef unsigned int count = (<const batch_header_t*>batch.data).count
+    cdef parts_t parts
+    cdef _Bytes batch = _whole_batch(data, position, &parts)
     cdef size_t trailer_bytes, at = 0
-    cdef const unsigned char* trailer = batch_trailer_c(batch.data, &trailer_bytes)
+    cdef const unsigned char* trailer = batch_trailer_c(&parts, &trailer_bytes)
     cdef section_t section
     cdef int found
     cdef dict sections = {}
     while True:
-        found = section_next(trailer, trailer_bytes, count, &at, &section)
+        found = section_next(trailer, trailer_bytes, parts.header.count, &at, &section)
         if found <= 0:
             break
         sections.setdefault(section.type, {}).update(_table(&section))

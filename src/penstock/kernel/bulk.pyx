@@ -13,7 +13,8 @@ from libc.string cimport memcpy, memmove
 import os
 
 from penstock.kernel._codec cimport (
-    CHECK_SHORT, CHECK_SOUND, HEADER_BYTES, batch_header_t, check_batch_c, i64, u64,
+    CHECK_SHORT, CHECK_SOUND, SHORT_HEADER_BYTES, batch_header_t, batch_parts_c, check_batch_c, i64,
+    parts_t, u64,
 )
 
 from penstock.kernel.types import BulkResult, BulkStatus
@@ -383,7 +384,8 @@ cdef class Bulk:
     cdef void _check(self, job_t* job) noexcept nogil:
         """Walk from batch to batch. On return [start, position) are the sound batches that were
         asked for, and `expected` is the offset after them; or what hurt stands at `position`."""
-        cdef const batch_header_t* header
+        cdef parts_t parts
+        cdef const batch_header_t* header = &parts.header
         cdef size_t at = 0, filled = 0
         cdef unsigned int length
         cdef int found
@@ -393,13 +395,14 @@ cdef class Bulk:
         while job.position < job.end and job.expected != job.limit:
             length = 0
             found = CHECK_SHORT
-            if filled - at >= HEADER_BYTES:
+            if filled - at >= SHORT_HEADER_BYTES:
                 found = check_batch_c(self._window + at, filled - at, &length)
             if found == CHECK_SHORT:
                 if not self._fill(job, &at, &filled, length):
                     return
                 continue
-            header = <const batch_header_t*>(self._window + at)
+            if found == CHECK_SOUND:
+                batch_parts_c(self._window + at, &parts)
             if found != CHECK_SOUND or <i64>header.base_offset != job.expected:
                 self._hurt(job)
                 return

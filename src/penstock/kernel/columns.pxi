@@ -29,9 +29,8 @@ cdef struct rows_t:
     long long body_end  # of all bodies so far
 
 
-cdef void _fill_plain(rows_t* rows, const unsigned char* data) noexcept nogil:
-    cdef const batch_header_t* header = <const batch_header_t*>data
-    cdef const unsigned char* lengths = data + HEADER_BYTES
+cdef void _fill_plain(rows_t* rows, const parts_t* parts) noexcept nogil:
+    cdef const batch_header_t* header = &parts.header
     cdef size_t i, count = header.count
     cdef long long first = <long long>header.base_offset
     cdef long long timestamp_ns = header.timestamp_ns
@@ -43,22 +42,21 @@ cdef void _fill_plain(rows_t* rows, const unsigned char* data) noexcept nogil:
     for i in range(count):
         rows.ids[i] = id_at_c(base_id, i)
     for i in range(count):
-        body_end += load_u32(lengths + 4 * i)
+        body_end += load_u32(parts.lengths + 4 * i)
         rows.body_offsets[i] = body_end
     memset(rows.attempts, 0, 2 * count)
-    memcpy(rows.bodies + rows.body_end, lengths + 4 * count, header.bodies_length)
+    memcpy(rows.bodies + rows.body_end, parts.bodies, header.bodies_length)
     rows.body_end = body_end
 
 
-cdef void _fill_own(rows_t* rows, const unsigned char* data) noexcept nogil:
+cdef void _fill_own(rows_t* rows, const parts_t* parts) noexcept nogil:
     """What the trailer says about single messages."""
-    cdef const batch_header_t* header = <const batch_header_t*>data
     cdef size_t trailer_bytes, position = 0
-    cdef const unsigned char* trailer = batch_trailer_c(data, &trailer_bytes)
+    cdef const unsigned char* trailer = batch_trailer_c(parts, &trailer_bytes)
     cdef section_t section
     cdef unsigned int i, index
     cdef unsigned long long value
-    while section_next(trailer, trailer_bytes, header.count, &position, &section) == 1:
+    while section_next(trailer, trailer_bytes, parts.header.count, &position, &section) == 1:
         if section.type not in (SECTION_TIMESTAMP, SECTION_ID, SECTION_ATTEMPTS):
             continue
         for i in range(section.entries):
@@ -73,36 +71,36 @@ cdef void _fill_own(rows_t* rows, const unsigned char* data) noexcept nogil:
 
 
 cdef void _fill(rows_t* rows, const unsigned char* data, size_t size) noexcept nogil:
-    cdef const batch_header_t* header
+    cdef parts_t parts
     cdef size_t position = 0
     rows.body_offsets[0] = 0
     rows.body_offsets += 1
     while position < size:
-        header = <const batch_header_t*>(data + position)
-        _fill_plain(rows, data + position)
-        _fill_own(rows, data + position)
-        rows.offsets += header.count
-        rows.timestamps += header.count
-        rows.ids += header.count
-        rows.attempts += header.count
-        rows.body_offsets += header.count
-        position += header.length
+        batch_parts_c(data + position, &parts)
+        _fill_plain(rows, &parts)
+        _fill_own(rows, &parts)
+        rows.offsets += parts.header.count
+        rows.timestamps += parts.header.count
+        rows.ids += parts.header.count
+        rows.attempts += parts.header.count
+        rows.body_offsets += parts.header.count
+        position += parts.header.length
 
 
 cdef int _measure(
     const unsigned char* data, size_t size, size_t* position, size_t* count, size_t* body_bytes
 ) noexcept nogil:
     """Checks all batches; stops at the first that is not sound, whose place is `position`."""
-    cdef const batch_header_t* header
+    cdef parts_t parts
     cdef unsigned int length
     cdef int check
     while position[0] < size:
-        header = <const batch_header_t*>(data + position[0])
         check = check_batch_c(data + position[0], size - position[0], &length)
         if check != CHECK_SOUND:
             return check
-        count[0] += header.count
-        body_bytes[0] += header.bodies_length
+        batch_parts_c(data + position[0], &parts)
+        count[0] += parts.header.count
+        body_bytes[0] += parts.header.bodies_length
         position[0] += length
     return CHECK_SOUND
 
@@ -115,19 +113,19 @@ cdef struct value_t:
 
 cdef size_t _entries(const unsigned char* data, size_t size, unsigned int type) noexcept nogil:
     """How many there are of this section in checked batches."""
-    cdef const batch_header_t* header
+    cdef parts_t parts
     cdef const unsigned char* trailer
     cdef size_t trailer_bytes, at, position = 0, entries = 0
     cdef section_t section
     while position < size:
-        header = <const batch_header_t*>(data + position)
-        if header.flags & BATCH_FLAG_TRAILER:
-            trailer = batch_trailer_c(data + position, &trailer_bytes)
+        batch_parts_c(data + position, &parts)
+        if parts.header.flags & BATCH_FLAG_TRAILER:
+            trailer = batch_trailer_c(&parts, &trailer_bytes)
             at = 0
-            while section_next(trailer, trailer_bytes, header.count, &at, &section) == 1:
+            while section_next(trailer, trailer_bytes, parts.header.count, &at, &section) == 1:
                 if section.type == type:
                     entries += section.entries
-        position += header.length
+        position += parts.header.length
     return entries
 
 
@@ -135,17 +133,17 @@ cdef void _find(
     value_t* found, const unsigned char* data, size_t size, unsigned int type
 ) noexcept nogil:
     """Where the value of each message stands; the last one counts, where there are several."""
-    cdef const batch_header_t* header
+    cdef parts_t parts
     cdef const unsigned char* trailer
     cdef const unsigned char* value
     cdef size_t trailer_bytes, at, position = 0
     cdef unsigned int i, index, length
     cdef section_t section
     while position < size:
-        header = <const batch_header_t*>(data + position)
-        trailer = batch_trailer_c(data + position, &trailer_bytes)
+        batch_parts_c(data + position, &parts)
+        trailer = batch_trailer_c(&parts, &trailer_bytes)
         at = 0
-        while section_next(trailer, trailer_bytes, header.count, &at, &section) == 1:
+        while section_next(trailer, trailer_bytes, parts.header.count, &at, &section) == 1:
             if section.type != type:
                 continue
             value = section.blob
@@ -155,8 +153,8 @@ cdef void _find(
                 found[index].at = value
                 found[index].length = length
                 value += length
-        found += header.count
-        position += header.length
+        found += parts.header.count
+        position += parts.header.length
 
 
 cdef void _copy(

@@ -150,6 +150,12 @@ class Engine:
     # work is left though no socket is ready: call the turn again at once
     @property
     def busy(self) -> bool: ...
+    @property
+    def quiet(self) -> bool:
+        """After a flush: nothing more is to be done now or later, but for what comes from outside
+        and for timers."""
+        ...
+
     # when poll wants to be called next, mono (0: only on readiness)
     @property
     def deadline_ns(self) -> int: ...

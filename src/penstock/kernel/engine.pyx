@@ -399,7 +399,7 @@ cdef class Engine(Routes):
                 self.work_pumps()
         if self.hub.interests:
             self.work_interests()
-        self.find_deadline()
+        self.deadline_ns = first_deadline(self.drains, self.holds, self.hub.shorts)
         return self.take_events()
 
     @property
@@ -419,6 +419,12 @@ cdef class Engine(Routes):
     @property
     def busy(self):
         return bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
+
+    @property
+    def quiet(self):
+        cdef Hub hub = self.hub
+        return not (hub.ready or hub.pumps or hub.outputs or hub.journals or hub.detached
+                    or self.deadline_ns or self.trace_pending)
 
     cdef int work_settled(self) except -1:
         cdef list settled = self.hub.settled
@@ -520,22 +526,6 @@ cdef class Engine(Routes):
                              or conn.ready_listed or conn.cut()):
             conn.gone("eof")
             return self.release_socket(conn)
-        return 0
-
-    cdef int find_deadline(self) except -1:
-        cdef i64 earliest = 0
-        cdef Conn conn
-        cdef Window window
-        for conn in self.drains:
-            if earliest == 0 or conn.drain_until_ns < earliest:
-                earliest = conn.drain_until_ns
-        for conn in self.holds:
-            if earliest == 0 or conn.hold_since_ns + conn.hold_ns < earliest:
-                earliest = conn.hold_since_ns + conn.hold_ns
-        for window in self.hub.shorts:
-            if window.refill_ns and (earliest == 0 or window.refill_ns < earliest):
-                earliest = window.refill_ns
-        self.deadline_ns = earliest
         return 0
 
     def dirty_windows(self):

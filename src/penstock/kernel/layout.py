@@ -23,6 +23,18 @@ The batch, little-endian, a multiple of 8 bytes long:
             trailer    sections: type u16, flags u16, length u32 of the payload, payload
             0 to 7     zeros
 
+A batch of one message, with neither trailer nor producer, may have the short form, 40 bytes and the
+body. Base offset, base id and timestamp stand where they do in the other one:
+
+    0       4          magic `PSS1`
+    4       4          crc: crc32c of bytes 8 to the end
+    8       4          body: its length; the batch is 40 bytes longer, up to a multiple of 8
+    12      2          leader epoch
+    14      2          unsynced: how far the synced end lies below the base offset
+    16      8          base offset
+    24      8          base id
+    32      8          timestamp
+
 Whoever reads or writes one of these in Python takes the layout from here, so that a field cannot
 stand in two places. The compiled form has its own structs; a test holds them against these.
 """
@@ -40,6 +52,9 @@ if TYPE_CHECKING:
 BATCH_MAGIC = b"PSB1"
 HEADER = struct.Struct("<4sIIHHQQqQQIIII")  # as BatchHeader, after magic and crc
 HEADER_BYTES = HEADER.size
+SHORT_MAGIC = b"PSS1"
+SHORT_HEADER = struct.Struct("<4sIIHHQQq")
+SHORT_HEADER_BYTES = SHORT_HEADER.size
 ALIGNMENT_BYTES = 8  # of a batch's beginning and length
 LENGTH_FIELD_BYTES = 4  # of one body: what even an empty message costs
 FLAG_TRAILER = 1
@@ -52,13 +67,30 @@ SECTION_BYTES_TYPE_MIN = 64  # sections of lower types hold integers, the others
 _PLACE = struct.Struct("<8xIH2xQ40xI")
 _BASE_OFFSET = struct.Struct("<16xQ")
 _NAME = struct.Struct("<4xI8xQ36xI")
+_SHORT_PLACE = struct.Struct("<8xI4xQ")
+_SHORT_NAME = struct.Struct("<4xI4xH2xQ")
+_MAGIC = struct.Struct("<4s")
+_U32_MAX = 0xFFFFFFFF
 _EPOCH_AT = 14
 _STANDING = struct.Struct("<QQqQQII")  # from base offset to leader epoch
 _STANDING_AT = 16
 
 
+def is_short(data: Buffer, position: int) -> bool:
+    """Has the batch at `position` the short form?"""
+    return bool(_MAGIC.unpack_from(data, position)[0] == SHORT_MAGIC)
+
+
+def short_length(body_bytes: int) -> int:
+    """Of a batch in the short form. What is too long for one wraps to less than its body."""
+    return -(-(SHORT_HEADER_BYTES + body_bytes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES & _U32_MAX
+
+
 def place_at(data: Buffer, position: int) -> tuple[int, int, int, int]:
     """Of the header at `position`: length, flags, base offset, count. Nothing is checked."""
+    if is_short(data, position):
+        body_bytes, base_offset = _SHORT_PLACE.unpack_from(data, position)
+        return short_length(body_bytes), 0, base_offset, 1
     length, flags, base_offset, count = _PLACE.unpack_from(data, position)
     return length, flags, base_offset, count
 
@@ -70,7 +102,10 @@ def base_offset_at(data: Buffer, position: int) -> int:
 
 def name_at(data: Buffer, position: int) -> tuple[int, int, int]:
     """Of the header at `position`: leader epoch, base offset, crc. Nothing is checked."""
-    crc, base_offset, epoch = _NAME.unpack_from(data, position)
+    if is_short(data, position):
+        crc, epoch, base_offset = _SHORT_NAME.unpack_from(data, position)
+    else:
+        crc, base_offset, epoch = _NAME.unpack_from(data, position)
     return epoch, base_offset, crc
 
 
@@ -82,7 +117,8 @@ def put_place(
     synced_end: int,
     leader_epoch: int = 0,
 ) -> None:
-    """Write into a batch where it stands, with no producer; its crc is wrong afterwards."""
+    """Write into a batch of the long form where it stands, with no producer; its crc is wrong
+    afterwards."""
     batch[_EPOCH_AT:_STANDING_AT] = bytes(_STANDING_AT - _EPOCH_AT)
     _STANDING.pack_into(
         batch, _STANDING_AT, base_offset, base_id, timestamp_ns, synced_end, 0, 0, leader_epoch

@@ -5,7 +5,7 @@ from libc.errno cimport errno
 import os
 
 from penstock.kernel._codec cimport i64, u32, u64
-from penstock.kernel.window cimport Hub
+from penstock.kernel.window cimport Hub, Window
 
 cdef extern from "sys/timerfd.h" nogil:
     struct timespec:
@@ -40,6 +40,23 @@ cdef int timer_arm(int fd, i64 wait_ns) except -1:
 cdef int timer_disarm(int fd) except -1:
     """Setting a timer also takes back an expiry that was not read."""
     return timer_arm(fd, 0)
+
+
+cdef i64 first_deadline(list drains, list holds, list shorts) except -1:
+    """When the first of these connections and windows wants to be looked at; 0: none does."""
+    cdef i64 earliest = 0
+    cdef Conn conn
+    cdef Window window
+    for conn in drains:
+        if earliest == 0 or conn.drain_until_ns < earliest:
+            earliest = conn.drain_until_ns
+    for conn in holds:
+        if earliest == 0 or conn.hold_since_ns + conn.hold_ns < earliest:
+            earliest = conn.hold_since_ns + conn.hold_ns
+    for window in shorts:
+        if window.refill_ns and (earliest == 0 or window.refill_ns < earliest):
+            earliest = window.refill_ns
+    return earliest
 
 
 # Which descriptors an engine watches: its sockets, by slot, and its own.

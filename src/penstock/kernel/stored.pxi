@@ -5,9 +5,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdlib cimport free, realloc
 
 from penstock.kernel._codec cimport (
-    HEADER_BYTES, SECTION_ATTEMPTS, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_ID,
-    SECTION_TIMESTAMP, SECTION_TRACE, batch_header_t, i64, id_at_c, load_u32, load_u64,
-    section_next, section_t, u32, u64, u8,
+    SECTION_ATTEMPTS, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_ID, SECTION_TIMESTAMP,
+    SECTION_TRACE, batch_header_t, batch_parts_c, header_bytes_c, i64, id_at_c, load_u32, load_u64,
+    parts_t, section_next, section_t, short_header_t, u32, u64, u8,
 )
 
 cdef enum:
@@ -152,16 +152,17 @@ cdef class Block:
 
     def __cinit__(self, object keeper):
         cdef size_t position = 0
-        cdef const batch_header_t* header
+        cdef parts_t parts
+        cdef const batch_header_t* header = &parts.header
         PyObject_GetBuffer(keeper, &self.buffer, PyBUF_SIMPLE)
         self.held = True
         self.data = <const u8*>self.buffer.buf
         self.size = self.buffer.len
         self.starts = []
         self.first_offset = self.end_offset = 0
-        while position + HEADER_BYTES <= self.size:
-            header = <const batch_header_t*>(self.data + position)
-            if header.length < HEADER_BYTES or position + header.length > self.size:
+        while header_bytes_c(self.data + position, self.size - position):
+            batch_parts_c(self.data + position, &parts)
+            if header.length < parts.header_bytes or position + header.length > self.size:
                 break
             if not self.starts:
                 self.first_offset = header.base_offset
@@ -184,19 +185,20 @@ cdef class Block:
 
     cdef bint view(self, i64 offset, view_t* out) except -1:
         cdef Py_ssize_t low = 0, high = len(self.starts), middle
-        cdef const batch_header_t* header
+        cdef parts_t parts
+        cdef const batch_header_t* header = &parts.header
         cdef size_t at
         if offset < self.first_offset or offset >= self.end_offset:
             return False
         while high - low > 1:
             middle = (low + high) >> 1
             at = self.starts[middle]
-            if (<const batch_header_t*>(self.data + at)).base_offset <= offset:
+            if (<const short_header_t*>(self.data + at)).base_offset <= offset:  # in both forms
                 low = middle
             else:
                 high = middle
         at = self.starts[low]
-        header = <const batch_header_t*>(self.data + at)
+        batch_parts_c(self.data + at, &parts)
         if offset >= header.base_offset + header.count:
             return False
         out.base_offset = header.base_offset
@@ -204,8 +206,8 @@ cdef class Block:
         out.timestamp_ns = header.timestamp_ns
         out.count = header.count
         out.bodies_length = header.bodies_length
-        out.lengths = self.data + at + HEADER_BYTES
-        out.bodies = out.lengths + 4 * <size_t>header.count
+        out.lengths = parts.lengths
+        out.bodies = parts.bodies
         out.trailer = NULL
         out.trailer_length = 0
         if header.flags & 1:

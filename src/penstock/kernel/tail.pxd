@@ -1,6 +1,8 @@
 from libc.string cimport memchr
 
-from penstock.kernel._codec cimport Named, Trace, batch_header_t, buf_t, i64, u32, u64, u8
+from penstock.kernel._codec cimport (
+    Named, Trace, batch_header_t, buf_t, i64, short_header_t, u32, u64, u8,
+)
 
 # What the trailer of an open batch is to say of its messages: a table for each section.
 #
@@ -213,6 +215,17 @@ cdef inline i64 line_count(const u8* data, size_t size, i64 bytes_max) noexcept:
 #
 #     committed ring [memory_start, committed_end) | sealed [.., written_end) | open (no offsets)
 
+# The header of an open batch, in either form. It begins with that, so its address is the header's.
+cdef union header_t:
+    batch_header_t full
+    short_header_t brief
+
+cdef struct head_t:
+    header_t header
+    size_t size
+    size_t lengths_bytes  # how many of the batch's lengths are written
+    size_t total
+
 cdef class Tail(Memory):
     cdef readonly int partition
     cdef public object owner
@@ -257,6 +270,10 @@ cdef class Tail(Memory):
     cdef bint can_seal(self) noexcept
     cdef int check_room(self) except -1
     cdef int mark_dirty(self) except -1
+    cdef int head_open(self, head_t* head, u64 base_id, i64 timestamp_ns, i64 synced_end,
+                       u32 leader_epoch, bint placed) except -1
+    cdef int next_open(self) except -1
+    cdef int write_open(self, file, i64 position, head_t* head) except -1
     cdef int commit_oldest(self) except -1
-    cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total)
+    cdef list buffers(self, membatch_t* batch, head_t* head)
     cdef int advance_handed(self) except -1

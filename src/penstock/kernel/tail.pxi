@@ -1,143 +1,64 @@
-# What the trailer of an open batch is to say of its messages.
+# The writing end of one partition in memory.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memset
 
 from penstock.kernel._codec cimport (
-    HEADER_BYTES, SECTION_BYTES_TYPE_MIN, SECTION_DUE, SECTION_HEADERS, SECTION_ID, SECTION_KEY,
-    SECTION_TIMESTAMP, SECTION_TRACE, Lent, batch_fits_c, batch_header_t, batch_t,
-    batch_trailer_c, buf_append, buf_free, buf_init, buf_reserve, buf_t, crc32c_update, i64,
-    lent_by, span_of, u16, u32, u64, u8,
+    BATCH_CRC_FROM, BATCH_FLAG_TRAILER, BATCH_MAGIC, HEADER_BYTES, SECTION_DUE, SHORT_HEADER_BYTES,
+    SHORT_MAGIC, Lent, batch_fits_c, batch_header_t, batch_parts_c, batch_t, batch_trailer_c,
+    buf_append, buf_reserve, crc32c_update, i64, lent_by, parts_t, short_header_t, span_of, u16,
+    u32, u64, u8,
 )
 
 from penstock import limits
 from penstock.kernel._codec import check_batch
 
-cdef enum:
-    INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
-
-
-cdef int place_of(int section) noexcept:
-    """The place of a section's table; -1: it is unknown. Places rise as the types do."""
-    if SECTION_TIMESTAMP <= section <= SECTION_TRACE:
-        return section - SECTION_TIMESTAMP
-    if SECTION_KEY <= section <= SECTION_HEADERS:
-        return INTEGERS + section - SECTION_KEY
-    return -1
-
-
-cdef int type_at(int place) noexcept:
-    return SECTION_TIMESTAMP + place if place < INTEGERS else SECTION_KEY + place - INTEGERS
-
-
-cdef i64 bits_of(int section, object value) except? -1:
-    """ID and TRACE are unsigned."""
-    cdef u64 unsigned_value
-    if section == SECTION_ID or section == SECTION_TRACE:
-        unsigned_value = value
-        return <i64>unsigned_value
-    return value
-
-
-cdef int check_label(int section, object value) except -1:
-    if place_of(section) < 0:
-        raise ValueError(f"unknown section type {section}")
-    if section < SECTION_BYTES_TYPE_MIN:
-        bits_of(section, value)
-    elif not isinstance(value, bytes):
-        raise TypeError(f"section {section} holds bytes, not {type(value).__name__}")
-    return 0
-
-
-cdef class Labels:
-    def __cinit__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_init(&self.tables[place].indexes)
-            buf_init(&self.tables[place].values)
-            buf_init(&self.tables[place].blob)
-
-    def __dealloc__(self):
-        cdef int place
-        for place in range(TABLES):
-            buf_free(&self.tables[place].indexes)
-            buf_free(&self.tables[place].values)
-            buf_free(&self.tables[place].blob)
-
-    cdef int put_integer(self, int section, u32 index, i64 value) except -1:
-        cdef table_t* table = &self.tables[place_of(section)]
-        cdef size_t entries = table.indexes.length // 4
-        if entries and (<u32*>table.indexes.data)[entries - 1] == index:
-            (<i64*>table.values.data)[entries - 1] = value  # the last word counts
-            return 0
-        buf_append(&table.values, &value, 8)  # little-endian hosts only; checked in engine.pyx
-        buf_append(&table.indexes, &index, 4)
-        self.size += 12
-        return 0
-
-    cdef int put_bytes(self, int section, u32 index, const u8* data, size_t size) except -1:
-        """Once for each message."""
-        cdef table_t* table = &self.tables[place_of(section)]
-        cdef u32 length = <u32>size
-        if size:
-            buf_append(&table.blob, data, size)
-        buf_append(&table.values, &length, 4)
-        buf_append(&table.indexes, &index, 4)
-        self.size += 8 + size
-        return 0
-
-    cdef int put(self, int section, u32 index, object value) except -1:
-        if section < SECTION_BYTES_TYPE_MIN:
-            return self.put_integer(section, index, bits_of(section, value))
-        return self.put_bytes(section, index, <const u8*><bytes>value, len(<bytes>value))
-
-    cdef int write(self, buf_t* out) except -1:
-        """All sections, by type; empty ones are left out."""
-        cdef table_t* table
-        cdef int place
-        cdef u16 kind, flags = 0
-        cdef u32 length, entries
-        for place in range(TABLES):
-            table = &self.tables[place]
-            if table.indexes.length == 0:
-                continue
-            kind = <u16>type_at(place)
-            entries = <u32>(table.indexes.length // 4)
-            length = <u32>(4 + table.indexes.length + table.values.length + table.blob.length)
-            buf_append(out, &kind, 2)
-            buf_append(out, &flags, 2)
-            buf_append(out, &length, 4)
-            buf_append(out, &entries, 4)
-            buf_append(out, table.indexes.data, table.indexes.length)
-            buf_append(out, table.values.data, table.values.length)
-            if table.blob.length:
-                buf_append(out, table.blob.data, table.blob.length)
-        return 0
-
-    cdef void clear(self) noexcept:
-        cdef int place
-        for place in range(TABLES):
-            self.tables[place].indexes.length = 0
-            self.tables[place].values.length = 0
-            self.tables[place].blob.length = 0
-        self.size = 0
-
-    cdef size_t held_bytes(self) noexcept:
-        cdef int place
-        cdef size_t held = 0
-        for place in range(TABLES):
-            held += self.tables[place].indexes.capacity
-            held += self.tables[place].values.capacity + self.tables[place].blob.capacity
-        return held
-
-
-# The writing end of one partition in memory.
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t pwritev(int fd, const iovec* parts, int count, i64 position)
 
 cdef enum:
     SMALL_BATCH_BYTES = 4096  # up to here one contiguous copy is cheaper than a gathered write
-    MAGIC = 0x31425350  # "PSB1"
-    FLAG_TRAILER = 1
+    U16_MAX = 0xFFFF
     ANY_SIZE = 0x7fffffff
+
+
+cdef void short_head(short_header_t* header, membatch_t* batch, u16 unsynced,
+                     u16 leader_epoch) noexcept:
+    cdef u32 crc
+    header.magic = SHORT_MAGIC
+    header.body_length = <u32>batch.bodies.length
+    header.leader_epoch = leader_epoch
+    header.unsynced = unsynced
+    header.base_offset = batch.base_offset
+    header.base_id = batch.base_id
+    header.timestamp_ns = batch.timestamp_ns
+    crc = crc32c_update(0, <u8*>header + BATCH_CRC_FROM, SHORT_HEADER_BYTES - BATCH_CRC_FROM)
+    crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
+    header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
+
+
+cdef void long_head(head_t* head, membatch_t* batch, i64 synced_end, u32 leader_epoch,
+                    bint has_trailer) noexcept:
+    cdef batch_header_t* header = &head.header.full
+    cdef u32 crc
+    memset(header, 0, HEADER_BYTES)
+    header.magic = BATCH_MAGIC
+    header.length = <u32>head.total
+    header.flags = BATCH_FLAG_TRAILER if has_trailer else 0
+    header.base_offset = batch.base_offset
+    header.base_id = batch.base_id
+    header.timestamp_ns = batch.timestamp_ns
+    header.synced_end = synced_end
+    header.leader_epoch = leader_epoch
+    header.count = batch.count
+    header.bodies_length = <u32>batch.bodies.length
+    crc = crc32c_update(0, <u8*>header + BATCH_CRC_FROM, HEADER_BYTES - BATCH_CRC_FROM)
+    crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
+    crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
+    header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
 
 
 cdef class Tail(Memory):
@@ -344,67 +265,116 @@ cdef class Tail(Memory):
             self.add_due(due_ns)
         return 0
 
-    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
-             u32 leader_epoch=0):
+    cdef int head_open(self, head_t* head, u64 base_id, i64 timestamp_ns, i64 synced_end,
+                       u32 leader_epoch, bint placed) except -1:
+        """The header of the open batch, which gets its padding."""
         cdef membatch_t* batch = self.open_batch
-        cdef batch_header_t header
-        cdef size_t used, total
-        cdef u32 crc
+        cdef i64 unsynced = self.written_end - synced_end
+        cdef size_t used
         cdef u8 zeros[8]
-        if batch == NULL:
-            raise RuntimeError("there is no open batch to seal")
-        self.check_room()
-        memset(&header, 0, sizeof(header))
-        memset(zeros, 0, 8)
+        batch.base_offset, batch.base_id = self.written_end, base_id
+        batch.timestamp_ns = timestamp_ns
+        head.size, head.lengths_bytes = HEADER_BYTES, batch.lengths.length
+        if (batch.count == 1 and placed and self.labels is None
+                and 0 <= unsynced <= U16_MAX and leader_epoch <= U16_MAX):
+            head.size, head.lengths_bytes = SHORT_HEADER_BYTES, 0
         if self.labels is not None:
             self.labels.write(&batch.trailer)
-            self.drop_labels()
-            header.flags = FLAG_TRAILER
-        used = HEADER_BYTES + batch.lengths.length + batch.bodies.length + batch.trailer.length
-        total = (used + 7) & ~<size_t>7
-        if total > used:
-            buf_append(&batch.trailer, zeros, total - used)
-        header.magic = MAGIC
-        header.length = <u32>total
-        header.base_offset = batch.base_offset = self.written_end
-        header.base_id = batch.base_id = base_id
-        header.timestamp_ns = batch.timestamp_ns = timestamp_ns
-        header.synced_end = synced_end
-        header.leader_epoch = leader_epoch
-        header.count = batch.count
-        header.bodies_length = <u32>batch.bodies.length
-        crc = crc32c_update(0, <u8*>&header + 8, HEADER_BYTES - 8)
-        crc = crc32c_update(crc, batch.lengths.data, batch.lengths.length)
-        crc = crc32c_update(crc, batch.bodies.data, batch.bodies.length)
-        header.crc = crc32c_update(crc, batch.trailer.data, batch.trailer.length)
-        self.sealed.append(
-            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        used = head.size + head.lengths_bytes + batch.bodies.length + batch.trailer.length
+        head.total = (used + 7) & ~<size_t>7
+        if head.total > used:
+            memset(zeros, 0, 8)
+            buf_append(&batch.trailer, zeros, head.total - used)
+        if head.size == SHORT_HEADER_BYTES:
+            short_head(&head.header.brief, batch, <u16>unsynced, <u16>leader_epoch)
+        else:
+            long_head(head, batch, synced_end, leader_epoch, self.labels is not None)
+        self.drop_labels()
+        return 0
+
+    cdef int next_open(self) except -1:
+        """The open batch is another's now; messages gather for the next."""
+        self.written_end += self.open_batch.count
         self.open_publishers = self.open_publisher = None
         self.open_batch = NULL
         self.open_waiters = []
         self.open_serial += 1
-        self.written_end += batch.count
-        self.unstall()
-        return self.buffers(batch, &header, total)
+        return self.unstall()
+
+    def seal(self, u64 base_id, i64 timestamp_ns, i64 synced_end,
+             u32 leader_epoch=0, bint placed=True):
+        cdef membatch_t* batch = self.open_batch
+        cdef head_t head
+        if batch == NULL:
+            raise RuntimeError("there is no open batch to seal")
+        self.check_room()
+        self.head_open(&head, base_id, timestamp_ns, synced_end, leader_epoch, placed)
+        self.sealed.append(
+            sealed_of(batch, self.open_serial, self.open_waiters, self.open_publishers))
+        self.next_open()
+        return self.buffers(batch, &head)
+
+    def store(self, file, i64 position, i64 end, u64 base_id, i64 timestamp_ns, i64 synced_end,
+              u32 leader_epoch=0):
+        cdef membatch_t* batch = self.open_batch
+        cdef head_t head
+        if (batch == NULL or self.sealed or self.labels is not None or self.trace_below
+                or position + <i64>(HEADER_BYTES + 8 + batch.lengths.length
+                                    + batch.bodies.length) > end):
+            return 0
+        self.grow_ring()  # before anything changes: there may be no memory
+        self.head_open(&head, base_id, timestamp_ns, synced_end, leader_epoch, True)
+        try:
+            self.write_open(file, position, &head)
+        except BaseException:
+            batch.trailer.length = 0  # its padding
+            raise
+        self.hub.settled.append((self, self.open_serial, STORED, self.open_waiters))
+        self.next_open()
+        self.committed_end = self.written_end
+        self.keep(batch)
+        if self._handing:
+            self.advance_handed()
+        return head.total
+
+    cdef int write_open(self, file, i64 position, head_t* head) except -1:
+        """One gathered write. What the system does not take at once goes the long way, which also
+        says why not."""
+        cdef membatch_t* batch = self.open_batch
+        cdef iovec parts[4]
+        cdef int fd = file.fd
+        cdef ssize_t n = 0
+        cdef bytes rest
+        if fd >= 0:
+            parts[0].iov_base, parts[0].iov_len = head, head.size
+            parts[1].iov_base, parts[1].iov_len = batch.lengths.data, head.lengths_bytes
+            parts[2].iov_base, parts[2].iov_len = batch.bodies.data, batch.bodies.length
+            parts[3].iov_base, parts[3].iov_len = batch.trailer.data, batch.trailer.length
+            with nogil:
+                n = max(pwritev(fd, parts, 4, position), <ssize_t>0)
+        if <size_t>n < head.total:
+            rest = b"".join(self.buffers(batch, head))[n:]
+            file.pwritev((rest,), position + n, len(rest))
+        return 0
 
     def seal_batch(self, bytes data not None):
         cdef const u8* start = <const u8*>PyBytes_AS_STRING(data)
         cdef membatch_t* batch
-        cdef batch_header_t header
-        cdef size_t bodies_at, trailer_at
+        cdef parts_t parts
+        cdef batch_header_t* header = &parts.header
+        cdef const u8* trailer
         if check_batch(data, 0) != (0, len(data)):
             raise ValueError("this is no whole batch")
-        memcpy(&header, start, HEADER_BYTES)
+        batch_parts_c(start, &parts)
         if <i64>header.base_offset != self.written_end:
             raise ValueError(
                 f"a batch at {header.base_offset}, the tail is at {self.written_end}")
-        bodies_at = HEADER_BYTES + 4 * <size_t>header.count
-        trailer_at = bodies_at + header.bodies_length
+        trailer = parts.bodies + header.bodies_length
         batch = self.hub.take_batch()
         try:
-            buf_append(&batch.lengths, start + HEADER_BYTES, bodies_at - HEADER_BYTES)
-            buf_append(&batch.bodies, start + bodies_at, header.bodies_length)
-            buf_append(&batch.trailer, start + trailer_at, header.length - trailer_at)
+            buf_append(&batch.lengths, parts.lengths, 4 * <size_t>header.count)
+            buf_append(&batch.bodies, parts.bodies, header.bodies_length)
+            buf_append(&batch.trailer, trailer, start + header.length - trailer)
         except MemoryError:
             self.hub.give_batch(batch)
             raise
@@ -420,36 +390,37 @@ cdef class Tail(Memory):
 
     def note_stored(self, data):
         cdef Lent lent = lent_by(data)
-        cdef batch_header_t header
+        cdef parts_t parts
+        cdef batch_header_t* header = &parts.header
         cdef batch_t published
         if not self.traceable:
             return
         if lent.size == 0 or not batch_fits_c(lent.data, lent.size):
             raise ValueError("this is no whole batch")
-        memcpy(&header, lent.data, HEADER_BYTES)
+        batch_parts_c(lent.data, &parts)
         published.base_offset, published.base_id = <i64>header.base_offset, header.base_id
         published.timestamp_ns, published.count = <i64>header.timestamp_ns, header.count
-        published.trailer = batch_trailer_c(lent.data, &published.trailer_length)
+        published.trailer = batch_trailer_c(&parts, &published.trailer_length)
         if not published.trailer_length:
             published.trailer = NULL
         self.hub.trace.note_published(&published, self.trace_below, self, None)
 
-    cdef list buffers(self, membatch_t* batch, batch_header_t* header, size_t total):
+    cdef list buffers(self, membatch_t* batch, head_t* head):
         cdef bytes small
         cdef u8* out
-        if total > SMALL_BATCH_BYTES:
+        if head.total > SMALL_BATCH_BYTES:
             return [
-                (<u8*>header)[:HEADER_BYTES],
-                span_of(batch.lengths.data, batch.lengths.length, self),
+                (<u8*>head)[:head.size],
+                span_of(batch.lengths.data, head.lengths_bytes, self),
                 span_of(batch.bodies.data, batch.bodies.length, self),
                 (<u8*>batch.trailer.data)[:batch.trailer.length],
             ]
-        small = PyBytes_FromStringAndSize(NULL, total)
+        small = PyBytes_FromStringAndSize(NULL, head.total)
         out = <u8*>PyBytes_AS_STRING(small)
-        memcpy(out, header, HEADER_BYTES)
-        out += HEADER_BYTES
-        memcpy(out, batch.lengths.data, batch.lengths.length)
-        out += batch.lengths.length
+        memcpy(out, head, head.size)
+        out += head.size
+        memcpy(out, batch.lengths.data, head.lengths_bytes)
+        out += head.lengths_bytes
         memcpy(out, batch.bodies.data, batch.bodies.length)
         out += batch.bodies.length
         if batch.trailer.length:

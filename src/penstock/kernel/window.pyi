@@ -84,11 +84,33 @@ class Tail:
         ...
 
     def seal(
-        self, base_id: int, timestamp_ns: int, synced_end: int, leader_epoch: int = 0
+        self,
+        base_id: int,
+        timestamp_ns: int,
+        synced_end: int,
+        leader_epoch: int = 0,
+        placed: bool = True,
     ) -> list[Buffer]:
         """Close the open batch; base offset is `written_end`. Returns the buffers to write, in
-        order; they stay valid until the batch is committed or fails. RuntimeError when
-        `sealed_max` batches are sealed already."""
+        order; they stay valid until the batch is committed or fails. One message alone has the
+        short form, if it has one; not where the batch is yet to get its place (`put_place`).
+        RuntimeError when `sealed_max` batches are sealed already."""
+        ...
+
+    def store(
+        self,
+        file: Any,  # a `log.disk.File`
+        position: int,
+        end: int,
+        base_id: int,
+        timestamp_ns: int,
+        synced_end: int,
+        leader_epoch: int = 0,
+    ) -> int:
+        """The same, written at `position` of `file` and committed, in one call and without an
+        object for it. Returns its length. 0: nothing has happened, as it would go beyond `end` of
+        the file, has a trailer, is traced, or another is sealed. Raises what `file.pwritev` does;
+        then the batch is open as before, and part of it may stand in the file."""
         ...
 
     def seal_batch(self, data: bytes) -> list[Buffer]:

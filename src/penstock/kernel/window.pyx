@@ -8,6 +8,7 @@ from penstock.kernel._codec cimport (
 from penstock.kernel.types import StrayRecord
 
 include "memory.pxi"
+include "labels.pxi"
 include "tail.pxi"
 include "ranges.pxi"
 include "strays.pxi"

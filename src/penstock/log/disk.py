@@ -37,6 +37,7 @@ class File(Protocol):
 
     path: str
     pinned: bool  # see `Disk.keep`
+    fd: int  # its descriptor, for the kernel; -1: it is to be written to by `pwritev`
 
     def pin(self) -> None:
         """It is open, and stays so until `pinned` is set back: another thread may use it. Raises
@@ -133,12 +134,12 @@ def lock_directory(disk: Disk, path: str) -> Lock:
 
 
 class OsFile:
-    __slots__ = ("_fd", "_files", "path", "pinned")
+    __slots__ = ("_files", "fd", "path", "pinned")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self.pinned = False
-        self._fd = fd
+        self.fd = fd
         self._files: OpenFiles | None = None
 
     # --- kept ---
@@ -152,26 +153,26 @@ class OsFile:
         self._used()
 
     def suspend(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         os.close(fd)
 
     def _used(self) -> int:
         """The descriptor, opened again if need be."""
-        if self._fd < 0:
+        if self.fd < 0:
             files = self._files
             if files is None:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
             if not files.is_own_thread:
                 raise RuntimeError(f"{self.path}: another thread uses a file that is not pinned")
-            self._fd = _open(self.path, os.O_RDWR | os.O_CLOEXEC, files)
+            self.fd = _open(self.path, os.O_RDWR | os.O_CLOEXEC, files)
             files.keep(self)
-        return self._fd
+        return self.fd
 
     # --- a file ---
 
     def pwritev(self, buffers: Sequence[Buffer], position: int, length: int) -> None:
         if len(buffers) <= BUFFERS_MAX:
-            fd = self._fd if self._fd >= 0 else self._used()
+            fd = self.fd if self.fd >= 0 else self._used()
             written = os.pwritev(fd, buffers, position)
             if written == length:
                 return
@@ -230,8 +231,8 @@ class OsFile:
         files, self._files = self._files, None
         if files is not None:
             files.drop(self)
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1  # even when close fails the descriptor is gone
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1  # even when close fails the descriptor is gone
             os.close(fd)
 
 

@@ -17,7 +17,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.kernel import BatchCheck, check_batch, crc32c
-from penstock.kernel.layout import HEADER_BYTES, base_offset_at
+from penstock.kernel.layout import HEADER_BYTES, SHORT_HEADER_BYTES, base_offset_at
 from penstock.log.disk import File
 
 MAGIC = b"PSH1"
@@ -92,7 +92,7 @@ def read_beginning(file: File, base_offset: int) -> Beginning:
 def _follows(file: File, data: bytearray, base_offset: int) -> bool:
     """Does the first batch stand where it stands behind a head?"""
     status, length = check_batch(data, HEAD_BYTES)
-    if status == BatchCheck.NO_MAGIC or length < HEADER_BYTES:
+    if status == BatchCheck.NO_MAGIC or length < SHORT_HEADER_BYTES:
         return False
     if base_offset_at(data, HEAD_BYTES) != base_offset:
         return False

@@ -26,7 +26,13 @@ from penstock.kernel import (
     id_at,
     id_index,
 )
-from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, name_at, place_at
+from penstock.kernel.layout import (
+    FLAG_TRAILER,
+    HEADER_BYTES,
+    SHORT_HEADER_BYTES,
+    name_at,
+    place_at,
+)
 from penstock.log.damage import DamageList
 from penstock.log.epochs import BatchName, BatchPlace
 from penstock.log.scan import Batch, find_beyond, walk
@@ -125,12 +131,12 @@ class LogReader:
         room = segment.data_bytes - position
         wanted = max(bytes_max, HEADER_BYTES)
         if wanted < claimed <= room:
-            wanted = claimed + HEADER_BYTES  # with what tells how long the next one is
+            wanted = claimed + SHORT_HEADER_BYTES  # with what tells how long the next one is
         view = self._load(segment, position, min(wanted, room))
         limit = self._segments.limit(self._segments.holding(base))
         end, next_offset, claimed = _whole(view, base, limit)
         if end == 0 and len(view) < claimed <= room:
-            view = self._load(segment, position, min(claimed + HEADER_BYTES, room))
+            view = self._load(segment, position, min(claimed + SHORT_HEADER_BYTES, room))
             end, next_offset, claimed = _whole(view, base, limit)
         if end == 0:
             self._damaged(segment, position, base, limit)

@@ -11,6 +11,7 @@ write of an earlier leader has left behind the tail: its offset may be right, it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,10 +22,13 @@ from penstock.kernel.layout import (
     BATCH_MAGIC,
     HEADER_BYTES,
     LENGTH_FIELD_BYTES,
+    SHORT_HEADER_BYTES,
+    SHORT_MAGIC,
     base_offset_at,
 )
 from penstock.log.disk import File
 
+_MAGICS = re.compile(re.escape(BATCH_MAGIC) + b"|" + re.escape(SHORT_MAGIC))
 WINDOW_BYTES = limits.READ_BLOCK_BYTES
 
 
@@ -62,7 +66,7 @@ class Blocks:
         if not self._holds(position, HEADER_BYTES):
             self._load(position, WINDOW_BYTES)
         status, length = check_batch(self._view, position - self._start)
-        if status == BatchCheck.SHORT and HEADER_BYTES <= length <= self.end - position:
+        if status == BatchCheck.SHORT and SHORT_HEADER_BYTES <= length <= self.end - position:
             self._load(position, max(length, WINDOW_BYTES))
             status, length = check_batch(self._view, position - self._start)
         return BatchCheck(status), length
@@ -83,7 +87,7 @@ class Blocks:
     def find_magic(self, position: int, hole_position: int, expected: int) -> int:
         """The next aligned magic from `position` on whose header is plausible beyond a hole at
         `hole_position`, or -1. Looking at the offset first spares the crc of every old batch."""
-        while position + HEADER_BYTES <= self.end:
+        while position + SHORT_HEADER_BYTES <= self.end:
             if not self._holds(position, HEADER_BYTES):
                 self._load(position, WINDOW_BYTES)
             found = self._find_in_window(position, hole_position, expected)
@@ -91,7 +95,7 @@ class Blocks:
                 return found
             # The last header's bytes may hold the beginning of a magic: look at them again.
             window_end = self._start + len(self._view)
-            position = max(_align(window_end - HEADER_BYTES), position + ALIGNMENT_BYTES)
+            position = max(_align(window_end - SHORT_HEADER_BYTES), position + ALIGNMENT_BYTES)
         return -1
 
     def used_end(self, position: int) -> int:
@@ -109,11 +113,12 @@ class Blocks:
     def _find_in_window(self, position: int, hole_position: int, expected: int) -> int:
         data = self._buffer
         at = position - self._start
-        last = len(self._view) - HEADER_BYTES
+        last = len(self._view) - SHORT_HEADER_BYTES
         while 0 <= at <= last:
-            at = data.find(BATCH_MAGIC, at, last + len(BATCH_MAGIC))
-            if at < 0:
+            magic = _MAGICS.search(data, at, last + len(BATCH_MAGIC))
+            if magic is None:
                 break
+            at = magic.start()
             found = self._start + at
             if found % ALIGNMENT_BYTES == 0:
                 lost = base_offset_at(data, at) - expected
@@ -178,10 +183,10 @@ def find_beyond(
             and may_follow(epoch, batch.header.leader_epoch)
         )
 
-    if position + HEADER_BYTES > blocks.end:
+    if position + SHORT_HEADER_BYTES > blocks.end:
         return None
     _, claimed = blocks.check(position)
-    if claimed >= HEADER_BYTES and claimed % ALIGNMENT_BYTES == 0:
+    if claimed >= SHORT_HEADER_BYTES and claimed % ALIGNMENT_BYTES == 0:
         batch = blocks.sound(position + claimed)
         if batch is not None and plausible(batch):
             return batch

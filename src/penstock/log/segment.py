@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.kernel.layout import HEADER_BYTES
+from penstock.kernel.layout import SHORT_HEADER_BYTES
 from penstock.log.disk import Disk, File
 from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
@@ -152,7 +153,7 @@ class Segment:
 
     def first_header(self) -> BatchHeader | None:
         """The header of its first batch: where its times and ids begin. None when there is none."""
-        if self._first is None and self.data_bytes >= HEADER_BYTES:
+        if self._first is None and self.data_bytes >= SHORT_HEADER_BYTES:
             batch = self.blocks().sound(self.start)
             self._first = batch.header if batch is not None else None
         return self._first
@@ -212,15 +213,18 @@ class Ground:
 
 
 def write_at(segment: Segment, buffers: Sequence[Buffer], position: int, length: int) -> None:
-    """One gathered write. On failure the half-written bytes are removed if that can be done; if
-    not, a later write overwrites them."""
+    """One gathered write."""
     try:
         file = segment.file
         file.pinned = True  # until it is synced
         file.pwritev(buffers, position, length)
-    except OSError as error:
-        try:
-            segment.file.truncate(position)
-        except OSError as second:
-            raise error from second
+    except OSError:
+        remove_torn(segment, position)
         raise
+
+
+def remove_torn(segment: Segment, position: int) -> None:
+    """The half-written bytes of a write that failed, if that can be done; if not, a later write
+    overwrites them."""
+    with suppress(OSError):
+        segment.file.truncate(position)

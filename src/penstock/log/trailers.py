@@ -18,6 +18,8 @@ from penstock.kernel.layout import (
     BATCH_MAGIC,
     FLAG_TRAILER,
     HEADER_BYTES,
+    SHORT_HEADER_BYTES,
+    SHORT_MAGIC,
     place_at,
 )
 from penstock.log.disk import File
@@ -55,15 +57,14 @@ class Heads:
 
     def at(self, position: int) -> Head | None:
         """None where no batch of this segment can begin."""
-        if self._end - position < HEADER_BYTES:
-            return None
         view = self._held(position, HEADER_BYTES) or self._load(
             position, limits.SEARCH_WINDOW_BYTES
         )
-        if len(view) < HEADER_BYTES:
+        header_bytes = SHORT_HEADER_BYTES if view[:4] == SHORT_MAGIC else HEADER_BYTES
+        if len(view) < header_bytes or view[:4] not in (BATCH_MAGIC, SHORT_MAGIC):
             return None
         length, flags, base_offset, count = place_at(view, 0)
-        if view[:4] != BATCH_MAGIC or length < HEADER_BYTES or length % ALIGNMENT_BYTES:
+        if length < header_bytes or length % ALIGNMENT_BYTES:
             return None
         if count < 1:
             return None
@@ -81,7 +82,7 @@ class Heads:
         return self._view[at:] if 0 <= at <= len(self._view) - length else None
 
     def _load(self, position: int, length: int) -> memoryview:
-        buffer = bytearray(min(length, self._end - position))
+        buffer = bytearray(max(min(length, self._end - position), 0))
         self._view = memoryview(buffer)[: self._file.pread_into(buffer, position)]
         self._start = position
         self.bytes_read += len(self._view)

@@ -23,7 +23,7 @@ from penstock.log.opening import Opened
 from penstock.log.reader import LogReader
 from penstock.log.reading import ReadableLog
 from penstock.log.recovery import RecoveryReport
-from penstock.log.segment import Ground, Segment, write_at
+from penstock.log.segment import Ground, Segment, remove_torn, write_at
 from penstock.log.settings import LogSettings
 from penstock.log.spares import Spares
 from penstock.log.sync import SyncJob
@@ -31,6 +31,8 @@ from penstock.log.trims import Trims
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from penstock.kernel import Tail
 
 _NAMES_MAX = 8  # a leader asks for those of rows on their way, a follower for the last one
 _NEVER_NS = 1 << 63
@@ -156,9 +158,7 @@ class WrittenLog(ReadableLog):
         try:
             write_at(active, buffers, position, end - position)
         except OSError as error:
-            self._ground.prepared = position
-            self._torn = self._guarded = True
-            raise WriteRefused(active.path, f"the write failed: {error}") from error
+            raise self._write_failed(error) from error
         if position >= self._index_next:
             self._segments.active_index.add(base_offset, begun, timestamp_ns, base_id)
             self._index_next = begun + self._settings.index_every_bytes
@@ -176,6 +176,48 @@ class WrittenLog(ReadableLog):
         self.last_id = last_id
         self.last_timestamp_ns = timestamp_ns
         self.unsynced_bytes += length
+
+    def write_open(
+        self, tail: Tail, base_id: int, last_id: int, timestamp_ns: int, epoch: int
+    ) -> int:
+        """The same for the open batch of the kernel's tail, which is committed by that: in one call
+        of the kernel, where nothing else is to be done. Returns its length; 0: `write` has to do
+        it. Raises WriteRefused; then the batch is open as before."""
+        active, ground = self._active, self._ground
+        position = active.data_bytes
+        if (
+            self._guarded
+            or not position
+            or position >= self._index_next
+            or timestamp_ns > self._roll_after_ns
+            or epoch != self._epochs.newest
+            or tail.written_end != self.written_end
+        ):
+            return 0
+        file, synced_end = active.file, self.synced_end
+        file.pinned = True  # until it is synced
+        try:
+            length = tail.store(
+                file, position, ground.prepared, base_id, timestamp_ns, synced_end, epoch
+            )
+        except OSError as error:
+            remove_torn(active, position)
+            raise self._write_failed(error) from error
+        if length:
+            active.data_bytes = position + length
+            self._last_position = position
+            if synced_end > self.agreed_end:
+                self.agreed_end = synced_end
+            self.written_end = self._reader.end_offset = tail.written_end
+            self.last_id = last_id
+            self.last_timestamp_ns = timestamp_ns
+            self.unsynced_bytes += length
+        return length
+
+    def _write_failed(self, error: OSError) -> WriteRefused:
+        self._ground.prepared = self._active.data_bytes
+        self._torn = self._guarded = True
+        return WriteRefused(self._active.path, f"the write failed: {error}")
 
     def append_row(
         self, batches: Sequence[Buffer], previous: BatchName, synced_end: int = 0

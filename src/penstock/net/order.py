@@ -44,6 +44,8 @@ class TurnEngine(Protocol):
     def trace_full(self) -> bool: ...
     @property
     def deadline_ns(self) -> int: ...
+    @property
+    def quiet(self) -> bool: ...
 
     def poll(self, mono_ns: int) -> list[tuple[Any, ...]]: ...
     def dirty_tails(self) -> list[Tail]: ...
@@ -60,7 +62,7 @@ class TurnLinks(Protocol):
 
 
 class TurnBroker(Protocol):
-    def write(self, tails: list[Tail]) -> None: ...
+    def write(self, tails: list[Tail], wall_ns: int) -> None: ...
     def load(self, window: Window, which: int, offset: int) -> None: ...
     def journal(self, windows: list[Window]) -> None: ...
     def synced(self) -> None: ...
@@ -98,8 +100,9 @@ class TurnOrder:
         if self.stopped:  # by a fault in one of these: nothing is stored or acknowledged any more
             return False
         tails = engine.dirty_tails()
+        began_ns, wall_ns = self._mono_ns(), self._wall_ns()
         if tails:
-            broker.write(tails)
+            broker.write(tails, wall_ns)
             if self._done:  # a sync that was run at once
                 broker.synced()
                 if self.stopped:
@@ -108,7 +111,10 @@ class TurnOrder:
             self.trace_due_ns = NEVER_NS
             broker.write_trace()
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
-        events = engine.flush(self._mono_ns(), self._wall_ns())
+        now_ns = self._mono_ns()
+        events = engine.flush(now_ns, wall_ns + now_ns - began_ns)
+        if engine.quiet and not events and self.after is None and not self._links.again:
+            return False  # as where all there was is a publish: what follows would ask for each
         unsettled = self._settle(events) if events else False
         windows = engine.dirty_windows()
         if windows:

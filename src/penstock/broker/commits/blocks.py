@@ -17,7 +17,14 @@ from penstock import limits
 from penstock.broker.commits.headers import first_unreadable
 from penstock.errors import PenstockError
 from penstock.kernel import BatchCheck, BatchHeader, Section, check_batch, crc32c, decode_header
-from penstock.kernel.layout import CRC_AT, CRC_FROM, HEADER_BYTES, SECTION_HEADER, put_place
+from penstock.kernel.layout import (
+    CRC_AT,
+    CRC_FROM,
+    HEADER_BYTES,
+    SECTION_HEADER,
+    is_short,
+    put_place,
+)
 
 _BATCH_COST_BYTES = 8192  # a batch costs as much to check as so many bytes
 _ALLOWED = (Section.TIMESTAMP, Section.DUE, Section.KEY, Section.HEADERS)
@@ -68,10 +75,13 @@ def check_blocks(data: bytes, message_bytes_max: int) -> Generator[None, None, C
 
 
 def sound_header(data: memoryview | bytes, position: int) -> BatchHeader:
-    """Of the whole, sound batch at `position`. Raises BlockInvalid."""
+    """Of the whole, sound batch at `position`, into which its place can be written. Raises
+    BlockInvalid."""
     found, _ = check_batch(data, position)
     if found != BatchCheck.SOUND:
         raise BlockInvalid(position, _WORDS[BatchCheck(found)])
+    if is_short(data, position):
+        raise BlockInvalid(position, "a batch that has no place yet has the long header")
     return decode_header(data, position)
 
 

@@ -11,6 +11,7 @@ from penstock.kernel.codec.batch import (
     decode_header,
     decode_sections,
     encode_batch,
+    id_above,
     id_at,
     id_index,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "encode_columns",
     "expand_events",
     "hex_to_id",
+    "id_above",
     "id_at",
     "id_index",
     "id_to_hex",

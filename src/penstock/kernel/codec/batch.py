@@ -1,6 +1,7 @@
 """The batch of `docs/formats.md`: what one group commit wrote, columnar.
 
     header 72 | lengths u32 x count | bodies | trailer | zeros up to a multiple of 8
+    short header 40 | body | zeros up to a multiple of 8
 
 A batch is believed only after `check_batch` called it sound: the crc covers all but the magic and
 itself, and the numbers fit each other to the byte. The decoders check the numbers again, but not
@@ -34,6 +35,11 @@ from penstock.kernel.layout import (
     FLAG_TRAILER,
     HEADER,
     HEADER_BYTES,
+    SHORT_HEADER,
+    SHORT_HEADER_BYTES,
+    SHORT_MAGIC,
+    is_short,
+    short_length,
 )
 from penstock.kernel.types import BatchCheck, BatchHeader
 
@@ -49,6 +55,9 @@ _SEQUENCE_MASK = 0xFFF
 _NODE_MASK = 0x3FF << _SEQUENCE_BITS
 _TICK_SHIFT = 22
 _TICK_MASK = (1 << 42) - 1
+_TICK_NS_BITS = 20
+_TICK_EPOCH = 1288834974288  # NSQ's choice (`ids/guid.py`)
+_TICK_MAX = (1 << 41) - 1  # an id stays positive as a signed 64-bit number
 
 
 # --- ids ---
@@ -72,6 +81,23 @@ def id_index(base_id: int, count: int, id: int) -> int:
     ticks = (id >> _TICK_SHIFT) - (base_id >> _TICK_SHIFT) & _TICK_MASK
     index = (ticks << _SEQUENCE_BITS) + (id & _SEQUENCE_MASK) - (base_id & _SEQUENCE_MASK)
     return index if 0 <= index < count else -1
+
+
+def id_above(last_id: int, node_id: int, wall_ns: int) -> int:
+    """The id that a node gives out at that time, above `last_id`, which another may have given out;
+    a clock before 2012 or after 2085 counts as the edge."""
+    if not 0 <= last_id <= _U64_MAX:
+        raise OverflowError(f"id_above({last_id})")
+    tick = min(max((wall_ns >> _TICK_NS_BITS) - _TICK_EPOCH, 1), _TICK_MAX)
+    node_bits = node_id << _SEQUENCE_BITS & _NODE_MASK
+    id = tick << _TICK_SHIFT | node_bits
+    if id > last_id:
+        return id
+    last_node_bits = last_id & _NODE_MASK
+    if node_bits == last_node_bits and last_id & _SEQUENCE_MASK != _SEQUENCE_MASK:
+        return last_id + 1
+    tick = (last_id >> _TICK_SHIFT) + (node_bits <= last_node_bits) & _TICK_MASK
+    return tick << _TICK_SHIFT | node_bits
 
 
 # --- encode ---
@@ -162,13 +188,13 @@ def blank(length: int) -> bytearray:
 def check_batch(data: Buffer, position: int) -> tuple[int, int]:
     """(BatchCheck, length): length is the batch's own claim, 0 when unknown."""
     view = _view_from(data, position)
-    if view[:4] != BATCH_MAGIC[: len(view)]:
+    if view[:4] not in (BATCH_MAGIC[: len(view)], SHORT_MAGIC[: len(view)]):
         return BatchCheck.NO_MAGIC, 0
-    if len(view) < HEADER_BYTES:
-        return BatchCheck.SHORT, int.from_bytes(view[8:12], "little") if len(view) >= 12 else 0
+    if len(view) < _header_bytes(view):
+        return BatchCheck.SHORT, _claimed(view) if len(view) >= 12 else 0
     header = _unpack(view)
     length = header.length
-    if not _fields_fit(header):
+    if not _fields_fit(view, header):
         return BatchCheck.BAD_FIELDS, length
     if len(view) < length:
         return BatchCheck.SHORT, length
@@ -180,9 +206,18 @@ def check_batch(data: Buffer, position: int) -> tuple[int, int]:
     return BatchCheck.SOUND, length
 
 
-def _fields_fit(header: BatchHeader) -> bool:
+def _header_bytes(view: memoryview) -> int:
+    return SHORT_HEADER_BYTES if view[:4] == SHORT_MAGIC else HEADER_BYTES
+
+
+def _claimed(view: memoryview) -> int:
+    said = int.from_bytes(view[8:12], "little")
+    return short_length(said) if view[:4] == SHORT_MAGIC else said
+
+
+def _fields_fit(view: memoryview, header: BatchHeader) -> bool:
     """What the header alone can tell."""
-    trailer_at = _trailer_at(header)
+    trailer_at = _trailer_at(view, header)
     slack = header.length - trailer_at
     has_trailer = header.flags & FLAG_TRAILER
     return (
@@ -190,12 +225,13 @@ def _fields_fit(header: BatchHeader) -> bool:
         and header.length % ALIGNMENT_BYTES == 0
         and header.flags & ~FLAG_TRAILER == 0
         and header.base_offset <= OFFSET_MAX - header.count
+        and (header.synced_end <= header.base_offset or not is_short(view, 0))
         and (slack >= 0 if has_trailer else 0 <= slack < ALIGNMENT_BYTES)
     )
 
 
 def _trailer_fits(batch: memoryview, header: BatchHeader) -> bool:
-    trailer = batch[_trailer_at(header) :]
+    trailer = batch[_trailer_at(batch, header) :]
     if not header.flags & FLAG_TRAILER:
         return not any(trailer)
     try:
@@ -212,7 +248,7 @@ def _trailer_fits(batch: memoryview, header: BatchHeader) -> bool:
 def decode_header(data: Buffer, position: int) -> BatchHeader:
     """The header at `position`, its numbers not checked. ValueError where no batch begins."""
     view = _view_from(data, position)
-    if len(view) < HEADER_BYTES or view[:4] != BATCH_MAGIC:
+    if view[:4] not in (BATCH_MAGIC, SHORT_MAGIC) or len(view) < _header_bytes(view):
         raise ValueError(f"no batch header at {position}")
     return _unpack(view)
 
@@ -220,7 +256,7 @@ def decode_header(data: Buffer, position: int) -> BatchHeader:
 def decode_bodies(data: Buffer, position: int) -> list[bytes]:
     batch, header = open_batch(data, position)
     lengths = body_lengths(batch, header)
-    ends = accumulate(lengths, initial=HEADER_BYTES + 4 * header.count)
+    ends = accumulate(lengths, initial=bodies_at(batch, header))
     return [bytes(batch[start:end]) for start, end in pairwise(ends)]
 
 
@@ -228,15 +264,16 @@ def decode_sections(data: Buffer, position: int) -> dict[int, Table]:
     batch, header = open_batch(data, position)
     if not header.flags & FLAG_TRAILER:
         return {}
-    return decode_trailer(batch[_trailer_at(header) :], header.count)
+    return decode_trailer(batch[_trailer_at(batch, header) :], header.count)
 
 
 def open_batch(data: Buffer, position: int) -> tuple[memoryview, BatchHeader]:
     """The batch at `position` with all numbers checked but the crc and the trailer."""
     header = decode_header(data, position)
-    batch = _view_from(data, position)[: header.length]
+    view = _view_from(data, position)
+    batch = view[: header.length]
     if (
-        not _fields_fit(header)
+        not _fields_fit(view, header)
         or len(batch) < header.length
         or sum(body_lengths(batch, header)) != header.bodies_length
     ):
@@ -245,14 +282,24 @@ def open_batch(data: Buffer, position: int) -> tuple[memoryview, BatchHeader]:
 
 
 def body_lengths(batch: memoryview, header: BatchHeader) -> tuple[int, ...]:
+    if is_short(batch, 0):
+        return (header.bodies_length,)
     return struct.unpack_from(f"<{header.count}I", batch, HEADER_BYTES)
 
 
-def _trailer_at(header: BatchHeader) -> int:
-    return HEADER_BYTES + 4 * header.count + header.bodies_length
+def bodies_at(batch: memoryview, header: BatchHeader) -> int:
+    return SHORT_HEADER_BYTES if is_short(batch, 0) else HEADER_BYTES + 4 * header.count
+
+
+def _trailer_at(batch: memoryview, header: BatchHeader) -> int:
+    return bodies_at(batch, header) + header.bodies_length
 
 
 def _unpack(view: memoryview) -> BatchHeader:
+    if is_short(view, 0):
+        _, _, size, epoch, unsynced, offset, id, timestamp_ns = SHORT_HEADER.unpack_from(view)
+        length, synced_end = short_length(size), offset - unsynced & _U64_MAX
+        return BatchHeader(length, 0, 0, offset, id, timestamp_ns, synced_end, 0, 0, epoch, 1, size)
     return BatchHeader._make(HEADER.unpack_from(view)[2:])
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.kernel.codec.batch import (
     assemble,
+    bodies_at,
     body_lengths,
     check_batch,
     decode_sections,
@@ -26,7 +27,7 @@ from penstock.kernel.codec.batch import (
     open_batch,
 )
 from penstock.kernel.codec.sections import MalformedTrailer, Table, decode_trailer
-from penstock.kernel.layout import HEADER_BYTES, SECTION_BYTES_TYPE_MIN
+from penstock.kernel.layout import SECTION_BYTES_TYPE_MIN
 from penstock.kernel.types import BatchCheck, Columns, Section, Values
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def _append_batch(
     timestamps = [own_timestamps.get(i, header.timestamp_ns) for i in range(count)]
     ids = [own_ids[i] if i in own_ids else id_at(header.base_id, i) for i in range(count)]
     ends = accumulate(body_lengths(batch, header), initial=len(columns.bodies))
-    bodies_at = HEADER_BYTES + 4 * count
+    start = bodies_at(batch, header)
     columns.offsets.extend(struct.pack(f"<{count}q", *range(first, first + count)))
     columns.timestamps.extend(struct.pack(f"<{count}q", *timestamps))
     columns.ids.extend(struct.pack(f"<{count}Q", *ids))
     columns.attempts.extend(struct.pack(f"<{count}H", *(attempts.get(i, 0) for i in range(count))))
     columns.body_offsets.extend(struct.pack(f"<{count}q", *islice(ends, 1, None)))
-    columns.bodies.extend(batch[bodies_at : bodies_at + header.bodies_length])
+    columns.bodies.extend(batch[start : start + header.bodies_length])
     return count
 
 

@@ -46,7 +46,7 @@ from penstock.errors import PeerFault
 from penstock.kernel import crc32c
 
 MAGIC = b"PENSTOCK"
-VERSION = 1
+VERSION = 2  # since 2 batches of one message may have the short form
 NONCE_BYTES = PROOF_BYTES = 32
 _FIELDS = struct.Struct(">8sHBB16sIIQQ32s")
 _CRC = struct.Struct(">I")

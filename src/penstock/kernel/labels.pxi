@@ -1,0 +1,123 @@
+# What the trailer of an open batch is to say of its messages.
+
+from penstock.kernel._codec cimport (
+    SECTION_BYTES_TYPE_MIN, SECTION_HEADERS, SECTION_ID, SECTION_KEY, SECTION_TIMESTAMP,
+    SECTION_TRACE, buf_append, buf_free, buf_init, i64, u16, u32, u64, u8,
+)
+
+cdef enum:
+    INTEGERS = SECTION_TRACE - SECTION_TIMESTAMP + 1  # tables of integers; those of bytes follow
+
+
+cdef int place_of(int section) noexcept:
+    """The place of a section's table; -1: it is unknown. Places rise as the types do."""
+    if SECTION_TIMESTAMP <= section <= SECTION_TRACE:
+        return section - SECTION_TIMESTAMP
+    if SECTION_KEY <= section <= SECTION_HEADERS:
+        return INTEGERS + section - SECTION_KEY
+    return -1
+
+
+cdef int type_at(int place) noexcept:
+    return SECTION_TIMESTAMP + place if place < INTEGERS else SECTION_KEY + place - INTEGERS
+
+
+cdef i64 bits_of(int section, object value) except? -1:
+    """ID and TRACE are unsigned."""
+    cdef u64 unsigned_value
+    if section == SECTION_ID or section == SECTION_TRACE:
+        unsigned_value = value
+        return <i64>unsigned_value
+    return value
+
+
+cdef int check_label(int section, object value) except -1:
+    if place_of(section) < 0:
+        raise ValueError(f"unknown section type {section}")
+    if section < SECTION_BYTES_TYPE_MIN:
+        bits_of(section, value)
+    elif not isinstance(value, bytes):
+        raise TypeError(f"section {section} holds bytes, not {type(value).__name__}")
+    return 0
+
+
+cdef class Labels:
+    def __cinit__(self):
+        cdef int place
+        for place in range(TABLES):
+            buf_init(&self.tables[place].indexes)
+            buf_init(&self.tables[place].values)
+            buf_init(&self.tables[place].blob)
+
+    def __dealloc__(self):
+        cdef int place
+        for place in range(TABLES):
+            buf_free(&self.tables[place].indexes)
+            buf_free(&self.tables[place].values)
+            buf_free(&self.tables[place].blob)
+
+    cdef int put_integer(self, int section, u32 index, i64 value) except -1:
+        cdef table_t* table = &self.tables[place_of(section)]
+        cdef size_t entries = table.indexes.length // 4
+        if entries and (<u32*>table.indexes.data)[entries - 1] == index:
+            (<i64*>table.values.data)[entries - 1] = value  # the last word counts
+            return 0
+        buf_append(&table.values, &value, 8)  # little-endian hosts only; checked in engine.pyx
+        buf_append(&table.indexes, &index, 4)
+        self.size += 12
+        return 0
+
+    cdef int put_bytes(self, int section, u32 index, const u8* data, size_t size) except -1:
+        """Once for each message."""
+        cdef table_t* table = &self.tables[place_of(section)]
+        cdef u32 length = <u32>size
+        if size:
+            buf_append(&table.blob, data, size)
+        buf_append(&table.values, &length, 4)
+        buf_append(&table.indexes, &index, 4)
+        self.size += 8 + size
+        return 0
+
+    cdef int put(self, int section, u32 index, object value) except -1:
+        if section < SECTION_BYTES_TYPE_MIN:
+            return self.put_integer(section, index, bits_of(section, value))
+        return self.put_bytes(section, index, <const u8*><bytes>value, len(<bytes>value))
+
+    cdef int write(self, buf_t* out) except -1:
+        """All sections, by type; empty ones are left out."""
+        cdef table_t* table
+        cdef int place
+        cdef u16 kind, flags = 0
+        cdef u32 length, entries
+        for place in range(TABLES):
+            table = &self.tables[place]
+            if table.indexes.length == 0:
+                continue
+            kind = <u16>type_at(place)
+            entries = <u32>(table.indexes.length // 4)
+            length = <u32>(4 + table.indexes.length + table.values.length + table.blob.length)
+            buf_append(out, &kind, 2)
+            buf_append(out, &flags, 2)
+            buf_append(out, &length, 4)
+            buf_append(out, &entries, 4)
+            buf_append(out, table.indexes.data, table.indexes.length)
+            buf_append(out, table.values.data, table.values.length)
+            if table.blob.length:
+                buf_append(out, table.blob.data, table.blob.length)
+        return 0
+
+    cdef void clear(self) noexcept:
+        cdef int place
+        for place in range(TABLES):
+            self.tables[place].indexes.length = 0
+            self.tables[place].values.length = 0
+            self.tables[place].blob.length = 0
+        self.size = 0
+
+    cdef size_t held_bytes(self) noexcept:
+        cdef int place
+        cdef size_t held = 0
+        for place in range(TABLES):
+            held += self.tables[place].indexes.capacity
+            held += self.tables[place].values.capacity + self.tables[place].blob.capacity
+        return held
