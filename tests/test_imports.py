@@ -161,10 +161,7 @@ OTHER_ENTRIES = (
     "penstock.pipelines.entry.penstock_pipeline",
 )
 # Finished and tested before a daemon starts them, by room. What a daemon reaches leaves the list.
-UNTIL_A_DAEMON_STARTS_THEM = (
-    "penstock.cluster.joining",
-    "penstock.cluster.restoration",
-)
+UNTIL_A_DAEMON_STARTS_THEM = ("penstock.cluster.joining",)
 
 
 def reached(imports: dict[str, set[str]], roots: Iterable[str]) -> set[str]:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Entry, Put, Settled, Transaction
+from penstock.cluster.coordinator import Put, Settled, Transaction
 from penstock.cluster.creation import Wanted, clearance, creation, deletion, growth
 from penstock.cluster.documents import (
     CHANNEL,
@@ -17,19 +17,16 @@ from penstock.cluster.documents import (
     MEMBERSHIP,
     RECORD,
     SETTING,
-    TOPIC,
     Channel,
     Cluster,
     Setting,
     Settings,
 )
-from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.placed import PARTITIONS
 from penstock.cluster.placement import Place
 from penstock.cluster.registration import Registering
-from penstock.cluster.restoration import Standing, restoration
-from penstock.cluster.starts import CHANNEL_NUMBERS
+from penstock.cluster.restoration import restoration, standing_of
 from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger
@@ -186,22 +183,11 @@ class JoinedCluster:
         self.store.restore(backup)
         for node in self.up():
             node.coordinator.break_watch()
-        plan = restoration(self._standing(), [node.memory() for node in self.up()])
+        plan = restoration(
+            standing_of(self.store.entries.values()), [node.memory() for node in self.up()]
+        )
         for transaction in plan.transactions:
             self.do(transaction)
-
-    def _standing(self) -> Standing:
-        entry = self.store.entries[keys.CLUSTER]
-        return Standing(
-            _held(CLUSTER, entry),
-            self._listed(keys.PARTITIONS, keys.partition_of, RECORD),
-            self._listed(keys.TOPICS, _topic_of, TOPIC),
-            self._listed(keys.CHANNELS, keys.channel_of, CHANNEL),
-            self._listed(keys.NUMBERS, _numbers_of, CHANNEL_NUMBERS),
-        )
-
-    def _listed(self, prefix: str, name_of: Callable[[str], Any], form: Form[Any]) -> Any:
-        return {name_of(one.key): _held(form, one) for one in self.store.entries_of(prefix)}
 
     # --- who leads ---
 
@@ -396,18 +382,6 @@ class JoinedCluster:
         self.until(lambda: outcome.told)
         if not outcome.stored:
             raise Stuck(f"the publish to {topic} was answered {outcome.told!r}")
-
-
-def _topic_of(key: str) -> str:
-    return key.removeprefix(keys.TOPICS)
-
-
-def _numbers_of(key: str) -> str:
-    return key.removeprefix(keys.NUMBERS)
-
-
-def _held(form: Form[Any], entry: Entry) -> Held[Any]:
-    return Held(form.decode(entry.key, entry.value), entry.revision, entry.created)
 
 
 def _knows(one: JoinedNode, other: JoinedNode) -> bool:

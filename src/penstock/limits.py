@@ -480,6 +480,7 @@ COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd take
 COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DOCUMENT_BYTES_MAX
 
 # Links between nodes.
+CLUSTER_MEMORIES_BYTES_MAX = 64 * MIB  # of a request to restore: 1 KB a partition and node
 REPLICA_AWAKE_ROUNDS = 30  # of housekeeping, one a second, after something came to a replica
 REPLICA_REST_ROUNDS = 60  # in which those that rest are all looked at once
 REPLICA_MAPPED_BYTES = 4 * MIB  # from this size on, memory goes back to the system at once

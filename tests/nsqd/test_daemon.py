@@ -132,7 +132,7 @@ def test_a_fault_in_the_turn_ends_the_daemon_with_code_one(
 ) -> None:
     with Running(tmp_path) as nsqd, nsqd.client() as client:
 
-        def broken(tails: object) -> None:
+        def broken(*_: object) -> None:
             raise RuntimeError("impossible")
 
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "write", broken))

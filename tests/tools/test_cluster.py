@@ -25,6 +25,13 @@ def partition(number: int, leader: int | None, in_sync: list[int], **more: Any) 
     }  # fmt: skip
 
 
+PLAN = {
+    "applied": False, "put": [["orders", 0]], "kept": 2, "topics": ["orders"],
+    "channels": [["orders", "work"]],
+    "left": [{"topic": "jobs", "partition": 1, "reason": "its topic is deleted"}],
+}  # fmt: skip
+
+
 class Nodes:
     """Three nodes that answer alike, as node 0 does."""
 
@@ -40,7 +47,10 @@ class Nodes:
             raise self.failure
         if method == "POST":
             self.posted.append(target)
-            return Answer(200, b"", {})
+            return Answer(200, json.dumps(PLAN).encode() if "restore" in target else b"", {})
+        if target == "/cluster/memory":
+            memory = {"node": 0, "records": {}, "topics": {}, "channels": {}}
+            return Answer(200, json.dumps(memory).encode(), {})
         nodes = [
             {
                 "node": node,
@@ -181,3 +191,18 @@ def test_a_node_that_was_removed_is_not_missed(nodes: Nodes, said: Any) -> None:
     assert said() == "PENSTOCK OK\n"
     assert nodes.run("nodes", "--json") == 0
     assert [row["node"] for row in json.loads(said())["rows"]] == [0, 1]
+
+
+def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, said: Any) -> None:
+    """A plan is shown first. What is left as it was is a failure."""
+    assert nodes.run("restore") == 1
+    told = said()
+    assert "nodes 0 have said what they remember" in told
+    assert "1 partitions are put back: orders/0" in told
+    assert "jobs/1 is left as it is: its topic is deleted" in told
+    assert "restore the metadata of cluster test: give --yes" in told
+    assert nodes.posted == ["/cluster/restore?lost="]
+    assert nodes.run("restore", "--lost", "3", "--lost", "4", "--yes") == 1
+    assert nodes.posted[1:] == [
+        "/cluster/restore?lost=3%2C4", "/cluster/restore?lost=3%2C4&apply=true",
+    ]  # fmt: skip

@@ -111,6 +111,11 @@ def partition_of(key: str) -> PartitionName:
     return PartitionName(parts[1], _number(key, parts[2]))
 
 
+def topic_of(key: str) -> str:
+    """Of the keys that end with a topic's name."""
+    return key.partition("/")[2]
+
+
 def channel_of(key: str) -> ChannelName:
     """Raises ValueError."""
     parts = key.split("/")

@@ -21,7 +21,7 @@ from penstock.broker.changes import EXTENDED, SKIPPED, SKIPPED_PARTITIONS, SKIPS
 from penstock.broker.hosting import PlacedChannel, PlacedTopic
 from penstock.broker.settings import ChannelSettings, TopicSettings
 from penstock.broker.station import identity_number
-from penstock.broker.topicfile import ChannelEntry
+from penstock.broker.topicfile import ChannelEntry, TopicFile
 from penstock.cluster.documents import Channel, Settings, Topic
 from penstock.cluster.view import Held
 from penstock.errors import DocumentBroken
@@ -81,6 +81,26 @@ def channel_entry(name: str, channel: Channel) -> ChannelEntry:
 def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Settings:
     """For a document."""
     return tuple(sorted({**msgspec.to_builtins(settings), **more}.items()))
+
+
+def topic_document(file: TopicFile, replicas: int) -> Topic:
+    """Of a topic as its replicas have it on disk."""
+    more = {CREATED: file.created_ns} | ({EXTENDED: True} if file.extended is True else {})
+    settings = as_settings(file.settings, **more)
+    spread = file.hash_partitions or file.partitions
+    return Topic(int(file.identity, 16), replicas, spread, file.paused, settings, False, ())
+
+
+def channel_document(entry: ChannelEntry, identity: int) -> Channel:
+    more: dict[str, Any] = {CREATED: entry.created_ns}
+    if entry.skipped is True:
+        more[SKIPPED] = True
+    if entry.skipped_partitions:
+        more[SKIPPED_PARTITIONS] = f"{sum(1 << one for one in entry.skipped_partitions):x}"
+    if entry.skips_tests is True:
+        more[SKIPS_TESTS] = True
+    settings = as_settings(entry.settings, **more)
+    return Channel(identity, entry.number, entry.paused, settings, False)
 
 
 def changed_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:

@@ -37,11 +37,11 @@ restoration, which is what unfreezes the nodes: they follow when everything is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Compare, Operation, Put, RevisionIs, Transaction
+from penstock.cluster.coordinator import Compare, Entry, Operation, Put, RevisionIs, Transaction
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -51,6 +51,7 @@ from penstock.cluster.documents import (
     Cluster,
     Topic,
 )
+from penstock.cluster.jsonform import Form
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.view import Held, Remembered
@@ -80,6 +81,32 @@ class Standing(NamedTuple):
     topics: Mapping[str, Held[Topic]]
     channels: Mapping[ChannelName, Held[Channel]] = {}
     numbers: Mapping[str, Held[ChannelNumbers]] = {}
+
+
+def standing_of(entries: Iterable[Entry]) -> Standing:
+    """Raises DocumentBroken."""
+    cluster: Held[Cluster] | None = None
+    tables: dict[str, dict[Any, Held[Any]]] = {prefix: {} for prefix in _FORMS}
+    for entry in entries:
+        if entry.key == keys.CLUSTER:
+            cluster = _held(CLUSTER, entry)
+        for prefix, (form, name_of) in _FORMS.items():
+            if entry.key.startswith(prefix):
+                tables[prefix][name_of(entry.key)] = _held(form, entry)
+    return Standing(cluster, *tables.values())
+
+
+def _held(form: Form[Any], entry: Entry) -> Held[Any]:
+    return Held(form.decode(entry.key, entry.value), entry.revision, entry.created)
+
+
+# As `Standing` has them.
+_FORMS: dict[str, tuple[Form[Any], Callable[[str], Any]]] = {
+    keys.PARTITIONS: (RECORD, keys.partition_of),
+    keys.TOPICS: (TOPIC, keys.topic_of),
+    keys.CHANNELS: (CHANNEL, keys.channel_of),
+    keys.NUMBERS: (CHANNEL_NUMBERS, keys.topic_of),
+}
 
 
 class Restoration(NamedTuple):

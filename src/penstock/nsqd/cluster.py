@@ -58,6 +58,7 @@ from penstock.nsqd.clusterstate import ClusterState
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.options import Options
 from penstock.nsqd.routes_cluster import NodeStates
+from penstock.nsqd.routes_restore import Restoring
 from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
 
 log = logging.getLogger("penstock.cluster")
@@ -356,6 +357,7 @@ class ClusterMember:
     def extend(self, table: dict[str, Route], fetcher: Fetcher, secrets: Sequence[bytes]) -> None:
         """Verbs about messages reach the leaders of all partitions, and nodes have a state."""
         table |= NodeStates(self.view, self.coordinator).table()
+        table |= Restoring(self.own, self.view, self._broker.topics, self.coordinator).table()
         secret = secrets[0].decode("ascii") if secrets else ""
         FanOut(self, fetcher, secret).spread(table)
 

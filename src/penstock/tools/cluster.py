@@ -13,7 +13,8 @@ from typing import Annotated, NamedTuple, TypeVar
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import check, nodes
-from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, verb
+from penstock.tools import restore as restoring
+from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
@@ -71,14 +72,19 @@ def gather(at: Http) -> Cluster:
         node, answer = _first(at.nodes(), ask)
     except NodeFailed as error:
         raise NoCluster(error.address) if error.code == "NO_CLUSTER" else error from None
+    answers, failures = ask_all(_others(at, node, answer))
+    return merge([answer, *answers], failures)
+
+
+def _others(at: Http, node: Node, answer: Row) -> dict[int, Node]:
+    """The nodes that this one says to live, beside itself."""
     scheme = "https://" if node.address.startswith("https://") else ""
-    others = {
-        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, at.where.tls())
+    tls, secret = at.where.tls(), at.where.http_secret()
+    return {
+        row["node"]: Node(f"{scheme}{_place(row)}", ANSWER_SECONDS_MAX, tls=tls, secret=secret)
         for row in answer["nodes"]
         if row["alive"] and row["http_port"] and row["node"] != answer["node"]
     }
-    answers, failures = ask_all(others)
-    return merge([answer, *answers], failures)
 
 
 def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
@@ -341,6 +347,24 @@ def remove(node: Number, at: Http, yes: Yes = False, as_json: Json = False) -> i
     if not confirm(yes, f"remove node {node} from the cluster", str(node)):
         return FAILED
     return _want(at, node, "removed", as_json)
+
+
+Lost = Annotated[list[int] | None, opt("NODE", "is gone for good; may be repeated", min=0)]
+
+
+@verb(app, "penstock cluster restore --yes", "penstock cluster restore --lost 3 --yes")
+def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False) -> int:
+    """Make the metadata again after etcd went back; asks for --yes.
+
+    Start all nodes first: what a node remembers that is not there is waited for, unless --lost
+    gives it up. The plan is shown before anything is changed."""
+    members = at.nodes(changes=True)
+    node, answer = _first(members, ask)
+    named = {one.address for one in members}
+    others = [one for one in _others(at, node, answer).values() if one.address not in named]
+    return restoring.restore(
+        answer["cluster"]["name"], [*members, *others], lost or (), yes, as_json
+    )
 
 
 def _want(at: Http, number: int, state: str, as_json: bool) -> int:

@@ -8,6 +8,8 @@ a failure would be one of kind: a machine may be slow.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -246,8 +248,9 @@ def _is_alive(cluster: Cluster, node: Node) -> bool:
 
 
 def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
-    """Records that are older than what was acted upon are not believed; all is served as it was."""
-    etcd, old, kept = cluster.etcd, tmp_path / "old", tmp_path / "kept"
+    """Records that are older than what was acted upon are not believed; all is served as it was,
+    until the metadata is made again from what the nodes remember."""
+    etcd, old = cluster.etcd, tmp_path / "old"
     etcd.kill()
     shutil.copytree(etcd.path / "data", old)
     etcd.start()
@@ -255,18 +258,46 @@ def test_etcd_is_set_back(cluster: Cluster, tmp_path: Path) -> None:
     with Traffic(cluster, "believed") as traffic:
         cluster.until(lambda: cluster.is_whole("believed"))
         etcd.kill()
-        (etcd.path / "data").rename(kept)
+        shutil.rmtree(etcd.path / "data")
         shutil.copytree(old, etcd.path / "data")
         etcd.start()
         cluster.until(
             lambda: all("not believed" in node.ask("/cluster")["trouble"] for node in cluster.nodes)
         )
         time.sleep(2)
-        etcd.kill()
-        shutil.rmtree(etcd.path / "data")
-        kept.rename(etcd.path / "data")
-        etcd.start()
+        assert "1 partitions are put back: believed/0" in restored(cluster)
         cluster.until(lambda: all(node.ask("/cluster")["trouble"] == "" for node in cluster.nodes))
     told = traffic.told()
     check(told)
     assert not any(one.refused or one.unknown for one in traffic.publishers)
+
+
+def restored(cluster: Cluster) -> str:
+    """What the command says; it succeeds."""
+    addresses = [f"--nsqd-http-address=127.0.0.1:{node.ports[1]}" for node in cluster.nodes]
+    command = [sys.executable, "-m", "penstock.tools.main", "cluster", "restore", "--yes"]
+    run = subprocess.run([*command, *addresses], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.long
+def test_etcd_has_lost_everything_and_all_nodes_were_started_again(cluster: Cluster) -> None:
+    with Traffic(cluster, "rebuilt") as traffic:
+        for node in cluster.nodes:
+            node.kill()
+        cluster.etcd.kill()
+        shutil.rmtree(cluster.etcd.path / "data")
+        cluster.etcd.start()
+        for node in cluster.nodes:
+            node.spawn()
+        for node in cluster.nodes:
+            node.wait_until_ready()
+        assert "rebuilt" in restored(cluster)
+        cluster.until(lambda: all(node.ask("/cluster")["trouble"] == "" for node in cluster.nodes))
+        cluster.until(lambda: cluster.is_whole("rebuilt"))
+        leader = cluster.leader("rebuilt")
+        leader.kill()
+        cluster.until(lambda: cluster.leader("rebuilt") is not leader)
+        bring_back(cluster, leader, "rebuilt")
+    check(traffic.told(leader))

@@ -1,0 +1,197 @@
+"""Metadata that went back is made again: `penstock cluster restore` speaks to these two routes.
+
+| | |
+|---|---|
+| `GET /cluster/memory` | what this node knows of the metadata, from before etcd went back |
+| `POST /cluster/restore` | a plan (`cluster.restoration`) from all these answers, in the body |
+
+`apply=true` carries the plan out. `lost=4,5` names nodes that are gone for good: what only they
+remembered is given up. Any node that reaches etcd may be asked. A plan that is carried out compares
+what it was made from, so one that is late changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Entry, Failed, Page, Settled, Transaction
+from penstock.cluster.documents import CHANNEL, RECORD, TOPIC
+from penstock.cluster.jsonform import Form
+from penstock.cluster.placed import channel_document, topic_document
+from penstock.cluster.restoration import Memory, Restoration, restoration, standing_of
+from penstock.cluster.view import Held, Remembered
+from penstock.errors import PenstockError, Refused
+from penstock.net.api import GET, POST, Answer, HttpError, Route, error_response, json_response
+from penstock.net.exchange import Request
+from penstock.net.query import parse_query, whole_number
+from penstock.replica.leading import Outcome
+
+if TYPE_CHECKING:
+    from penstock.broker.topic import Topic
+    from penstock.broker.topicfile import TopicFile
+    from penstock.cluster.coordinator import Coordinator
+    from penstock.cluster.view import View
+
+
+# --- what a node remembers, as JSON ---
+
+
+def memory_document(node: int, view: View, files: Iterable[TopicFile]) -> dict[str, Any]:
+    """`files`: topics with replicas here. Of those that the view does not have, since the node was
+    started after etcd had lost them, they say the settings and the channels."""
+    remembered = view.remembered
+    topics, channels = dict(view.topics), dict(view.channels)
+    for file in files:
+        if file.name not in topics:
+            replicas = [len(one.document.wanted) for at, one in view.partitions.items()
+                        if at.topic == file.name]  # fmt: skip
+            topics[file.name] = Held(topic_document(file, max(replicas, default=1)), 0, 0)
+            for entry in file.channels:
+                document = channel_document(entry, int(file.identity, 16))
+                channels[keys.ChannelName(file.name, entry.name)] = Held(document, 0, 0)
+    return {
+        "node": node,
+        "uuid": f"{remembered.uuid:032x}",
+        "revision": remembered.revision,
+        "restorations": remembered.restorations,
+        "records": _rows(
+            RECORD, ((keys.partition(*at), one) for at, one in view.partitions.items())
+        ),
+        "topics": _rows(TOPIC, ((keys.topic(at), one) for at, one in topics.items())),
+        "channels": _rows(CHANNEL, ((keys.channel(*at), one) for at, one in channels.items())),
+    }
+
+
+def _rows(form: Form[Any], held: Iterable[tuple[str, Held[Any]]]) -> dict[str, Any]:
+    return {
+        key: {"revision": one.revision, "created": one.created,
+              "document": json.loads(form.encode(one.document))}
+        for key, one in held
+    }  # fmt: skip
+
+
+def memory_of(document: Mapping[str, Any]) -> Memory:
+    """Raises KeyError, TypeError, ValueError and DocumentBroken."""
+    remembered = Remembered(
+        int(document["uuid"], 16), int(document["revision"]), int(document["restorations"])
+    )
+    topics = _held(document["topics"], TOPIC, keys.topic_of)
+    return Memory(
+        int(document["node"]), remembered,
+        _held(document["records"], RECORD, keys.partition_of),
+        {name: one.document for name, one in topics.items()},
+        _held(document["channels"], CHANNEL, keys.channel_of),
+    )  # fmt: skip
+
+
+def _held(
+    rows: Mapping[str, Any], form: Form[Any], name_of: Callable[[str], Any]
+) -> dict[Any, Held[Any]]:
+    return {
+        name_of(key): Held(
+            form.decode(key, json.dumps(row["document"]).encode()), row["revision"], row["created"]
+        )
+        for key, row in rows.items()
+    }
+
+
+class Restoring:
+    def __init__(
+        self, own: int, view: View, topics: Mapping[str, Topic], coordinator: Coordinator
+    ) -> None:
+        self._own = own
+        self._topics = topics
+        self._view = view
+        self._coordinator = coordinator
+
+    def table(self) -> dict[str, Route]:
+        size_max = limits.CLUSTER_MEMORIES_BYTES_MAX
+        return {
+            "/cluster/memory": Route(GET, self._tell),
+            "/cluster/restore": Route(POST, self._restore, size_max, "BODY_TOO_BIG"),
+        }
+
+    def _tell(self, request: Request, answer: Answer) -> None:
+        files = [one.file() for one in self._topics.values() if one.replicas and one.hosted]
+        answer(json_response(memory_document(self._own, self._view, files)))
+
+    def _restore(self, request: Request, answer: Answer) -> None:
+        parameters = parse_query(request.query)
+        lost = _numbers(parameters.get("lost", ""))
+        applies = parameters.get("apply", "") == "true"
+        try:
+            memories = [memory_of(one) for one in json.loads(request.body)["memories"]]
+        except (KeyError, TypeError, ValueError, PenstockError) as error:
+            reason = f"not what GET /cluster/memory answers: {error!r}"
+            raise HttpError(400, "INVALID_BODY", details={"reason": reason}) from error
+        if not memories:
+            raise HttpError(400, "INVALID_BODY", details={"reason": "no node's memory is in it"})
+        entries: list[Entry] = []
+
+        def listed(page: Page | Failed) -> None:
+            if isinstance(page, Failed):
+                answer(_unavailable(f"etcd: {page.reason}"))
+                return
+            entries.extend(page.entries)
+            if not page.is_last:
+                return
+            try:
+                plan = restoration(standing_of(entries), memories, lost)
+            except PenstockError as error:
+                reason = error.reason if isinstance(error, Refused) else str(error)
+                answer(error_response(HttpError(409, "NO_PLAN", details={"reason": reason})))
+                return
+            if applies:
+                self._apply(list(plan.transactions), lambda: answer(_told(plan, True)), answer)
+            else:
+                answer(_told(plan, False))
+
+        self._coordinator.list("", listed)
+
+    def _apply(self, left: list[Transaction], done: Callable[[], None], answer: Answer) -> None:
+        """One after the other; the last one is what the nodes wait for."""
+        if not left:
+            done()
+            return
+
+        def settled(result: Settled) -> None:
+            if result.outcome is Outcome.DONE:
+                self._apply(left[1:], done, answer)
+            elif result.outcome is Outcome.REFUSED:
+                reason = "etcd has changed meanwhile: ask again"
+                answer(error_response(HttpError(409, "CHANGED", details={"reason": reason})))
+            else:
+                answer(_unavailable("etcd has not answered; ask again"))
+
+        self._coordinator.transact(left[0], settled)
+
+
+def _numbers(text: str) -> list[int]:
+    found = [whole_number(one, limits.NODE_ID_MAX) for one in text.split(",") if one]
+    if None in found:
+        reason = f"lost {text!r}: numbers of nodes are needed"
+        raise HttpError(400, "INVALID_NODE", details={"reason": reason})
+    return [one for one in found if one is not None]
+
+
+def _unavailable(reason: str) -> Any:
+    details = {"reason": reason, "changed": "unknown"}
+    return error_response(HttpError(503, "UNAVAILABLE", details=details))
+
+
+def _told(plan: Restoration, applied: bool) -> Any:
+    return json_response(
+        {
+            "applied": applied,
+            "put": [list(name) for name in sorted(plan.put)],
+            "kept": len(plan.kept),
+            "topics": sorted(plan.topics),
+            "channels": [list(name) for name in sorted(plan.channels)],
+            "left": [{"topic": name.topic, "partition": name.number, "reason": reason}
+                     for name, reason in sorted(plan.left.items())],
+        }
+    )  # fmt: skip
