@@ -28,7 +28,7 @@ const settings = {
   maxInFlight: options.max_in_flight || 1,
   heartbeatInterval: 1,
   maxAttempts: 0,
-  maxBackoffDuration: 2,
+  maxBackoffDuration: 60, // the first backoff takes a 36th of it
   lookupdPollInterval: 1,
   ...connection(options.connection),
 }

@@ -21,7 +21,7 @@ from tornado.ioloop import IOLoop
 MESSAGE_TIMEOUT_S = 2
 TOUCH_EVERY_S = 0.9
 TOUCHES = 3
-BACKOFF_S_MAX = 2
+BACKOFF_S_MAX = 60  # the first one takes a 36th of it
 LINGER_S = 0.2  # the last FIN has to leave
 
 
