@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -27,7 +27,7 @@ PUBLISHED = sorted(["one", "two", "three", "four", "later", *(f"window {n}" for 
 class Child:
     """A client program; `with` makes sure that none is left."""
 
-    def __init__(self, script: str, *arguments: str) -> None:
+    def __init__(self, script: str, *arguments: str, out: IO[str] | int = subprocess.PIPE) -> None:
         environment = dict(os.environ)
         if script.startswith("nsqjs"):
             environment["NODE_PATH"] = str(node_modules())
@@ -38,7 +38,7 @@ class Child:
             [*command, *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -154,6 +154,21 @@ def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> Non
     assert told.order_broken == []
 
 
+def test_order_by_key_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.ask("/topic/create?topic=keyed&partition_num=3", "POST")
+    node.ask("/channel/create?topic=keyed&channel=work", "POST")
+    node.ask("/channel/config?topic=keyed&channel=work&order=key", "POST")
+    with Traffic(cluster, "keyed", keyed=True) as traffic:
+        leader = cluster.leader("keyed")
+        leader.kill()
+        time.sleep(3)
+        bring_back(cluster, leader, "keyed")
+    told = traffic.told(leader)
+    check(told)
+    assert told.order_broken == []
+
+
 def test_a_node_comes_back_with_an_empty_disk(cluster: Cluster) -> None:
     """Only its ledger and its identity are left, as after a change of the data disk."""
     with Traffic(cluster, "wiped") as traffic:

@@ -33,9 +33,12 @@ class Told(NamedTuple):
 
 
 class Publisher(threading.Thread):
-    def __init__(self, node: Node, topic: str) -> None:
+    """`keyed`: all of its messages have one key, which no other publisher has."""
+
+    def __init__(self, node: Node, topic: str, keyed: bool = False) -> None:
         super().__init__(daemon=True)
         self.node, self.topic = node, topic
+        self.keyed = keyed
         self.acked: list[bytes] = []
         self.refused: list[bytes] = []
         self.unknown: list[bytes] = []
@@ -50,7 +53,7 @@ class Publisher(threading.Thread):
             try:
                 with V2Client(self.node.ports[0]) as client:
                     while not self.over.is_set():
-                        client.pub(self.topic, body)
+                        self._publish(client, body)
                         self._note(body)
                         body = next(bodies)
                         self.over.wait(PAUSE_S)
@@ -59,6 +62,14 @@ class Publisher(threading.Thread):
             except (OSError, Closed):
                 self.unknown.append(body)
             self.over.wait(0.05)
+
+    def _publish(self, client: V2Client, body: bytes) -> None:
+        if not self.keyed:
+            client.pub(self.topic, body)
+            return
+        headers = b'{"key": "%d"}' % self.node.number
+        client.command(f"PUB_EXT {self.topic}", len(headers).to_bytes(2, "big") + headers + body)
+        client.ok()
 
     def _note(self, body: bytes) -> None:
         self.acked.append(body)
@@ -94,8 +105,10 @@ class Consumer(threading.Thread):
 class Traffic:
     """`with Traffic(cluster, "orders") as traffic:` runs it; `told` says what came of it."""
 
-    def __init__(self, cluster: Cluster, topic: str, channel: str = "work") -> None:
-        self.publishers = [Publisher(node, topic) for node in cluster.nodes]
+    def __init__(
+        self, cluster: Cluster, topic: str, channel: str = "work", keyed: bool = False
+    ) -> None:
+        self.publishers = [Publisher(node, topic, keyed) for node in cluster.nodes]
         self.consumers = [Consumer(node, topic, channel) for node in cluster.nodes]
 
     def __enter__(self) -> Traffic:

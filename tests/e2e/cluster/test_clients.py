@@ -1,0 +1,123 @@
+"""Clients as people have them, before a cluster whose leaders change: none has to know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.lookupd import Lookupd
+from e2e.test_clients import END_S_MAX, LIBRARIES, PUBLISHED, Child
+from penstock.client import Consumer
+
+from .processes import Cluster
+from .traffic import Publisher
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+        assert cluster.faults() == []
+
+
+@pytest.fixture(scope="module")
+def lookupd(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookupd]:
+    flag = f"--cluster=etcd://{cluster.etcd.endpoint}/stories"
+    with Lookupd(tmp_path_factory.mktemp("lookupd"), flag) as lookupd:
+        yield lookupd
+
+
+class OwnConsumer(threading.Thread):
+    """Penstock's client, for as long as nobody says that it is over."""
+
+    def __init__(self, topic: str, lookupd: Lookupd) -> None:
+        super().__init__(daemon=True)
+        self.topic, self.lookupd = topic, f"127.0.0.1:{lookupd.http_port}"
+        self.got: set[str] = set()
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        task = asyncio.create_task(self._take())
+        while not self.over.is_set() and not task.done():
+            await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def _take(self) -> None:
+        async with Consumer(self.topic, "own", lookupds=self.lookupd, max_in_flight=20) as consumer:
+            async for message in consumer:
+                self.got.add(message.body.decode())
+                await message.fin()
+
+
+def test_consumers_of_all_libraries_get_what_was_acknowledged(
+    cluster: Cluster, lookupd: Lookupd, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+    node.ask("/topic/create?topic=met&partition_num=3", "POST")
+    for channel in (*LIBRARIES, "own"):
+        node.ask(f"/channel/create?topic=met&channel={channel}", "POST")
+    publishers = [Publisher(each, "met") for each in cluster.nodes]
+    own = OwnConsumer("met", lookupd)
+    own.start()
+    children = [_consuming(library, lookupd, tmp_path) for library in LIBRARIES]
+    try:
+        for publisher in publishers:
+            publisher.start()
+        time.sleep(3)
+        leader = cluster.leader("met")
+        leader.kill()
+        cluster.until(lambda: cluster.leader("met") is not leader)
+        time.sleep(3)
+        leader.start()
+        time.sleep(1)
+        for publisher in publishers:
+            publisher.over.set()
+        for publisher in publishers:
+            publisher.join(30)
+        acked = {body.decode() for one in publishers for body in one.acked}
+        assert len(acked) > 100
+        for library in LIBRARIES:
+            cluster.until(lambda name=library: acked <= _came(tmp_path / name), END_S_MAX)
+        cluster.until(lambda: acked <= own.got)
+    finally:
+        own.over.set()
+        for child in children:
+            child.__exit__()
+        own.join(10)
+
+
+def _consuming(library: str, lookupd: Lookupd, path: Path) -> Child:
+    options = {
+        "topic": "met", "channel": library, "count": 1_000_000, "max_in_flight": 20, "port": 0,
+        "lookupd": f"http://127.0.0.1:{lookupd.http_port}",
+    }  # fmt: skip
+    with (path / library).open("w") as out:
+        return Child(f"{library}_consumer", json.dumps(options), out=out)
+
+
+def _came(path: Path) -> set[str]:
+    lines = path.read_text().splitlines()
+    return {json.loads(line)["body"] for line in lines if line.endswith("}")}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_producer_need_not_know_who_leads(cluster: Cluster, library: str) -> None:
+    topic = f"made-by-{library}"
+    leader = cluster.nodes[0]
+    leader.ask(f"/topic/create?topic={topic}", "POST")
+    leader.ask(f"/channel/create?topic={topic}&channel=work", "POST")
+    other = next(node for node in cluster.nodes if node is not cluster.leader(topic))
+    with Child(f"{library}_producer", str(other.ports[0]), topic) as producer:
+        assert producer.lines()[0] == ["OK"] * 103
+    rows = cluster.leader(topic).ask(f"/stats?format=json&topic={topic}")["topics"]
+    assert rows[0]["message_count"] == len(PUBLISHED)
