@@ -525,6 +525,7 @@ ABSENCE_GRACE_NS = 2 * SECOND  # beyond it, after an outage: who lives has regis
 ELECTION_STEP_NS = 100 * MS  # between members in their order: a transaction takes less
 FIRST_ELECTION_STEP_NS = 1 * SECOND  # the same of a new partition: its replicas are made first
 ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came
+FULL_DISK_NS = 30 * SECOND  # after its disk was full a node leads nothing that others can lead
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
 SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for an office before a corrupt one
 OFFICE_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader

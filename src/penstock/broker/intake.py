@@ -311,7 +311,7 @@ class Intake:
         context = self._context
         always = INTERNAL if self.name == traceevents.TOPIC else ""
         first = "exiting" if context.exiting else ""
-        last = context.disk_refusal or (DRAINING if context.draining else "")
+        last = DRAINING if context.draining else ""  # that too where others write
         if self._is_disabled(context.writes_disabled):
             last = last or WritesDisabled.REASON
         reasons = []

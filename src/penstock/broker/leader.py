@@ -86,14 +86,14 @@ class Leader:
 
     @property
     def refusal(self) -> str:
-        """Why no publish is taken, for good; empty when they are."""
+        """Why no publish is taken, until something changes; empty when they are."""
         if self.group.stopped:
             return self.group.stopped
         if not self._permits.publishes:
             return "it is not known whether this node still leads the partition"
         if self.log.refusal is not None:
             return f"the end of the log is corrupt: {describe(self.log.refusal)}"
-        return self.group.blocked
+        return self.group.blocked or self._context.disk_refusal
 
     # --- what it may do alone ---
 

@@ -55,6 +55,7 @@ from penstock.cluster.view import Change, Held, Remembered, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
     COORDINATOR_RETRY_NS,
+    FULL_DISK_NS,
     PEER_HEARTBEAT_NS,
     REPLICA_GREET_NS,
     REPLICA_RENEWED_NS,
@@ -115,7 +116,7 @@ class Joined:
         self._targets: dict[PartitionName, Target] = {}
         self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
-        self._greet_due_ns = self._corrupt_due_ns = 0
+        self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
         self._asked = AskedStarts(self._holds_start, self._answer_start)
@@ -455,6 +456,9 @@ class Joined:
         if self._now_ns < self._corrupt_due_ns:
             return
         self._corrupt_due_ns = self._now_ns + 2 * PEER_HEARTBEAT_NS
+        if self.broker.context.disk_refusal:
+            self._full_until_ns = self._now_ns + FULL_DISK_NS
+        is_full = self._now_ns < self._full_until_ns
         found = []
         for name, target in self._targets.items():
             hosted = self.hosting.replica(target)
@@ -463,7 +467,7 @@ class Joined:
             # A learner that stops changes no record, and a member may do so after it was let go.
             if isinstance(hosted.assigned.role, Stopped):
                 self._due[name.topic] = None
-            if len(hosted.replica.log.damage):
+            if is_full or len(hosted.replica.log.damage):
                 found.append(name)
         self.participant.found_corrupt(frozenset(found))
 

@@ -1,5 +1,6 @@
-"""Which replicas have a corrupt log, as their nodes say, and which of them should lead.
+"""Which replicas should not lead, as their nodes say, and which of the others should.
 
+A node whose disk is full takes no publishes: all its replicas are named as if they were corrupt.
 A corrupt replica is still a member: what it holds that is sound counts, and so does what it writes
 from now on. But where it leads, channels wait at the corrupt range, and a sound member could serve
 it. So a node says to all that it is linked to which of its replicas are corrupt, when that changes

@@ -19,7 +19,7 @@ import pytest
 from e2e.lookupd import Lookupd
 
 from .processes import Cluster, Node
-from .traffic import Told, Traffic
+from .traffic import KeyedPublisher, Told, Traffic
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_order_by_key_lasts_over_a_change_of_leadership(cluster: Cluster) -> Non
     node.ask("/topic/create?topic=keyed&partition_num=3", "POST")
     node.ask("/channel/create?topic=keyed&channel=work", "POST")
     node.ask("/channel/config?topic=keyed&channel=work&order=key", "POST")
-    with Traffic(cluster, "keyed", keyed=True) as traffic:
+    with Traffic(cluster, "keyed", publisher=KeyedPublisher) as traffic:
         leader = cluster.leader("keyed")
         leader.kill()
         time.sleep(3)

@@ -33,12 +33,9 @@ class Told(NamedTuple):
 
 
 class Publisher(threading.Thread):
-    """`keyed`: all of its messages have one key, which no other publisher has."""
-
-    def __init__(self, node: Node, topic: str, keyed: bool = False) -> None:
+    def __init__(self, node: Node, topic: str) -> None:
         super().__init__(daemon=True)
         self.node, self.topic = node, topic
-        self.keyed = keyed
         self.acked: list[bytes] = []
         self.refused: list[bytes] = []
         self.unknown: list[bytes] = []
@@ -64,17 +61,21 @@ class Publisher(threading.Thread):
             self.over.wait(0.05)
 
     def _publish(self, client: V2Client, body: bytes) -> None:
-        if not self.keyed:
-            client.pub(self.topic, body)
-            return
-        headers = b'{"key": "%d"}' % self.node.number
-        client.command(f"PUB_EXT {self.topic}", len(headers).to_bytes(2, "big") + headers + body)
-        client.ok()
+        client.pub(self.topic, body)
 
     def _note(self, body: bytes) -> None:
         self.acked.append(body)
         now_s = time.monotonic()
         self.longest_s, self.last_s = max(self.longest_s, now_s - self.last_s), now_s
+
+
+class KeyedPublisher(Publisher):
+    """All of its messages have one key, which no other publisher has."""
+
+    def _publish(self, client: V2Client, body: bytes) -> None:
+        headers = b'{"key": "%d"}' % self.node.number
+        client.command(f"PUB_EXT {self.topic}", len(headers).to_bytes(2, "big") + headers + body)
+        client.ok()
 
 
 class Consumer(threading.Thread):
@@ -98,7 +99,7 @@ class Consumer(threading.Thread):
         while not self.over.is_set():
             frame = client.frame(1.0)
             if frame is not None and frame.kind == MESSAGE:
-                self.got.append((time.monotonic(), frame.data[26:]))
+                self.got.append((time.monotonic(), frame.data[26:].rstrip(b"\0")))
                 client.send(b"FIN " + frame.data[10:26] + b"\n")
 
 
@@ -106,9 +107,13 @@ class Traffic:
     """`with Traffic(cluster, "orders") as traffic:` runs it; `told` says what came of it."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, channel: str = "work", keyed: bool = False
+        self,
+        cluster: Cluster,
+        topic: str,
+        channel: str = "work",
+        publisher: type[Publisher] = Publisher,
     ) -> None:
-        self.publishers = [Publisher(node, topic, keyed) for node in cluster.nodes]
+        self.publishers = [publisher(node, topic) for node in cluster.nodes]
         self.consumers = [Consumer(node, topic, channel) for node in cluster.nodes]
 
     def __enter__(self) -> Traffic:

@@ -1,0 +1,56 @@
+"""A node whose disk fills up: others lead what it led, and its clients go on through them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.v2client import V2Client
+
+from .processes import Cluster
+from .test_stories import check
+from .traffic import Publisher, Traffic
+
+MIB = 1 << 20
+PADDING = bytes(30_000)
+
+
+class LargePublisher(Publisher):
+    def _publish(self, client: V2Client, body: bytes) -> None:
+        client.pub(self.topic, body + PADDING)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, small_disk: Path) -> Iterator[Cluster]:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "2").symlink_to(small_disk)
+    with Cluster(tmp_path / "cluster", 3, f"--min-disk-free={6 * MIB}") as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("small_disk", ["tmpfs"], indirect=True)
+def test_a_full_disk_costs_the_node_its_leaderships_and_clients_nothing(
+    cluster: Cluster, small_disk: Path
+) -> None:
+    full = cluster.nodes[2]
+    full.ask("/topic/create?topic=large&partition_num=3", "POST")
+    cluster.until(lambda: 2 in _leaders(cluster))
+    with Traffic(cluster, "large", publisher=LargePublisher) as traffic:
+        cluster.until(lambda: None not in _leaders(cluster) and 2 not in _leaders(cluster))
+        publisher = traffic.publishers[2]
+        acked = len(publisher.acked)
+        cluster.until(lambda: len(publisher.acked) > acked + 50)  # at the node that is full
+        subprocess.run(["mount", "-o", "remount,size=500m", str(small_disk)], check=True)
+        cluster.until(lambda: all(len(one) == 3 for one in _in_sync(cluster)))
+    check(traffic.told())
+
+
+def _leaders(cluster: Cluster) -> list[int | None]:
+    return [cluster.partition("large", number)["leader"] for number in range(3)]
+
+
+def _in_sync(cluster: Cluster) -> list[list[int]]:
+    return [cluster.partition("large", number)["in_sync"] for number in range(3)]
