@@ -81,9 +81,11 @@ def take_frame(buffer: bytearray) -> Frame | None:
 
 
 class V2Client:
-    def __init__(self, port: int, timeout_s: float = 40.0, magic: bytes = b"  V2") -> None:
+    def __init__(
+        self, port: int, timeout_s: float = 40.0, magic: bytes = b"  V2", host: str = "127.0.0.1"
+    ) -> None:
         self.timeout_s = timeout_s
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self.socket = socket.create_connection((host, port), timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self.send(magic)

@@ -20,8 +20,20 @@ UNTIL_S = 60.0  # two cores that others use too
 
 
 class Node(Daemon):
-    def __init__(self, path: Path, number: int, etcd: Etcd, *flags: str) -> None:
+    """`inside`: the network namespace that it runs in."""
+
+    def __init__(
+        self,
+        path: Path,
+        number: int,
+        etcd: Etcd,
+        *flags: str,
+        host: str = "127.0.0.1",
+        inside: str = "",
+    ) -> None:
         self.number = number
+        self.host = host
+        self.inside = inside
         self.forgotten = 0  # lines of its log
         self.ports = kept_port(), kept_port(), kept_port()
         tcp, http, replication = self.ports
@@ -29,12 +41,16 @@ class Node(Daemon):
             path,
             f"--node-id={number}",
             f"--cluster=etcd://{etcd.endpoint}/stories",
-            f"--tcp-address=127.0.0.1:{tcp}",
-            f"--http-address=127.0.0.1:{http}",
-            f"--replication-address=127.0.0.1:{replication}",
-            "--broadcast-address=127.0.0.1",
+            f"--tcp-address={host}:{tcp}",
+            f"--http-address={host}:{http}",
+            f"--replication-address={host}:{replication}",
+            f"--broadcast-address={host}",
             *flags,
         )
+
+    def command(self) -> list[str]:
+        prefix = ["ip", "netns", "exec", self.inside] if self.inside else []
+        return [*prefix, *super().command()]
 
     def forget_faults(self) -> None:
         """What its log says by now was meant."""
@@ -45,7 +61,7 @@ class Node(Daemon):
         return [line for line in lines if "CRITICAL" in line or "Traceback" in line]
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> Any:
-        url = f"http://127.0.0.1:{self.ports[1]}{path}"
+        url = f"http://{self.host}:{self.ports[1]}{path}"
         request = urllib.request.Request(url, data=body, method=method)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
@@ -68,12 +84,13 @@ class Node(Daemon):
 
 
 class Cluster:
-    def __init__(self, path: Path, count: int = 3, *flags: str) -> None:
+    def __init__(self, path: Path, count: int = 3, *flags: str, etcd: Etcd | None = None) -> None:
         self.path = path
-        self.etcd = Etcd(path / "etcd")
-        self.nodes = [
-            Node(path / str(number), number, self.etcd, *flags) for number in range(count)
-        ]
+        self.etcd = etcd or Etcd(path / "etcd")
+        self.nodes = [self.node(number, *flags) for number in range(count)]
+
+    def node(self, number: int, *flags: str) -> Node:
+        return Node(self.path / str(number), number, self.etcd, *flags)
 
     def __enter__(self) -> Cluster:
         self.etcd.start()

@@ -48,7 +48,7 @@ class Publisher(threading.Thread):
         while not self.over.is_set():
             body = next(bodies)
             try:
-                with V2Client(self.node.ports[0]) as client:
+                with V2Client(self.node.ports[0], host=self.node.host) as client:
                     while not self.over.is_set():
                         self._publish(client, body)
                         self._note(body)
@@ -88,7 +88,7 @@ class Consumer(threading.Thread):
     def run(self) -> None:
         while not self.over.is_set():
             try:
-                with V2Client(self.node.ports[0]) as client:
+                with V2Client(self.node.ports[0], host=self.node.host) as client:
                     client.sub(self.topic, self.channel)
                     client.rdy(20)
                     self._take(client)

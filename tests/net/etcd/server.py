@@ -26,7 +26,14 @@ def binary() -> Path:
 class Etcd:
     """`more`: further flags, such as those of TLS."""
 
-    def __init__(self, path: Path, more: tuple[str, ...] = (), scheme: str = "http") -> None:
+    def __init__(
+        self,
+        path: Path,
+        more: tuple[str, ...] = (),
+        scheme: str = "http",
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.host = host
         self.path = path
         self.more = more
         self.scheme = scheme
@@ -37,7 +44,7 @@ class Etcd:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -45,7 +52,7 @@ class Etcd:
 
     @property
     def peer_url(self) -> str:
-        return f"http://127.0.0.1:{self.peer_port}"
+        return f"http://{self.host}:{self.peer_port}"
 
     def spawn(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,156 @@
+"""Networks that lose packets: each node in a namespace of its own, all of them on one bridge.
+
+A pair that is cut has no route to one another, and both still reach etcd and the third node; a node
+that is unplugged reaches nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from net.etcd.server import Etcd
+
+from .processes import Cluster, Node
+from .test_stories import check
+from .traffic import Traffic
+
+pytestmark = pytest.mark.long
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+class Network:
+    """It is made and removed as a whole. Raises CalledProcessError where that is not allowed."""
+
+    def __init__(self, count: int) -> None:
+        self.name = f"pk{os.getpid() % 100_000}"
+        self.net = f"10.213.{os.getpid() % 250}"
+        self.count = count
+
+    def host(self, number: int) -> str:
+        return f"{self.net}.{10 + number}"
+
+    def inside(self, number: int) -> str:
+        return f"{self.name}-{number}"
+
+    def __enter__(self) -> Network:
+        try:
+            ip(f"link add {self.name} type bridge")
+            ip(f"addr add {self.net}.1/24 dev {self.name}")
+            ip(f"link set {self.name} up")
+            for number in range(self.count):
+                self._plug(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _plug(self, number: int) -> None:
+        inside, outer = self.inside(number), f"{self.name}v{number}"
+        ip(f"netns add {inside}")
+        ip(f"link add {outer} type veth peer name eth0 netns {inside}")
+        ip(f"link set {outer} master {self.name} up")
+        ip(f"-n {inside} addr add {self.host(number)}/24 dev eth0")
+        ip(f"-n {inside} link set eth0 up")
+        ip(f"-n {inside} link set lo up")
+
+    def __exit__(self, *_: object) -> None:
+        for number in range(self.count):
+            subprocess.run(["ip", "netns", "del", self.inside(number)], capture_output=True)
+        subprocess.run(["ip", "link", "del", self.name], capture_output=True)
+
+    @contextmanager
+    def unplugged(self, number: int) -> Iterator[None]:
+        outer = f"{self.name}v{number}"
+        ip(f"link set {outer} down")
+        try:
+            yield
+        finally:
+            ip(f"link set {outer} up")
+
+    @contextmanager
+    def cut(self, one: int, other: int) -> Iterator[None]:
+        pairs = (one, other), (other, one)
+        for here, there in pairs:
+            ip(f"-n {self.inside(here)} route add blackhole {self.host(there)}/32")
+        try:
+            yield
+        finally:
+            for here, there in pairs:
+                ip(f"-n {self.inside(here)} route del blackhole {self.host(there)}/32")
+
+
+def ip(arguments: str) -> None:
+    subprocess.run(["ip", *arguments.split()], check=True, capture_output=True)
+
+
+class NetworkCluster(Cluster):
+    def __init__(self, path: Path, network: Network) -> None:
+        self.network = network
+        secret = path / "secret"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
+        etcd = Etcd(path / "etcd", host=f"{network.net}.1")
+        super().__init__(path, network.count, f"--cluster-secret-file={secret}", etcd=etcd)
+
+    def node(self, number: int, *flags: str) -> Node:
+        host, inside = self.network.host(number), self.network.inside(number)
+        path = self.path / str(number)
+        return Node(path, number, self.etcd, *flags, host=host, inside=inside)
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    network = Network(3)
+    try:
+        network.__enter__()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    try:
+        yield network
+    finally:
+        network.__exit__()
+
+
+@pytest.fixture(scope="module")
+def cluster(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetworkCluster]:
+    with NetworkCluster(tmp_path_factory.mktemp("cluster"), network) as cluster:
+        yield cluster
+        assert cluster.faults() == []
+
+
+def test_the_leader_is_unplugged(cluster: NetworkCluster) -> None:
+    with Traffic(cluster, "unplugged") as traffic:
+        leader = cluster.leader("unplugged")
+        others = [node for node in cluster.nodes if node is not leader]
+        with cluster.network.unplugged(leader.number):
+            cluster.until(lambda: _leader(others[0], "unplugged") not in (None, leader.number))
+            time.sleep(2)
+        cluster.until(lambda: cluster.is_whole("unplugged"))
+        time.sleep(2)
+    check(traffic.told(leader))
+
+
+def test_the_leader_and_a_follower_do_not_reach_one_another(cluster: NetworkCluster) -> None:
+    """Who does not reach the leader is not in sync; the two others go on."""
+    cluster.wait_until_linked()
+    with Traffic(cluster, "cut") as traffic:
+        leader = cluster.leader("cut")
+        follower = next(node for node in cluster.nodes if node is not leader)
+        with cluster.network.cut(leader.number, follower.number):
+            time.sleep(12)
+        cluster.until(lambda: cluster.is_whole("cut"))
+    check(traffic.told(follower))
+
+
+def _leader(node: Node, topic: str) -> int | None:
+    rows = node.ask("/cluster")["partitions"]
+    leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
+    return leader
