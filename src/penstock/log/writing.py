@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
+from penstock.kernel.layout import HEADER_BYTES, is_short, name_at
 from penstock.log import names
 from penstock.log.damage import Damage, DamageList
 from penstock.log.disk import Disk
@@ -98,7 +99,8 @@ class WrittenLog(ReadableLog):
         self._reader = LogReader(opened.segments, self.damage, self.written_end)
         self._epochs = Epochs(opened.segments, opened.newest_epoch)
         self._last_position = -1  # of the last batch, once it was written here
-        self._names: dict[int, BatchName] = {}  # of the last few batches, by where they end
+        # Of the last few batches, by where they end: the name, or the header that it is in.
+        self._names: dict[int, BatchName | bytes] = {}
         self._trims = Trims()
         self._spares = Spares(disk, directory, settings.spare_segments_max)
         self._mark_file = MarkFile(
@@ -139,7 +141,7 @@ class WrittenLog(ReadableLog):
             epochs.check(epoch)
         if self._guarded or base_offset != self.written_end:
             self._before_write(base_offset)
-        active = self._active
+        active, first = self._active, buffers[0]
         position = active.data_bytes
         if position and (
             timestamp_ns > self._roll_after_ns
@@ -173,6 +175,8 @@ class WrittenLog(ReadableLog):
         if synced_end > self.agreed_end:
             self.agreed_end = synced_end
         self.written_end = self._reader.end_offset = base_offset + count
+        if not inner and type(first) is bytes:  # who copies this log soon asks what it ends with
+            self._keep_name(first[:HEADER_BYTES])
         self.last_id = last_id
         self.last_timestamp_ns = timestamp_ns
         self.unsynced_bytes += length
@@ -248,8 +252,11 @@ class WrittenLog(ReadableLog):
             self._index_one(header.base_offset, at, header.timestamp_ns, header.base_id)
             if header.leader_epoch != self._epochs.newest:
                 self._epochs.begin(header.leader_epoch, header.base_offset)
-        self._last_position = begun + row.pieces[-1].position
-        self.last_timestamp_ns = row.pieces[-1].header.timestamp_ns
+        end = row.pieces[-1]
+        self._last_position = begun + end.position
+        in_buffer = end.position - row.length + memoryview(batches[-1]).nbytes
+        self._keep_name(BatchName._make(name_at(batches[-1], in_buffer)))
+        self.last_timestamp_ns = end.header.timestamp_ns
         told = max(synced_end, *(piece.header.synced_end for piece in row.pieces))
         self.agreed_end = max(self.agreed_end, min(told, self.written_end))
 
@@ -321,7 +328,7 @@ class WrittenLog(ReadableLog):
 
     def last(self) -> BatchName:
         """The last batch, by name: what comes next must come behind this very one."""
-        name = self._names.get(self.written_end)
+        name = self.name_before(self.written_end)
         if name is None:
             if self._last_position < 0:
                 return self._last_known()
@@ -330,14 +337,21 @@ class WrittenLog(ReadableLog):
             self._keep_name(name)
         return name
 
-    def _keep_name(self, name: BatchName) -> None:
+    def _keep_name(self, name: BatchName | bytes) -> None:
         self._names[self.written_end] = name
         if len(self._names) > _NAMES_MAX:
             del self._names[next(iter(self._names))]
 
     def name_before(self, offset: int) -> BatchName | None:
         """Of the batch that ends there, where it was the last one not long ago."""
-        return self._names.get(offset)
+        name = self._names.get(offset)
+        if type(name) is not bytes:
+            return cast("BatchName | None", name)
+        if len(name) < HEADER_BYTES and not is_short(name, 0):  # it was written in parts
+            del self._names[offset]
+            return None
+        found = self._names[offset] = BatchName._make(name_at(name, 0))
+        return found
 
     def _roll_or_refuse(self) -> None:
         try:
