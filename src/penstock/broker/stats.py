@@ -28,6 +28,7 @@ LOCALITY_KEYS = {
 
 def topic_row(topic: Topic, channels: list[Row]) -> Row:
     leaders = topic.leaders
+    replicas = partitionrows.replica_rows(topic)
     return {
         "topic_name": topic.name,
         "channels": channels,
@@ -46,6 +47,7 @@ def topic_row(topic: Topic, channels: list[Row]) -> Row:
         "expired_count": topic.age_bound.expired_count,
         "trace_rate": topic.trace_rate,
         "damaged": _damaged(topic, leaders),
+        **({"replicas": replicas} if replicas else {}),
     }
 
 

@@ -43,6 +43,8 @@ def _topics(view: View, now_s: int) -> Iterator[str]:
         yield _topic_line(topic)
         for part in topic.get("partitions", ()):
             yield _partition_line(part)
+        for replica in topic.get("replicas", ()):
+            yield _replica_line(replica)
         for channel, clients in channels:
             yield _channel_line(channel)
             for part in channel.get("partitions", ()):
@@ -92,6 +94,17 @@ def _partition_line(part: Row) -> str:
         f"      partition {part['partition']:<3d} depth: {part['depth']:<5d} "
         f"be-depth: {part['backend_depth']:<5d} msgs: {part['message_count']:<8d} "
         f"offsets: {part['start_offset']}-{part['committed_end']}"
+    )
+
+
+def _replica_line(replica: Row) -> str:
+    """Below those of the partitions that are led here."""
+    leader = "none" if replica["leader"] is None else replica["leader"]
+    in_sync = " ".join(map(str, replica["in_sync"])) or "none"
+    lag = f" lag: {replica['lag']}" if "lag" in replica else ""
+    return (
+        f"      replica {replica['partition']:<5d} {replica['role']:<9} leader: {leader} "
+        f"epoch: {replica['epoch']} in sync: {in_sync} end: {replica['end_offset']}{lag}"
     )
 
 
