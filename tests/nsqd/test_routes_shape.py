@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker.context import Change
 from penstock.broker.topic import Topic
-from penstock.nsqd.registering import commands_of
+from penstock.nsqd.dialogue import commands_of
 
 from .world import Running, ok
 

@@ -1,20 +1,28 @@
 """The consuming side of V2: SUB and CLS, RDY, and what settles a message: FIN, REQ, TOUCH.
 
 The kernel serves RDY and FIN by itself as long as they are right.
+
+On a topic without headers a tag and a filter mean nothing: they are left aside, and the consumer
+gets all. A filter there would finish every message unseen. An envelope says what there is, so a
+consumer that asks for it is right on any topic.
+
+`SUB_ADVANCED <topic> <channel> <partition> [offset]` is Youzan's: SUB with the position of each
+message in its frame, and a place to begin at. The place is written as for `/channel/setoffset`
+(`broker/positions.py`), but for an id, which may take a walk through the log. It counts for the
+first consumer of the channel alone: whoever comes later must not move the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.positions import OF_ONE, Places, Position, parse_position, resolve
 from penstock.broker.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
-from penstock.nsqd.advanced import SUB_ADVANCED, places, read_offset
-from penstock.nsqd.extended import check_consumer, check_new_topic, prepare_consumer
 from penstock.nsqd.pubfaults import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
@@ -34,11 +42,14 @@ from penstock.wire.partition import ANY, bad_partition, read_extra, read_partiti
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
     from penstock.broker.positions import Places
     from penstock.broker.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
+    from penstock.nsqd.session import Session
 
+SUB_ADVANCED = b"SUB_ADVANCED"
 NOWHERE: Places = {}
 
 
@@ -134,7 +145,7 @@ class Consuming:
         """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
         self._check_names(session, params, 4)
         partition = read_partition(params[0], params[3])
-        position = read_offset(params[4], self._wall_ns()) if len(params) > 4 else None
+        position = _position(params[4], self._wall_ns()) if len(params) > 4 else None
 
         def subscribe(topic: Topic) -> None:
             if topic.settings.ordered:
@@ -144,7 +155,7 @@ class Consuming:
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
-            begins = places(channel, position, partition) if position is not None else {}
+            begins = _places(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition, begins)
 
@@ -171,7 +182,7 @@ class Consuming:
         def go_on() -> None:
             partitions = self._waits.partitions_if_new(params[1])
             if partitions:
-                check_new_topic(session, params[1], params[0])
+                _check_new_topic(session, params[1], params[0])
                 if partition >= partitions:
                     raise bad_partition(params[0], params[3])
             self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
@@ -183,7 +194,7 @@ class Consuming:
     ) -> None:
         """A consumer that is refused makes and changes nothing, so this comes first."""
         name = params[2].decode("ascii")
-        check_consumer(session, topic, params[0], self._options.sub_extend_must)
+        _check_consumer(session, topic, params[0], self._options.sub_extend_must)
         topic.check_consumer(name)
         if name in topic.channels:
             topic.channels[name].check_room(self._options.max_channel_consumers)
@@ -198,7 +209,7 @@ class Consuming:
         begins: Places = NOWHERE,
     ) -> None:
         """`begins`: where the channel goes to first. The answer waits until that is to last."""
-        prepare_consumer(session, topic)
+        _prepare(session, topic)
         channel = topic.channel_of_consumer(params[2].decode("ascii"))
         channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
         session.channel = channel
@@ -275,3 +286,59 @@ class Consuming:
         session.conn.closing = True
         session.state = State.CLOSING
         session.conn.reply(FrameType.RESPONSE, frames.CLOSE_WAIT)
+
+
+def _check_consumer(session: Session, topic: Topic, command: bytes, extend_must: bool) -> None:
+    """Before anything is made or changed for it. Raises WireFault."""
+    settings = session.settings
+    if settings.extend_support and not topic.extended:
+        raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic.name.encode()))
+    if topic.extended and extend_must and not (settings.extend_support or settings.envelope):
+        raise WireFault(Fault.SUB_EXTEND_NEED, command, quote(topic.name.encode()))
+
+
+def _check_new_topic(session: Session, name: bytes, command: bytes) -> None:
+    """A consumer's topic is about to be made, without headers. Raises WireFault."""
+    if session.settings.extend_support:
+        raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(name))
+
+
+def _prepare(session: Session, topic: Topic) -> None:
+    """Before its connection subscribes."""
+    conn, settings = session.conn, session.settings
+    conn.extended = settings.extend_support
+    conn.enveloped = settings.envelope
+    conn.tag = settings.desired_tag.encode() if topic.extended else b""
+    conn.set_filter(session.filter if topic.extended else None)
+
+
+def _position(text: bytes, now_ns: int) -> Position:
+    """Raises WireFault."""
+    try:
+        position = parse_position(text.decode("ascii"), now_ns)
+    except ValueError:
+        position = Position("id")
+    if position.kind == "id":
+        raise WireFault(Fault.BAD_OFFSET, SUB_ADVANCED, quote(text))
+    return position
+
+
+def _places(channel: Channel, position: Position, partition: int) -> Places:
+    """Where its first consumer begins; none for a later one. Raises WireFault, OffsetGone,
+    OffsetBeyondEnd, StorageError."""
+    numbers = [partition] if partition != ANY else list(channel.windows)
+    if len(numbers) > 1 and position.kind in OF_ONE:
+        raise bad_partition(SUB_ADVANCED, b"%d" % partition)
+    if channel.consumers:
+        return {}
+    return _result(resolve(channel.topic, position, numbers))
+
+
+def _result(work: Generator[None, None, Places]) -> Places:
+    """Of work that is done in one piece: only ids take more."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: Places = ended.value
+            return found

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.clock import SteadyClock
@@ -35,15 +35,14 @@ from penstock.net.listener import (
 )
 from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
-from penstock.nsqd.assembly import Ports, assemble
-from penstock.nsqd.derived import broker_options, data_path, lookup_identity, statsd_options
+from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
 from penstock.nsqd.ground import Ground, Identity, Refusals
+from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
-from penstock.nsqd.reload import RELOADED, new_contexts, report
 from penstock.nsqd.routes import Routes
-from penstock.nsqd.statsd import Statsd, check_address
-from penstock.nsqd.tls import client_context, server_context
+from penstock.nsqd.statsd import Statsd, check_address, statsd_options
+from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
 from penstock.takeover.start import take_over_at_start
 
@@ -51,6 +50,15 @@ if TYPE_CHECKING:
     from penstock.nsqd.cluster import ClusterMember
 
 log = logging.getLogger("penstock.nsqd")
+
+# What SIGHUP changes: the same that `/config` does, and what a certificate's renewal needs.
+# Connections keep what they have. All else is named in the log and waits for a restart.
+_RELOADED = frozenset(
+    (
+        *("tls-cert", "tls-key", "tls-root-ca-file", "tls-client-auth-policy", "tls-min-version"),
+        *("log-level", "lookupd-tcp-address"),
+    )
+)
 
 
 class Daemon:
@@ -261,8 +269,8 @@ class Daemon:
             await self._web.renew(server)
         self.node.lookups.set_addresses(options.lookupd_tcp_address)
         logs.set_level(options.log_level)
-        report(self.config, options.all_values)
-        for name in RELOADED:
+        _report(self.config, options.all_values)
+        for name in _RELOADED:
             self.config[name] = options.all_values[name]
 
     def _on_connect(self, sock: socket.socket, remote: str) -> None:
@@ -344,3 +352,12 @@ class Daemon:
     def _close_node(self) -> None:
         self._bulk.close()
         self.node.close()
+
+
+def _report(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say what has changed and what a restart is needed for."""
+    changed = [name for name, value in now.items() if before[name] != value]
+    waiting = ", ".join(f"-{name}" for name in changed if name not in _RELOADED)
+    if waiting:
+        log.warning("changed, but only a restart makes it so: %s", waiting)
+    log.info("reloaded: certificates, nsqlookupds and the log level")

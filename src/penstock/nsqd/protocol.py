@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.kernel import Conn, Cut, Event, Locality, Verb
 from penstock.nsqd.auth import Grant
 from penstock.nsqd.consuming import Consuming
-from penstock.nsqd.extfilters import kernel_filter
+from penstock.nsqd.pattern import kernel_filter
 from penstock.nsqd.pubfaults import PUB_FAULTS, SINGLE, VERB_NAMES, cut_off
 from penstock.nsqd.publishing import Publishing
 from penstock.nsqd.session import Session

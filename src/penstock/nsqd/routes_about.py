@@ -20,9 +20,8 @@ from penstock.net.api import (
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
 from penstock.net.slices import in_slices
-from penstock.nsqd.exposition import CONTENT_TYPE
 from penstock.nsqd.ground import FALSE, Ground
-from penstock.nsqd.metrics import Figures, metric_parts
+from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
 from penstock.nsqd.routes_log import ANY
 from penstock.nsqd.stats import Query, View, disk_row
 from penstock.nsqd.stats_json import connection_parts, json_parts

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.broker import stats as broker_stats
@@ -21,6 +21,9 @@ from penstock.errors import ConfigError
 from penstock.net.listener import parse_address
 from penstock.nsqd.stats import memory_row
 from penstock.wire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from penstock.nsqd.options import Options
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -53,6 +56,17 @@ def expand_prefix(prefix: str, broadcast_address: str, http_port: int) -> str:
     host = f"{broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", host)
     return expanded if not expanded or expanded.endswith(".") else expanded + "."
+
+
+def statsd_options(options: Options, http_port: int) -> StatsdOptions:
+    return StatsdOptions(
+        address=options.statsd_address,
+        interval_ns=options.statsd_interval_ns,
+        prefix=expand_prefix(options.statsd_prefix, options.broadcast_address, http_port),
+        packet_bytes=options.statsd_udp_packet_size,
+        memory=options.statsd_mem_stats,
+        exclude_ephemeral=options.statsd_exclude_ephemeral,
+    )
 
 
 def check_address(address: str) -> None:

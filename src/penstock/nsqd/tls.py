@@ -66,6 +66,18 @@ def client_context(options: Options) -> ssl.SSLContext | None:
     return context
 
 
+def new_contexts(
+    options: Options, serves_tls: bool
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """For clients of ours, and for requests of ours. Raises ConfigError, and then the old ones
+    stay."""
+    server = server_context(options)
+    if (server is not None) != serves_tls:
+        rule = "TLS cannot be switched on or off while nsqd runs: restart it"
+        raise ConfigError("tls-cert", options.tls_cert, rule)
+    return server, client_context(options)
+
+
 def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
     for name, path in (("tls-cert", options.tls_cert), ("tls-key", options.tls_key)):
         _check_readable(name, path)
