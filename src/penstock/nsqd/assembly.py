@@ -37,8 +37,8 @@ from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol as V2Protocol
 from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.tls import Upgrades
 from penstock.nsqd.topics import TopicMaker
-from penstock.nsqd.upgrade import Upgrades
 from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
@@ -191,22 +191,12 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)
     order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
     turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
+    housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
+    shell, settings = Shell(loop, clock, soon.ask), default_settings(options)
     node = Node(
-        ports=ports,
-        engine=engine,
-        pool=pool,
-        broker=broker,
-        lookups=lookups,
-        topics=topics,
-        links=links,
-        upgrades=upgrades,
-        auth=auth,
-        protocol=protocol,
-        turn=turn,
-        housekeeping=Housekeeping(loop, broker, turn, ports.each_second, on_fault),
-        shell=Shell(loop, clock, soon.ask),
-        settings=default_settings(options),
-    )
+        ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
+        housekeeping, shell, settings,
+    )  # fmt: skip
     broker.on_topic_changed.extend((node.on_topic_changed, lookups.on_topic_changed))
     return node
 

@@ -14,7 +14,7 @@ first consumer of the channel alone: whoever comes later must not move the other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from penstock.broker.positions import OF_ONE, Places, Position, parse_position, 
 from penstock.broker.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
-from penstock.nsqd.pubfaults import bad_topic
+from penstock.nsqd.publishing import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
@@ -43,11 +43,9 @@ from penstock.wire.states import State
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
-    from penstock.broker.positions import Places
     from penstock.broker.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
-    from penstock.nsqd.session import Session
 
 SUB_ADVANCED = b"SUB_ADVANCED"
 NOWHERE: Places = {}
@@ -59,6 +57,11 @@ def _reason(session: Session, held: Held) -> bytes:
     if held is Held.NOT_IN_FLIGHT and channel is not None and channel.topic.leaderships_ended:
         return NOT_IN_FLIGHT_HERE
     return NOT_OWNER if held is Held.NOT_OWNER else NOT_IN_FLIGHT
+
+
+def _word(params: list[bytes]) -> bytes:
+    """Of a partition."""
+    return params[3] if len(params) > 3 else b""
 
 
 def _check_led(topic: Topic, partition: int, command: bytes, text: bytes) -> None:
@@ -100,17 +103,12 @@ class Consuming:
 
     def _sub(self, session: Session, params: list[bytes]) -> None:
         self._check_names(session, params, 3)
-        extra = params[3] if len(params) > 3 else b""
-        partition = read_extra(b"SUB", extra)
+        partition = read_extra(b"SUB", _word(params))
 
-        def subscribe(topic: Topic) -> None:
-            if topic.settings.ordered:
-                raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
-            _check_led(topic, partition, b"SUB", extra)
-            go_on = partial(self._subscribe, session, topic, params, partition)
-            self._with_channel(session, topic, params, go_on)
+        def go_on(topic: Topic) -> None:
+            self._subscribe(session, topic, params, partition)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on)
 
     def _sub_ordered(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: one partition, one message after the other, with their positions. The channel
@@ -119,12 +117,6 @@ class Consuming:
         if session.settings.sample_rate:
             raise WireFault(Fault.ORDER_SAMPLED, params[0])
         partition = read_partition(params[0], params[3])
-
-        def subscribe(topic: Topic) -> None:
-            if partition == ANY:
-                raise bad_partition(params[0], params[3])
-            _check_led(topic, partition, params[0], params[3])
-            self._with_channel(session, topic, params, partial(go_on, topic))
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
@@ -139,7 +131,7 @@ class Consuming:
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on, ordered=True)
 
     def _sub_advanced(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
@@ -147,19 +139,13 @@ class Consuming:
         partition = read_partition(params[0], params[3])
         position = _position(params[4], self._wall_ns()) if len(params) > 4 else None
 
-        def subscribe(topic: Topic) -> None:
-            if topic.settings.ordered:
-                raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
-            _check_led(topic, partition, params[0], params[3])
-            self._with_channel(session, topic, params, partial(go_on, topic))
-
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
             begins = _places(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition, begins)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on)
 
     def _check_names(self, session: Session, params: list[bytes], count_min: int) -> None:
         command = params[0]
@@ -172,33 +158,41 @@ class Consuming:
         if not is_valid_name(params[2]):
             raise WireFault(Fault.BAD_CHANNEL, command, quote(params[2]))
 
-    def _with_leave(
+    def _with_channel(
         self,
         session: Session,
         params: list[bytes],
         partition: int,
-        subscribe: Callable[[Topic], None],
+        act: Callable[[Topic], None],
+        ordered: bool = False,
     ) -> None:
-        def go_on() -> None:
-            partitions = self._waits.partitions_if_new(params[1])
-            if partitions:
-                _check_new_topic(session, params[1], params[0])
-                if partition >= partitions:
-                    raise bad_partition(params[0], params[3])
-            self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
-
-        self._waits.with_leave(session, params[0], params[1], params[2], go_on)
-
-    def _with_channel(
-        self, session: Session, topic: Topic, params: list[bytes], act: Callable[[], None]
-    ) -> None:
-        """A consumer that is refused makes and changes nothing, so this comes first."""
+        """Call `act` once the client may have the channel and it is there. A consumer that is
+        refused makes and changes nothing, so all checks come first."""
+        command, topic_name, word = params[0], params[1], _word(params)
         name = params[2].decode("ascii")
-        _check_consumer(session, topic, params[0], self._options.sub_extend_must)
-        topic.check_consumer(name)
-        if name in topic.channels:
-            topic.channels[name].check_room(self._options.max_channel_consumers)
-        self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, act)
+
+        def make() -> None:
+            partitions = self._waits.partitions_if_new(topic_name)
+            if partitions:
+                _check_new_topic(session, topic_name, command)
+                if partition >= partitions:
+                    raise bad_partition(command, word)
+            self._waits.with_topic(session, topic_name, Fault.SUB_FAILED, check)
+
+        def check(topic: Topic) -> None:
+            if ordered and partition == ANY:
+                raise bad_partition(command, word)
+            if topic.settings.ordered and not ordered:
+                raise WireFault(Fault.SUB_ORDER_IS_MUST, command, topic_name)
+            _check_led(topic, partition, command, word)
+            _check_consumer(session, topic, command, self._options.sub_extend_must)
+            topic.check_consumer(name)
+            if name in topic.channels:
+                topic.channels[name].check_room(self._options.max_channel_consumers)
+            go_on = partial(act, topic)
+            self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, go_on)
+
+        self._waits.with_leave(session, command, topic_name, params[2], make)
 
     def _subscribe(
         self,
@@ -331,12 +325,8 @@ def _places(channel: Channel, position: Position, partition: int) -> Places:
         raise bad_partition(SUB_ADVANCED, b"%d" % partition)
     if channel.consumers:
         return {}
-    return _result(resolve(channel.topic, position, numbers))
-
-
-def _result(work: Generator[None, None, Places]) -> Places:
-    """Of work that is done in one piece: only ids take more."""
-    while True:
+    work = resolve(channel.topic, position, numbers)
+    while True:  # it is done in one piece: only ids take more
         try:
             next(work)
         except StopIteration as ended:

@@ -26,21 +26,15 @@ from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
-from penstock.net.listener import (
-    Acceptor,
-    Address,
-    bound_address,
-    close_listener,
-    listen_at,
-)
+from penstock.net.listener import Acceptor, Address, bound_address, close_listener, listen_at
 from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
-from penstock.nsqd.ground import Ground, Identity, Refusals
+from penstock.nsqd.http.ground import Ground, Identity
+from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
-from penstock.nsqd.routes import Routes
 from penstock.nsqd.statsd import Statsd, check_address, statsd_options
 from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
@@ -85,7 +79,7 @@ class Daemon:
         )
         self.node = node = assemble(self._ports(), options)
         self.broker, self.protocol = node.broker, node.protocol
-        self.drain = Drain(self.broker, self._loop, self._on_drained)
+        self.drain = Drain(self.broker, self._loop, lambda: self._end(0))
         self._bulk = BulkThread(self._loop)
         self._acceptor: Acceptor | None = None
         self._web = Web(self._loop, options.max_body_size)
@@ -169,7 +163,8 @@ class Daemon:
         await self.member.prepare(data_path(self.options))
 
     def _before_topics(self) -> None:
-        self._take_over()
+        path, options = str(data_path(self.options)), broker_options(self.options)
+        take_over_at_start(self.node.ports.disk, path, options, self._clock)
         if self.member is not None:
             self.member.join(data_path(self.options))
 
@@ -184,11 +179,7 @@ class Daemon:
     def _on_refused(self, reason: str) -> None:
         if not self.ended.done():
             log.critical("this node may not be a member of the cluster: %s", reason)
-            self.ended.set_result(1)
-
-    def _take_over(self) -> None:
-        path, options = str(data_path(self.options)), broker_options(self.options)
-        take_over_at_start(self.node.ports.disk, path, options, self._clock)
+            self._end(1)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
         sock = listen_at(text, name)
@@ -233,7 +224,6 @@ class Daemon:
                 set_lookupds=self.node.lookups.set_addresses,
                 sync_times=self._pool.times,
                 http_connections=lambda: len(self._web.connections),
-                refusals=Refusals(),
                 on_fault=self._on_fault,
                 member=self.member,
             )
@@ -283,12 +273,11 @@ class Daemon:
         log.critical("a fault of the program stops the daemon", exc_info=error)
         self.node.turn.stop()
         self.broken = True
-        if not self.ended.done():
-            self.ended.set_result(1)
+        self._end(1)
 
-    def _on_drained(self) -> None:
+    def _end(self, code: int) -> None:
         if not self.ended.done():
-            self.ended.set_result(0)
+            self.ended.set_result(code)
 
     # --- stop ---
 
@@ -298,7 +287,9 @@ class Daemon:
         if self.member is not None and not self.broken:
             await self.member.hand_over()
         self.node.housekeeping.stop()
-        self._close_listeners()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._web.close()
         await self.node.lookups.stop()
         if self.statsd is not None:
             await self.statsd.stop()
@@ -307,7 +298,7 @@ class Daemon:
             await self.node.topics.stop()
             await self.node.auth.stop()
             self.node.turn.soon()
-            await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
+            await self._until(self._is_answered, limits.SHUTDOWN_NS)
             await self._hang_up()
         self.node.turn.stop()
         if not self.broken:
@@ -318,15 +309,10 @@ class Daemon:
         await self._fetcher.close()
         log.info("NSQ: bye")
 
-    def _close_listeners(self) -> None:
-        if self._acceptor is not None:
-            self._acceptor.close()
-        self._web.close()
-
-    def _publishes_answered(self) -> bool:
-        return not self._web.is_serving and not any(
-            session.conn.pending for session in self.protocol.sessions.values()
-        )
+    def _is_answered(self) -> bool:
+        """Every publish."""
+        sessions = self.protocol.sessions.values()
+        return not (self._web.is_serving or any(one.conn.pending for one in sessions))
 
     async def _hang_up(self) -> None:
         sessions = self.protocol.sessions

@@ -25,6 +25,7 @@ from penstock.nsqd.stats import Row, resident_bytes
 
 if TYPE_CHECKING:
     from penstock.nsqd.clusterstate import ClusterState
+    from penstock.nsqd.protocol import Protocol
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Value = int | float
@@ -48,13 +49,11 @@ class Figures(NamedTuple):
     """What the daemon tells beside topics and channels."""
 
     broker: Broker
+    protocol: Protocol
     sync_times: SyncTimes
     disk: Row  # `disk_row`
     start_time: int
-    connections: Callable[[], int]
-    connections_total: Callable[[], int]
-    http_connections: Callable[[], int]
-    refused_total: Callable[[], int]
+    http_connections: int
     cluster: ClusterState | None = None
 
 
@@ -220,12 +219,12 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
         ("nsqd_replica_lag_messages", "gauge",
          "Messages that the follower most behind lacks, of the partitions led here.", state.lag),
     )  # fmt: skip
-    for name, kind, text, value in singles:
-        yield from _plain(name, kind, text, value)
+    for single in singles:
+        yield from _plain(*single)
 
 
 def _process(figures: Figures) -> Iterator[str]:
-    broker = figures.broker
+    broker, protocol = figures.broker, figures.protocol
     label = f'version="{escape(__version__)}"'
     yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
     singles = (
@@ -233,11 +232,11 @@ def _process(figures: Figures) -> Iterator[str]:
         ("nsqd_clock_ahead_seconds", "gauge", "How far the clock is known to be ahead; else 0.",
          broker.clock_leap.ahead_ns / limits.SECOND),
         ("nsqd_draining", "gauge", "1 while the node is drained.", int(broker.draining)),
-        ("nsqd_connections", "gauge", "TCP clients.", figures.connections()),
-        ("nsqd_connections_total", "counter", "TCP clients so far.", figures.connections_total()),
-        ("nsqd_http_connections", "gauge", "HTTP clients.", figures.http_connections()),
+        ("nsqd_connections", "gauge", "TCP clients.", len(protocol.sessions)),
+        ("nsqd_connections_total", "counter", "TCP clients so far.", protocol.accepted_count),
+        ("nsqd_http_connections", "gauge", "HTTP clients.", figures.http_connections),
         ("nsqd_publishes_refused_total", "counter", "Publishes that were refused or failed.",
-         figures.refused_total()),
+         protocol.refused_count),
         ("nsqd_stages", "gauge", "Staged blocks that wait for a commit.",
          broker.commits.stages.count),
         ("nsqd_staged_bytes", "gauge", "Bytes of them.", broker.commits.stages.bytes),
@@ -255,8 +254,8 @@ def _process(figures: Figures) -> Iterator[str]:
         ("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
         ("process_open_fds", "gauge", "Open descriptors.", _open_descriptors()),
     )  # fmt: skip
-    for name, kind, text, value in singles:
-        yield from _plain(name, kind, text, value)
+    for single in singles:
+        yield from _plain(*single)
 
 
 def _plain(name: str, kind: str, text: str, value: Value, label: str = "") -> Iterator[str]:
