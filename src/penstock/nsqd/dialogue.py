@@ -189,13 +189,10 @@ def _places(topic: Topic) -> Iterator[str]:
 
 def _meta(topic: Topic) -> str:
     """Youzan's names. What is not said is as in a plain topic."""
-    words = [f"partition_num={topic.partition_count}", f"extend_support={_word(topic.extended)}"]
+    extended = "true" if topic.extended else "false"
+    words = [f"partition_num={topic.partition_count}", f"extend_support={extended}"]
     if topic.settings.ordered:
         words.append("ordered=true")
     if topic.settings.disable_channel_auto_create:
         words.append("disable_channel_auto_create=true")
     return " ".join(["META", topic.name, *words])
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"
