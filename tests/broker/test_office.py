@@ -16,7 +16,7 @@ from penstock.broker.logview import LogView
 from penstock.broker.office import Office, Post, end_of
 from penstock.broker.ports import Lane
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
-from penstock.nsqd.ground import unavailable
+from penstock.nsqd.http.ground import unavailable
 from penstock.replica.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
 from penstock.replica.frames import Frames, Row, Target
 from penstock.replica.leading import LeaderLine

@@ -13,8 +13,8 @@ from cases import each
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
 from penstock.net.api import Route
-from penstock.nsqd import routes as nsqd_routes
 from penstock.nsqd.drain import drain_routes
+from penstock.nsqd.http import routes as nsqd_routes
 from penstock.nsqd.options import read_options
 from penstock.nsqlookupd import routes as lookupd_routes
 from sim.clock import FakeClock

@@ -16,8 +16,7 @@ import pytest
 from e2e.in_process import Client, World
 from penstock import kernel, limits
 from penstock.nsqd.options import read_options
-from penstock.nsqd.stats import Query, View
-from penstock.nsqd.stats_json import json_parts
+from penstock.nsqd.stats import Query, View, json_parts
 from penstock.wire import frames
 from penstock.wire.frames import FrameType, Message, encode_bodies, with_size
 

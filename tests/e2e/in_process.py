@@ -16,8 +16,7 @@ from typing import Any
 
 from penstock.log.disk import FILE_MODE, File, OsDisk, OsFile
 from penstock.net.fetch import Fetcher
-from penstock.nsqd.assembly import Ports, assemble
-from penstock.nsqd.derived import broker_options
+from penstock.nsqd.assembly import Ports, assemble, broker_options
 from penstock.nsqd.options import Options
 from penstock.wire import frames
 from penstock.wire.frames import FrameType

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.nsqd.housekeeping import Housekeeping
+from penstock.nsqd.assembly import Housekeeping
 from sim.clock import FakeClock
 from sim.loop import FakeLoop
 

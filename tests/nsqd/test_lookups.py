@@ -18,8 +18,8 @@ from penstock import limits
 from penstock.broker.context import Change
 from penstock.broker.settings import TopicSettings
 from penstock.errors import ConfigError
+from penstock.nsqd.dialogue import all_commands, commands_of
 from penstock.nsqd.lookups import Lookups, Timing
-from penstock.nsqd.registering import all_commands, commands_of
 
 MS = limits.MS
 IDENTITY = {"broadcast_address": "b", "tcp_port": 1}

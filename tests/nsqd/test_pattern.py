@@ -1,4 +1,4 @@
-"""Go's regular expressions on names, and that no pattern takes long."""
+"""Go's regular expressions on names, that no pattern takes long, and filters by patterns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from cases import each, examples
 from penstock import limits
-from penstock.nsqd.pattern import Pattern, PatternInvalid
+from penstock.nsqd.pattern import Pattern, PatternInvalid, kernel_filter
+from penstock.wire.errors import WireFault
+from penstock.wire.extfilter import ExtFilter, FilterType
 
 MATCHES = [
     ("", ["", "x"], []),
@@ -135,3 +137,79 @@ def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
     except PatternInvalid:
         return
     assert pattern.matches(name) in (True, False)
+
+
+def matches(type_: FilterType, data: str, value: str) -> bool:
+    (rule,) = kernel_filter(ExtFilter(type_, (("a", data),))).rules
+    assert rule.matches is not None
+    return rule.matches(value)
+
+
+def test_texts_are_compared_by_the_kernel() -> None:
+    wanted = ExtFilter(FilterType.MULTI, (("a", "ä"), ("b", "c")), every=True, inverse=True)
+    found = kernel_filter(wanted)
+    assert (found.every, found.inverse) == (True, True)
+    assert [tuple(rule) for rule in found.rules] == [(b"a", "ä".encode(), None), (b"b", b"c", None)]
+
+
+@each(
+    ("glob", "value", "is_match"),
+    [
+        ("red", "red", True),
+        ("red", "reddish", False),
+        ("re*", "reddish", True),
+        ("*", "", True),
+        ("a*b", "a\nb", True),
+        ("r?d", "rad", True),
+        ("r?d", "rd", False),
+        ("r[ae]d", "red", True),
+        ("r[ae]d", "rid", False),
+        ("r[!ae]d", "rid", True),
+        ("r[a-f]d", "rcd", True),
+        ("r[a^]d", "r^d", True),
+        ("r[^a]d", "rbd", False),
+        ("{red,blue}-1", "blue-1", True),
+        ("{red,blue}-1", "green-1", False),
+        ("{a*,b}", "axx", True),
+        ("a.c", "abc", False),
+        ("a.c", "a.c", True),
+        ("a\\*c", "abc", False),
+        ("a\\*c", "a*c", True),
+        ("a,b}", "a,b}", True),
+        ("[a", "[a", True),
+        ("(a|b)+$", "(a|b)+$", True),
+        ("ä?", "äö", True),
+    ],
+)
+def test_globs(glob: str, value: str, is_match: bool) -> None:
+    assert matches(FilterType.GLOB, glob, value) is is_match
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "is_match"),
+    [("^red|blue$", "dark blue", True), ("^red$", "reddish", False), ("", "x", True)],
+)
+def test_regular_expressions(pattern: str, value: str, is_match: bool) -> None:
+    assert matches(FilterType.REGEXP, pattern, value) is is_match
+
+
+def test_no_pattern_takes_for_ever() -> None:
+    before_s = time.monotonic()
+    assert not matches(FilterType.REGEXP, "^(a+)+$", "a" * 60_000 + "b")
+    assert time.monotonic() - before_s < 5
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "reason"),
+    [
+        (FilterType.REGEXP, "(", b"E_INVALID IDENTIFY ext_filter: filter_data is no regular expr"),
+        (FilterType.REGEXP, "(?=a)", b"E_INVALID IDENTIFY ext_filter: filter_data is no regular"),
+        (FilterType.GLOB, "{a,b", b"E_INVALID IDENTIFY ext_filter: filter_data is no glob: a {"),
+        (FilterType.GLOB, "[b-a]", b"E_INVALID IDENTIFY ext_filter: filter_data is no glob: "),
+    ],
+)
+def test_what_is_no_pattern(type_: FilterType, data: str, reason: bytes) -> None:
+    with pytest.raises(WireFault) as caught:
+        kernel_filter(ExtFilter(type_, (("a", data),)))
+    assert caught.value.data.startswith(reason)
+    assert b"b'" not in caught.value.data

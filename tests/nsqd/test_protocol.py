@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
-from penstock.nsqd.pubfaults import bad_pub
+from penstock.nsqd.publishing import bad_pub
 from penstock.wire import frames
 from penstock.wire.errors import reason_of
 

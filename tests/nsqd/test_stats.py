@@ -13,8 +13,7 @@ import pytest
 from broker.officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from cases import each
 from penstock import __version__, limits
-from penstock.nsqd.stats import Query, View
-from penstock.nsqd.stats_json import json_parts
+from penstock.nsqd.stats import Query, View, json_parts
 from penstock.nsqd.stats_text import short_duration
 
 from .world import V2, Running, eventually, mpub, ok, pub

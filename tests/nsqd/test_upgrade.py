@@ -16,7 +16,7 @@ import pytest
 from e2e.certificates import Certificates
 from e2e.v2client import Closed, V2Client, pub_bytes
 from e2e.v2upgraded import Upgraded
-from penstock.nsqd.upgrade import Upgrades
+from penstock.nsqd.tls import Upgrades
 
 from .world import Running
 

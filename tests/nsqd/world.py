@@ -62,10 +62,13 @@ class Running(InThread):
         finally:
             connection.close()
 
+    def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
+        """The status, and the document if there is one."""
+        answer = self.request(method, target, body)
+        return answer.status, json.loads(answer.body) if answer.body else None
+
     def stats(self, query: str = "") -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(
-            self.request("GET", f"/stats?format=json{query}").body
-        )
+        document: dict[str, Any] = self.ask("GET", f"/stats?format=json{query}")[1]
         return document
 
     def channel(self, topic: str, channel: str) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from penstock import limits
+from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
@@ -31,15 +33,13 @@ from penstock.net.order import TurnOrder
 from penstock.net.soon import Soon
 from penstock.net.turn import Turn
 from penstock.nsqd.auth import Auth
-from penstock.nsqd.derived import broker_options, data_path, default_settings, make_offer
-from penstock.nsqd.housekeeping import Housekeeping
 from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options
 from penstock.nsqd.protocol import Protocol as V2Protocol
 from penstock.nsqd.session import Session, Shell
+from penstock.nsqd.tls import Upgrades
 from penstock.nsqd.topics import TopicMaker
-from penstock.nsqd.upgrade import Upgrades
-from penstock.wire.identify import Settings
+from penstock.wire.identify import Offer, Settings
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -62,6 +62,60 @@ class Ports(NamedTuple):
     fetcher: Fetcher  # for lookups and authentication
     each_second: Callable[[], None]
     on_fault: Callable[[Exception], None]  # of the program: what is in hand is in doubt
+
+
+class Housekeeping:
+    """What is looked at each second, and the search for delayed messages between turns.
+    `each_second` is called before the broker looks at its topics."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        broker: Broker,
+        turn: Turn,
+        each_second: Callable[[], None],
+        on_fault: Callable[[Exception], None],
+    ) -> None:
+        self._loop = loop
+        self._broker = broker
+        self._turn = turn
+        self._each_second = each_second
+        self._on_fault = on_fault
+        self._timer: asyncio.TimerHandle | None = None
+        self._searching: asyncio.TimerHandle | None = None  # the next slice of a search
+
+    def start(self) -> None:
+        self._keep()
+
+    def stop(self) -> None:
+        for timer in (self._timer, self._searching):
+            if timer is not None:
+                timer.cancel()
+
+    def _keep(self) -> None:
+        self._timer = self._loop.call_later(1.0, self._keep)
+        self._each_second()
+        try:
+            self._broker.housekeeping()
+        except Exception as error:
+            self._on_fault(error)
+            return
+        if self._searching is None:
+            self._search()
+        self._turn.tick()  # also after the wall clock was set, when no timer knows it
+
+    def _search(self) -> None:
+        """For delayed messages in logs, a slice between turns and then a pause."""
+        self._searching = None
+        try:
+            more = self._broker.search()
+        except Exception as error:
+            self._on_fault(error)
+            return
+        if more:
+            pause_s = limits.SEARCH_PAUSE_NS / limits.SECOND
+            self._searching = self._loop.call_later(pause_s, self._search)
+            self._turn.soon()
 
 
 @dataclass(slots=True, eq=False)
@@ -137,22 +191,12 @@ def assemble(ports: Ports, options: Options, for_broker: BrokerOptions | None = 
     protocol = V2Protocol(broker, topics, auth, options, offer, upgrades, clock, on_fault)
     order = TurnOrder(engine, broker, links, clock, pool.done, protocol.handle)
     turn = Turn(loop, soon, engine.fileno(), order, clock, on_fault)
+    housekeeping = Housekeeping(loop, broker, turn, ports.each_second, on_fault)
+    shell, settings = Shell(loop, clock, soon.ask), default_settings(options)
     node = Node(
-        ports=ports,
-        engine=engine,
-        pool=pool,
-        broker=broker,
-        lookups=lookups,
-        topics=topics,
-        links=links,
-        upgrades=upgrades,
-        auth=auth,
-        protocol=protocol,
-        turn=turn,
-        housekeeping=Housekeeping(loop, broker, turn, ports.each_second, on_fault),
-        shell=Shell(loop, clock, soon.ask),
-        settings=default_settings(options),
-    )
+        ports, engine, pool, broker, lookups, topics, links, upgrades, auth, protocol, turn,
+        housekeeping, shell, settings,
+    )  # fmt: skip
     broker.on_topic_changed.extend((node.on_topic_changed, lookups.on_topic_changed))
     return node
 
@@ -169,3 +213,69 @@ def _shape_of(topic: Topic) -> str:
 def _label(conn: Conn) -> str:
     label: str = conn.owner.label
     return label
+
+
+def data_path(options: Options) -> Path:
+    return Path(options.data_path or os.curdir).absolute()
+
+
+def broker_options(options: Options) -> BrokerOptions:
+    return BrokerOptions(
+        node_id=options.node_id,
+        durability="os" if options.durability == "os" else "disk",
+        segment_bytes_max=options.segment_bytes,
+        segment_age_max_ns=options.segment_age_ns,
+        retain_age_ns=options.retain_age_ns,
+        retain_bytes=options.retain_bytes,
+        default_partitions=options.default_partitions,
+        max_depth=options.max_depth,
+        max_age_ns=options.max_age_ns,
+        trace_rate=options.trace_rate,
+        waiting_bytes_max=options.max_pub_waiting_size,
+        auto_ack_attempts=options.ack_retry_cnt,
+        auto_ack_age_ns=options.ack_old_than_time_ns,
+        idle_topic_delete_ns=options.idle_topic_delete_ns,
+        idle_channel_delete_ns=options.idle_channel_delete_ns,
+        idle_delete_backlog=options.idle_delete_backlog,
+        sync_every_count=options.sync_every,
+        sync_timeout_ns=options.sync_timeout_ns,
+        disk_free_bytes_min=options.min_disk_free,
+        mem_queue_size=options.mem_queue_size,
+        message_timeout_max_ns=options.max_msg_timeout_ns,
+        latency_quantiles=options.e2e_processing_latency_percentile,
+        latency_window_ns=options.e2e_processing_latency_window_time_ns,
+    )
+
+
+def make_offer(options: Options) -> Offer:
+    return Offer(
+        version=__version__,
+        rdy_count_max=options.max_rdy_count,
+        heartbeat_max_ns=options.max_heartbeat_interval_ns,
+        output_timeout_min_ns=options.min_output_buffer_timeout_ns,
+        output_timeout_max_ns=options.max_output_buffer_timeout_ns,
+        output_bytes_max=options.max_output_buffer_size,
+        message_timeout_max_ns=options.max_msg_timeout_ns,
+        deflate_level_max=options.max_deflate_level,
+        topology_region=options.topology_region,
+        topology_zone=options.topology_zone,
+        tls=bool(options.tls_cert),
+        snappy=options.snappy,
+        deflate=options.deflate,
+        auth_required=bool(options.auth_http_address),
+    )
+
+
+def default_settings(options: Options) -> Settings:
+    """What holds for a client that has not identified itself."""
+    return Settings(
+        client_id="",
+        hostname="",
+        user_agent="",
+        heartbeat_ns=limits.HEARTBEAT_NS,
+        output_bytes=limits.OUTPUT_BUFFER_BYTES,
+        output_timeout_ns=options.output_buffer_timeout_ns,
+        sample_rate=0,
+        message_timeout_ns=options.msg_timeout_ns,
+        deflate_level=min(6, options.max_deflate_level),
+    )

@@ -56,9 +56,9 @@ from penstock.net.peers.links import PeerLinks, Place
 from penstock.net.secretfile import read_secrets
 from penstock.nsqd.clusterstate import ClusterState
 from penstock.nsqd.fanout import FanOut
+from penstock.nsqd.http.nodes import NodeStates
+from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
-from penstock.nsqd.routes_cluster import NodeStates
-from penstock.nsqd.routes_restore import Restoring
 from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
 
 log = logging.getLogger("penstock.cluster")

@@ -1,6 +1,15 @@
 """The consuming side of V2: SUB and CLS, RDY, and what settles a message: FIN, REQ, TOUCH.
 
 The kernel serves RDY and FIN by itself as long as they are right.
+
+On a topic without headers a tag and a filter mean nothing: they are left aside, and the consumer
+gets all. A filter there would finish every message unseen. An envelope says what there is, so a
+consumer that asks for it is right on any topic.
+
+`SUB_ADVANCED <topic> <channel> <partition> [offset]` is Youzan's: SUB with the position of each
+message in its frame, and a place to begin at. The place is written as for `/channel/setoffset`
+(`broker/positions.py`), but for an id, which may take a walk through the log. It counts for the
+first consumer of the channel alone: whoever comes later must not move the others.
 """
 
 from __future__ import annotations
@@ -10,12 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
+from penstock.broker.positions import OF_ONE, Places, Position, parse_position, resolve
 from penstock.broker.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
-from penstock.nsqd.advanced import SUB_ADVANCED, places, read_offset
-from penstock.nsqd.extended import check_consumer, check_new_topic, prepare_consumer
-from penstock.nsqd.pubfaults import bad_topic
+from penstock.nsqd.publishing import bad_topic
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
@@ -34,11 +42,12 @@ from penstock.wire.partition import ANY, bad_partition, read_extra, read_partiti
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
-    from penstock.broker.positions import Places
+    from penstock.broker.channel import Channel
     from penstock.broker.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
 
+SUB_ADVANCED = b"SUB_ADVANCED"
 NOWHERE: Places = {}
 
 
@@ -48,6 +57,11 @@ def _reason(session: Session, held: Held) -> bytes:
     if held is Held.NOT_IN_FLIGHT and channel is not None and channel.topic.leaderships_ended:
         return NOT_IN_FLIGHT_HERE
     return NOT_OWNER if held is Held.NOT_OWNER else NOT_IN_FLIGHT
+
+
+def _word(params: list[bytes]) -> bytes:
+    """Of a partition."""
+    return params[3] if len(params) > 3 else b""
 
 
 def _check_led(topic: Topic, partition: int, command: bytes, text: bytes) -> None:
@@ -89,17 +103,12 @@ class Consuming:
 
     def _sub(self, session: Session, params: list[bytes]) -> None:
         self._check_names(session, params, 3)
-        extra = params[3] if len(params) > 3 else b""
-        partition = read_extra(b"SUB", extra)
+        partition = read_extra(b"SUB", _word(params))
 
-        def subscribe(topic: Topic) -> None:
-            if topic.settings.ordered:
-                raise WireFault(Fault.SUB_ORDER_IS_MUST, b"SUB", params[1])
-            _check_led(topic, partition, b"SUB", extra)
-            go_on = partial(self._subscribe, session, topic, params, partition)
-            self._with_channel(session, topic, params, go_on)
+        def go_on(topic: Topic) -> None:
+            self._subscribe(session, topic, params, partition)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on)
 
     def _sub_ordered(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: one partition, one message after the other, with their positions. The channel
@@ -108,12 +117,6 @@ class Consuming:
         if session.settings.sample_rate:
             raise WireFault(Fault.ORDER_SAMPLED, params[0])
         partition = read_partition(params[0], params[3])
-
-        def subscribe(topic: Topic) -> None:
-            if partition == ANY:
-                raise bad_partition(params[0], params[3])
-            _check_led(topic, partition, params[0], params[3])
-            self._with_channel(session, topic, params, partial(go_on, topic))
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
@@ -128,27 +131,21 @@ class Consuming:
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on, ordered=True)
 
     def _sub_advanced(self, session: Session, params: list[bytes]) -> None:
         """Youzan's: SUB with positions, and with a place for the first consumer to begin at."""
         self._check_names(session, params, 4)
         partition = read_partition(params[0], params[3])
-        position = read_offset(params[4], self._wall_ns()) if len(params) > 4 else None
-
-        def subscribe(topic: Topic) -> None:
-            if topic.settings.ordered:
-                raise WireFault(Fault.SUB_ORDER_IS_MUST, params[0], params[1])
-            _check_led(topic, partition, params[0], params[3])
-            self._with_channel(session, topic, params, partial(go_on, topic))
+        position = _position(params[4], self._wall_ns()) if len(params) > 4 else None
 
         def go_on(topic: Topic) -> None:
             channel = topic.channel_of_consumer(params[2].decode("ascii"))
-            begins = places(channel, position, partition) if position is not None else {}
+            begins = _places(channel, position, partition) if position is not None else {}
             session.conn.detailed = True
             self._subscribe(session, topic, params, partition, begins)
 
-        self._with_leave(session, params, partition, subscribe)
+        self._with_channel(session, params, partition, go_on)
 
     def _check_names(self, session: Session, params: list[bytes], count_min: int) -> None:
         command = params[0]
@@ -161,33 +158,41 @@ class Consuming:
         if not is_valid_name(params[2]):
             raise WireFault(Fault.BAD_CHANNEL, command, quote(params[2]))
 
-    def _with_leave(
+    def _with_channel(
         self,
         session: Session,
         params: list[bytes],
         partition: int,
-        subscribe: Callable[[Topic], None],
+        act: Callable[[Topic], None],
+        ordered: bool = False,
     ) -> None:
-        def go_on() -> None:
-            partitions = self._waits.partitions_if_new(params[1])
-            if partitions:
-                check_new_topic(session, params[1], params[0])
-                if partition >= partitions:
-                    raise bad_partition(params[0], params[3])
-            self._waits.with_topic(session, params[1], Fault.SUB_FAILED, subscribe)
-
-        self._waits.with_leave(session, params[0], params[1], params[2], go_on)
-
-    def _with_channel(
-        self, session: Session, topic: Topic, params: list[bytes], act: Callable[[], None]
-    ) -> None:
-        """A consumer that is refused makes and changes nothing, so this comes first."""
+        """Call `act` once the client may have the channel and it is there. A consumer that is
+        refused makes and changes nothing, so all checks come first."""
+        command, topic_name, word = params[0], params[1], _word(params)
         name = params[2].decode("ascii")
-        check_consumer(session, topic, params[0], self._options.sub_extend_must)
-        topic.check_consumer(name)
-        if name in topic.channels:
-            topic.channels[name].check_room(self._options.max_channel_consumers)
-        self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, act)
+
+        def make() -> None:
+            partitions = self._waits.partitions_if_new(topic_name)
+            if partitions:
+                _check_new_topic(session, topic_name, command)
+                if partition >= partitions:
+                    raise bad_partition(command, word)
+            self._waits.with_topic(session, topic_name, Fault.SUB_FAILED, check)
+
+        def check(topic: Topic) -> None:
+            if ordered and partition == ANY:
+                raise bad_partition(command, word)
+            if topic.settings.ordered and not ordered:
+                raise WireFault(Fault.SUB_ORDER_IS_MUST, command, topic_name)
+            _check_led(topic, partition, command, word)
+            _check_consumer(session, topic, command, self._options.sub_extend_must)
+            topic.check_consumer(name)
+            if name in topic.channels:
+                topic.channels[name].check_room(self._options.max_channel_consumers)
+            go_on = partial(act, topic)
+            self._waits.with_channel(session, topic, name, Fault.SUB_FAILED, go_on)
+
+        self._waits.with_leave(session, command, topic_name, params[2], make)
 
     def _subscribe(
         self,
@@ -198,7 +203,7 @@ class Consuming:
         begins: Places = NOWHERE,
     ) -> None:
         """`begins`: where the channel goes to first. The answer waits until that is to last."""
-        prepare_consumer(session, topic)
+        _prepare(session, topic)
         channel = topic.channel_of_consumer(params[2].decode("ascii"))
         channel.subscribe(session.conn, self._options.max_channel_consumers, partition)
         session.channel = channel
@@ -275,3 +280,55 @@ class Consuming:
         session.conn.closing = True
         session.state = State.CLOSING
         session.conn.reply(FrameType.RESPONSE, frames.CLOSE_WAIT)
+
+
+def _check_consumer(session: Session, topic: Topic, command: bytes, extend_must: bool) -> None:
+    """Before anything is made or changed for it. Raises WireFault."""
+    settings = session.settings
+    if settings.extend_support and not topic.extended:
+        raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(topic.name.encode()))
+    if topic.extended and extend_must and not (settings.extend_support or settings.envelope):
+        raise WireFault(Fault.SUB_EXTEND_NEED, command, quote(topic.name.encode()))
+
+
+def _check_new_topic(session: Session, name: bytes, command: bytes) -> None:
+    """A consumer's topic is about to be made, without headers. Raises WireFault."""
+    if session.settings.extend_support:
+        raise WireFault(Fault.SUB_EXTEND_FORBIDDEN, command, quote(name))
+
+
+def _prepare(session: Session, topic: Topic) -> None:
+    """Before its connection subscribes."""
+    conn, settings = session.conn, session.settings
+    conn.extended = settings.extend_support
+    conn.enveloped = settings.envelope
+    conn.tag = settings.desired_tag.encode() if topic.extended else b""
+    conn.set_filter(session.filter if topic.extended else None)
+
+
+def _position(text: bytes, now_ns: int) -> Position:
+    """Raises WireFault."""
+    try:
+        position = parse_position(text.decode("ascii"), now_ns)
+    except ValueError:
+        position = Position("id")
+    if position.kind == "id":
+        raise WireFault(Fault.BAD_OFFSET, SUB_ADVANCED, quote(text))
+    return position
+
+
+def _places(channel: Channel, position: Position, partition: int) -> Places:
+    """Where its first consumer begins; none for a later one. Raises WireFault, OffsetGone,
+    OffsetBeyondEnd, StorageError."""
+    numbers = [partition] if partition != ANY else list(channel.windows)
+    if len(numbers) > 1 and position.kind in OF_ONE:
+        raise bad_partition(SUB_ADVANCED, b"%d" % partition)
+    if channel.consumers:
+        return {}
+    work = resolve(channel.topic, position, numbers)
+    while True:  # it is done in one piece: only ids take more
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: Places = ended.value
+            return found

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock import limits
 from penstock.clock import SteadyClock
@@ -26,24 +26,17 @@ from penstock.net.api import Admission
 from penstock.net.bulk import BulkThread
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
-from penstock.net.listener import (
-    Acceptor,
-    Address,
-    bound_address,
-    close_listener,
-    listen_at,
-)
+from penstock.net.listener import Acceptor, Address, bound_address, close_listener, listen_at
 from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
-from penstock.nsqd.assembly import Ports, assemble
-from penstock.nsqd.derived import broker_options, data_path, lookup_identity, statsd_options
+from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
-from penstock.nsqd.ground import Ground, Identity, Refusals
+from penstock.nsqd.http.ground import Ground, Identity
+from penstock.nsqd.http.routes import Routes
+from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
-from penstock.nsqd.reload import RELOADED, new_contexts, report
-from penstock.nsqd.routes import Routes
-from penstock.nsqd.statsd import Statsd, check_address
-from penstock.nsqd.tls import client_context, server_context
+from penstock.nsqd.statsd import Statsd, check_address, statsd_options
+from penstock.nsqd.tls import client_context, new_contexts, server_context
 from penstock.nsqd.web import TlsOnly, Web
 from penstock.takeover.start import take_over_at_start
 
@@ -51,6 +44,15 @@ if TYPE_CHECKING:
     from penstock.nsqd.cluster import ClusterMember
 
 log = logging.getLogger("penstock.nsqd")
+
+# What SIGHUP changes: the same that `/config` does, and what a certificate's renewal needs.
+# Connections keep what they have. All else is named in the log and waits for a restart.
+_RELOADED = frozenset(
+    (
+        *("tls-cert", "tls-key", "tls-root-ca-file", "tls-client-auth-policy", "tls-min-version"),
+        *("log-level", "lookupd-tcp-address"),
+    )
+)
 
 
 class Daemon:
@@ -77,7 +79,7 @@ class Daemon:
         )
         self.node = node = assemble(self._ports(), options)
         self.broker, self.protocol = node.broker, node.protocol
-        self.drain = Drain(self.broker, self._loop, self._on_drained)
+        self.drain = Drain(self.broker, self._loop, lambda: self._end(0))
         self._bulk = BulkThread(self._loop)
         self._acceptor: Acceptor | None = None
         self._web = Web(self._loop, options.max_body_size)
@@ -161,7 +163,8 @@ class Daemon:
         await self.member.prepare(data_path(self.options))
 
     def _before_topics(self) -> None:
-        self._take_over()
+        path, options = str(data_path(self.options)), broker_options(self.options)
+        take_over_at_start(self.node.ports.disk, path, options, self._clock)
         if self.member is not None:
             self.member.join(data_path(self.options))
 
@@ -176,11 +179,7 @@ class Daemon:
     def _on_refused(self, reason: str) -> None:
         if not self.ended.done():
             log.critical("this node may not be a member of the cluster: %s", reason)
-            self.ended.set_result(1)
-
-    def _take_over(self) -> None:
-        path, options = str(data_path(self.options)), broker_options(self.options)
-        take_over_at_start(self.node.ports.disk, path, options, self._clock)
+            self._end(1)
 
     def _listen(self, text: str, name: str, undo: ExitStack) -> socket.socket:
         sock = listen_at(text, name)
@@ -225,7 +224,6 @@ class Daemon:
                 set_lookupds=self.node.lookups.set_addresses,
                 sync_times=self._pool.times,
                 http_connections=lambda: len(self._web.connections),
-                refusals=Refusals(),
                 on_fault=self._on_fault,
                 member=self.member,
             )
@@ -261,8 +259,8 @@ class Daemon:
             await self._web.renew(server)
         self.node.lookups.set_addresses(options.lookupd_tcp_address)
         logs.set_level(options.log_level)
-        report(self.config, options.all_values)
-        for name in RELOADED:
+        _report(self.config, options.all_values)
+        for name in _RELOADED:
             self.config[name] = options.all_values[name]
 
     def _on_connect(self, sock: socket.socket, remote: str) -> None:
@@ -275,12 +273,11 @@ class Daemon:
         log.critical("a fault of the program stops the daemon", exc_info=error)
         self.node.turn.stop()
         self.broken = True
-        if not self.ended.done():
-            self.ended.set_result(1)
+        self._end(1)
 
-    def _on_drained(self) -> None:
+    def _end(self, code: int) -> None:
         if not self.ended.done():
-            self.ended.set_result(0)
+            self.ended.set_result(code)
 
     # --- stop ---
 
@@ -290,7 +287,9 @@ class Daemon:
         if self.member is not None and not self.broken:
             await self.member.hand_over()
         self.node.housekeeping.stop()
-        self._close_listeners()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self._web.close()
         await self.node.lookups.stop()
         if self.statsd is not None:
             await self.statsd.stop()
@@ -299,7 +298,7 @@ class Daemon:
             await self.node.topics.stop()
             await self.node.auth.stop()
             self.node.turn.soon()
-            await self._until(self._publishes_answered, limits.SHUTDOWN_NS)
+            await self._until(self._is_answered, limits.SHUTDOWN_NS)
             await self._hang_up()
         self.node.turn.stop()
         if not self.broken:
@@ -310,15 +309,10 @@ class Daemon:
         await self._fetcher.close()
         log.info("NSQ: bye")
 
-    def _close_listeners(self) -> None:
-        if self._acceptor is not None:
-            self._acceptor.close()
-        self._web.close()
-
-    def _publishes_answered(self) -> bool:
-        return not self._web.is_serving and not any(
-            session.conn.pending for session in self.protocol.sessions.values()
-        )
+    def _is_answered(self) -> bool:
+        """Every publish."""
+        sessions = self.protocol.sessions.values()
+        return not (self._web.is_serving or any(one.conn.pending for one in sessions))
 
     async def _hang_up(self) -> None:
         sessions = self.protocol.sessions
@@ -344,3 +338,12 @@ class Daemon:
     def _close_node(self) -> None:
         self._bulk.close()
         self.node.close()
+
+
+def _report(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Say what has changed and what a restart is needed for."""
+    changed = [name for name, value in now.items() if before[name] != value]
+    waiting = ", ".join(f"-{name}" for name in changed if name not in _RELOADED)
+    if waiting:
+        log.warning("changed, but only a restart makes it so: %s", waiting)
+    log.info("reloaded: certificates, nsqlookupds and the log level")

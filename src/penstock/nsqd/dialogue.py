@@ -4,6 +4,14 @@ nsqd sends the magic, says who it is, and from the answer on registers what it h
 for one answer before it sends the next command; answers come in order, so a queue of what was sent
 is enough to know what each is about. Whatever is not the answer that is due ends the connection: a
 peer that is broken, or is no nsqlookupd at all, cannot make us keep anything.
+
+An official nsqlookupd takes `REGISTER topic [channel]`. To one that has said in its answer to
+IDENTIFY that it knows partitions, nsqd names them as Youzan's does: `REGISTER topic partition
+[channel]`. There a channel goes with the topic's first partition: who has the topic has the
+channel. `META topic partition_num=8 extend_support=true` says what a topic is like that is no plain
+one, or is one again.
+
+Of a cluster's topic a node registers what it leads, and takes back what it does not lead any more.
 """
 
 from __future__ import annotations
@@ -12,10 +20,14 @@ import json
 import re
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock import limits
+from penstock.broker.channel import Channel
+from penstock.broker.context import Change
+from penstock.broker.internal import is_internal
+from penstock.broker.topic import Topic
 from penstock.errors import PeerFault
 
 MAGIC = b"  V1"
@@ -25,6 +37,7 @@ PING = "PING"
 _SIZE = struct.Struct(">i")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
 _SHOWN_BYTES = 300  # of an answer, in a log line
+_DELETIONS = (Change.TOPIC_DELETED, Change.CHANNEL_DELETED)
 
 
 class Answer(NamedTuple):
@@ -103,3 +116,83 @@ def _shown(answer: bytes) -> str:
     """For a log line."""
     text = ascii(answer[:_SHOWN_BYTES].decode("utf-8", "replace"))[1:-1]
     return text + ("..." if len(answer) > _SHOWN_BYTES else "")
+
+
+# --- what is registered ---
+
+
+def all_commands(topics: Iterable[Topic], partitions: bool) -> Iterator[str]:
+    """`partitions`: the nsqlookupd knows them."""
+    for topic in topics:
+        if not is_internal(topic.name):
+            yield from _split(topic) if partitions else _plain(topic)
+
+
+def commands_of(
+    change: Change, topic: Topic, channel: Channel | None, partitions: bool
+) -> list[str]:
+    """After a change of one topic."""
+    if is_internal(topic.name):
+        return []
+    if topic.hosted and change not in _DELETIONS:
+        return list(_moved(topic, partitions))
+    if change is Change.TOPIC_RESHAPED and not partitions:
+        return []
+    verb = "UNREGISTER" if change in _DELETIONS else "REGISTER"
+    if channel is not None:
+        if not partitions:
+            return [f"{verb} {topic.name} {channel.name}"]
+        return [f"{verb} {topic.name} {one.number} {channel.name}" for one in topic.leaders[:1]]
+    if change is Change.TOPIC_RESHAPED:
+        return [*_places(topic), _meta(topic)]
+    if partitions and verb == "REGISTER":
+        return list(_split(topic))
+    return [f"{verb} {topic.name}"]
+
+
+def _moved(topic: Topic, partitions: bool) -> Iterator[str]:
+    """All that is true of a cluster's topic now."""
+    if not topic.leaders:
+        yield f"UNREGISTER {topic.name}"
+        return
+    if partitions:
+        others = (one for one in range(topic.partition_count) if not topic.leads(one))
+        yield from (f"UNREGISTER {topic.name} {number}" for number in others)
+    yield from _split(topic) if partitions else _plain(topic)
+
+
+def _plain(topic: Topic) -> Iterator[str]:
+    if topic.hosted and not topic.leaders:
+        return
+    if topic.channels:
+        yield from (f"REGISTER {topic.name} {channel}" for channel in topic.channels)
+    else:
+        yield f"REGISTER {topic.name}"
+
+
+def _split(topic: Topic) -> Iterator[str]:
+    yield from _places(topic)
+    settings = topic.settings
+    is_plain = not (topic.extended or settings.ordered or settings.disable_channel_auto_create)
+    if topic.partition_count > 1 or not is_plain:
+        yield _meta(topic)
+
+
+def _places(topic: Topic) -> Iterator[str]:
+    """What is led here; of a topic of which nothing is, nothing."""
+    led = [leader.number for leader in topic.leaders]
+    if topic.partition_count > 1 or not topic.channels:  # a channel's command names the first
+        yield from (f"REGISTER {topic.name} {partition}" for partition in led)
+    for first in led[:1]:
+        yield from (f"REGISTER {topic.name} {first} {channel}" for channel in topic.channels)
+
+
+def _meta(topic: Topic) -> str:
+    """Youzan's names. What is not said is as in a plain topic."""
+    extended = "true" if topic.extended else "false"
+    words = [f"partition_num={topic.partition_count}", f"extend_support={extended}"]
+    if topic.settings.ordered:
+        words.append("ordered=true")
+    if topic.settings.disable_channel_auto_create:
+        words.append("disable_channel_auto_create=true")
+    return " ".join(["META", topic.name, *words])

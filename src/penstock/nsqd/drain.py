@@ -24,13 +24,12 @@ from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.topic import Topic
-from penstock.net.api import GET_POST, POST, Answer, HttpError, Parameters, Route, json_response
+from penstock.net.api import GET_POST, POST, Answer, Route, json_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query
+from penstock.nsqd.http.arguments import flag, names_of
 
 log = logging.getLogger("penstock.nsqd")
-
-_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Drain:
@@ -153,8 +152,7 @@ class Drain:
 
 def _channel_row(channel: Channel, waited_for: bool) -> dict[str, Any]:
     return {
-        "topic_name": channel.topic.name,
-        "channel_name": channel.name,
+        **names_of(channel),
         "depth": channel.depth,
         "in_flight_count": channel.in_flight,
         "deferred_count": channel.delayed,
@@ -168,7 +166,11 @@ def drain_routes(drain: Drain) -> dict[str, Route]:
     def serve(request: Request, answer: Answer) -> None:
         if request.method == "POST":
             parameters = parse_query(request.query)
-            drain.begin(_word(parameters, "delayed", True), _word(parameters, "topics", False))
+            delayed, topics = (
+                flag(parameters, "delayed", default="true"),
+                flag(parameters, "topics"),
+            )
+            drain.begin(delayed, topics)
         answer(json_response(drain.report()))
 
     def cancel(request: Request, answer: Answer) -> None:
@@ -176,12 +178,3 @@ def drain_routes(drain: Drain) -> dict[str, Route]:
         answer(json_response(drain.report()))
 
     return {"/drain": Route(GET_POST, serve), "/drain/cancel": Route(POST, cancel)}
-
-
-def _word(parameters: Parameters, name: str, default: bool) -> bool:
-    text = parameters.get(name)
-    if text is None:
-        return default
-    if text not in _WORDS:
-        raise HttpError(400, f"INVALID_ARG_{name.upper()} {text[:100]!r}: true or false")
-    return _WORDS[text]

@@ -14,20 +14,37 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import limits
+from penstock import __version__, limits
 from penstock.broker.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
-from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue
-from penstock.nsqd.registering import all_commands, commands_of
+from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue, all_commands, commands_of
+
+if TYPE_CHECKING:
+    from penstock.nsqd.http.ground import Identity
+    from penstock.nsqd.options import Options
 
 log = logging.getLogger("penstock.nsqd")
 
 Topics = Callable[[], Iterable[Topic]]  # all that is there
+
+
+def lookup_identity(options: Options, identity: Identity) -> dict[str, str | int]:
+    """What an nsqlookupd hears of this nsqd."""
+    return {
+        "version": __version__,
+        "tcp_port": identity.tcp_port,
+        "http_port": identity.http_port or -1,  # without HTTP: nsqlookupd takes no 0
+        "hostname": identity.hostname,
+        "broadcast_address": options.broadcast_address,
+        "topology_zone": options.topology_zone,
+        "topology_region": options.topology_region,
+        "partitions": True,  # it names them to an nsqlookupd that knows them
+    }
 
 
 class Timing(NamedTuple):

@@ -1,4 +1,4 @@
-"""The executable `nsqd`. SIGUSR1 drains it (`drain.py`), SIGHUP reloads it (`reload.py`)."""
+"""The executable `nsqd`. SIGUSR1 drains it (`drain.py`), SIGHUP reloads it."""
 
 from __future__ import annotations
 

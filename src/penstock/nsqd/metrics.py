@@ -1,7 +1,11 @@
 """`/metrics` for Prometheus: docs/metrics.md names every one.
 
-Each metric is a row of a table: name, kind, help, and how its value is read off a topic, a channel
-or the daemon. Counters end in `_total` and start at 0 with the process.
+The form is Prometheus' text format 0.0.4. Each metric is a row of a table: name, kind, help, and
+how its value is read off a topic, a channel or the daemon. Counters end in `_total` and start at 0
+with the process.
+
+Metrics of partitions have names of their own, so that a sum over a topic's or a channel's metric
+counts nothing twice. Each is a figure of a row of /stats (`broker/partitionrows.py`).
 """
 
 from __future__ import annotations
@@ -9,104 +13,112 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from penstock import __version__, limits
+from penstock.broker import partitionrows
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.topic import Topic
 from penstock.net.sync import SyncTimes
-from penstock.nsqd.exposition import Value, escape, head, sample
-from penstock.nsqd.metrics_partitions import partition_parts
 from penstock.nsqd.stats import Row, resident_bytes
 
 if TYPE_CHECKING:
     from penstock.nsqd.clusterstate import ClusterState
+    from penstock.nsqd.protocol import Protocol
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Value = int | float
+Of = TypeVar("Of")
+
+
+def escape(value: str) -> str:
+    """A label's value."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def head(name: str, kind: str, text: str) -> bytes:
+    return f"# HELP nsqd_{name} {text}\n# TYPE nsqd_{name} {kind}\n".encode()
+
+
+def sample(name: str, label: str, value: Value) -> bytes:
+    return f"nsqd_{name}{{{label}}} {value}\n".encode()
 
 
 class Figures(NamedTuple):
     """What the daemon tells beside topics and channels."""
 
     broker: Broker
+    protocol: Protocol
     sync_times: SyncTimes
     disk: Row  # `disk_row`
     start_time: int
-    connections: Callable[[], int]
-    connections_total: Callable[[], int]
-    http_connections: Callable[[], int]
-    refused_total: Callable[[], int]
+    http_connections: int
     cluster: ClusterState | None = None
 
 
-class TopicMetric(NamedTuple):
+class Metric(NamedTuple, Generic[Of]):
     name: str
     kind: str
     help: str
-    read: Callable[[Topic], Value]
+    read: Callable[[Of], Value]
 
 
-class ChannelMetric(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    read: Callable[[Channel], Value]
-
-
-TOPIC_METRICS = (
-    TopicMetric("topic_messages_total", "counter", "Messages published.",
-                lambda topic: topic.message_count),
-    TopicMetric("topic_message_bytes_total", "counter", "Bytes of their bodies.",
-                lambda topic: topic.message_bytes),
-    TopicMetric("topic_depth", "gauge", "Messages that no channel has been given yet.",
-                lambda topic: topic.depth),
-    TopicMetric("topic_backend_depth", "gauge", "Those of them that are on disk only.",
-                lambda topic: topic.backend_depth),
-    TopicMetric("topic_paused", "gauge", "1 while the topic is paused.",
-                lambda topic: int(topic.paused)),
-    TopicMetric("topic_refusing", "gauge", "1 while publishes are refused.",
-                lambda topic: int(bool(topic.trouble))),
-    TopicMetric("topic_corrupt_messages", "gauge", "Stored messages that are known to be corrupt.",
-                lambda topic: sum(end - start for leader in topic.leaders
-                                  for start, end, _ in leader.replica.damaged)),
-    TopicMetric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
-                lambda topic: sum(leader.log.bytes_stored for leader in topic.leaders)),
-    TopicMetric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
-                lambda topic: sum(leader.log.unsynced_bytes for leader in topic.leaders)),
-    TopicMetric("topic_index_failures_total", "counter",
-                "Indexes of its log that could not be written or synced.",
-                lambda topic: sum(leader.log.index_failures for leader in topic.leaders)),
-    TopicMetric("topic_expired_total", "counter", "Messages that grew too old.",
-                lambda topic: topic.age_bound.expired_count),
+TOPIC_METRICS: tuple[Metric[Topic], ...] = (
+    Metric("topic_messages_total", "counter", "Messages published.",
+           lambda topic: topic.message_count),
+    Metric("topic_message_bytes_total", "counter", "Bytes of their bodies.",
+           lambda topic: topic.message_bytes),
+    Metric("topic_depth", "gauge", "Messages that no channel has been given yet.",
+           lambda topic: topic.depth),
+    Metric("topic_backend_depth", "gauge", "Those of them that are on disk only.",
+           lambda topic: topic.backend_depth),
+    Metric("topic_paused", "gauge", "1 while the topic is paused.",
+           lambda topic: int(topic.paused)),
+    Metric("topic_refusing", "gauge", "1 while publishes are refused.",
+           lambda topic: int(bool(topic.trouble))),
+    Metric("topic_corrupt_messages", "gauge", "Stored messages that are known to be corrupt.",
+           lambda topic: sum(end - start for leader in topic.leaders
+                             for start, end, _ in leader.replica.damaged)),
+    Metric("topic_stored_bytes", "gauge", "Bytes of log on disk.",
+           lambda topic: sum(leader.log.bytes_stored for leader in topic.leaders)),
+    Metric("topic_unsynced_bytes", "gauge", "Bytes written and not yet synced.",
+           lambda topic: sum(leader.log.unsynced_bytes for leader in topic.leaders)),
+    Metric("topic_index_failures_total", "counter",
+           "Indexes of its log that could not be written or synced.",
+           lambda topic: sum(leader.log.index_failures for leader in topic.leaders)),
+    Metric("topic_expired_total", "counter", "Messages that grew too old.",
+           lambda topic: topic.age_bound.expired_count),
 )  # fmt: skip
-CHANNEL_METRICS = (
-    ChannelMetric("channel_messages_total", "counter", "Messages given to the channel.",
-                  lambda channel: channel.message_count),
-    ChannelMetric("channel_deliveries_total", "counter", "Messages sent to consumers.",
-                  lambda channel: channel.delivery_count),
-    ChannelMetric("channel_finishes_total", "counter", "Messages finished.",
-                  lambda channel: channel.finish_count),
-    ChannelMetric("channel_requeues_total", "counter", "Messages requeued.",
-                  lambda channel: channel.requeue_count),
-    ChannelMetric("channel_timeouts_total", "counter", "Messages that timed out.",
-                  lambda channel: channel.timeout_count),
-    ChannelMetric("channel_expired_total", "counter", "Messages that grew too old.",
-                  lambda channel: channel.expired_count),
-    ChannelMetric("channel_depth", "gauge", "Messages that wait for a consumer.",
-                  lambda channel: channel.depth),
-    ChannelMetric("channel_backend_depth", "gauge", "Those of them that are on disk only.",
-                  lambda channel: channel.backend_depth),
-    ChannelMetric("channel_in_flight", "gauge", "Messages sent and not yet answered.",
-                  lambda channel: channel.in_flight),
-    ChannelMetric("channel_deferred", "gauge", "Messages that wait for their time.",
-                  lambda channel: channel.delayed),
-    ChannelMetric("channel_clients", "gauge", "Consumers.",
-                  lambda channel: len(channel.consumers)),
-    ChannelMetric("channel_paused", "gauge", "1 while the channel is paused.",
-                  lambda channel: int(channel.paused)),
-    ChannelMetric("channel_skipped", "gauge", "1 while the whole channel is skipped.",
-                  lambda channel: int(channel.skips.on)),
-    ChannelMetric("channel_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
-                  lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
+CHANNEL_METRICS: tuple[Metric[Channel], ...] = (
+    Metric("channel_messages_total", "counter", "Messages given to the channel.",
+           lambda channel: channel.message_count),
+    Metric("channel_deliveries_total", "counter", "Messages sent to consumers.",
+           lambda channel: channel.delivery_count),
+    Metric("channel_finishes_total", "counter", "Messages finished.",
+           lambda channel: channel.finish_count),
+    Metric("channel_requeues_total", "counter", "Messages requeued.",
+           lambda channel: channel.requeue_count),
+    Metric("channel_timeouts_total", "counter", "Messages that timed out.",
+           lambda channel: channel.timeout_count),
+    Metric("channel_expired_total", "counter", "Messages that grew too old.",
+           lambda channel: channel.expired_count),
+    Metric("channel_depth", "gauge", "Messages that wait for a consumer.",
+           lambda channel: channel.depth),
+    Metric("channel_backend_depth", "gauge", "Those of them that are on disk only.",
+           lambda channel: channel.backend_depth),
+    Metric("channel_in_flight", "gauge", "Messages sent and not yet answered.",
+           lambda channel: channel.in_flight),
+    Metric("channel_deferred", "gauge", "Messages that wait for their time.",
+           lambda channel: channel.delayed),
+    Metric("channel_clients", "gauge", "Consumers.",
+           lambda channel: len(channel.consumers)),
+    Metric("channel_paused", "gauge", "1 while the channel is paused.",
+           lambda channel: int(channel.paused)),
+    Metric("channel_skipped", "gauge", "1 while the whole channel is skipped.",
+           lambda channel: int(channel.skips.on)),
+    Metric("channel_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
+           lambda channel: channel.oldest.age_s(channel.topic.wall_ns) or 0),
 )  # fmt: skip
 AUTO_ACKS = "channel_auto_acks_total"
 AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (
@@ -114,6 +126,48 @@ AUTO_ACK_REASONS: tuple[tuple[str, Callable[[Channel], Value]], ...] = (
     ("retried", lambda channel: channel.auto_ack_count),
 )
 LATENCY = "channel_e2e_latency_seconds"  # over a sliding window
+
+
+def _figure(name: str, kind: str, help: str, key: str) -> Metric[Row]:
+    """None is told as 0."""
+    return Metric(name, kind, help, lambda row: row[key] or 0)
+
+
+TOPIC_PARTITION_METRICS: tuple[Metric[Row], ...] = (
+    _figure("topic_partition_messages_total", "counter", "Messages published to the partition.",
+            "message_count"),
+    _figure("topic_partition_message_bytes_total", "counter", "Bytes of their bodies.",
+            "message_bytes"),
+    _figure("topic_partition_depth", "gauge", "Messages that no channel has been given yet.",
+            "depth"),
+    _figure("topic_partition_start_offset", "gauge", "The earliest offset that is stored.",
+            "start_offset"),
+    _figure("topic_partition_end_offset", "gauge", "The offset after the newest message.",
+            "committed_end"),
+    _figure("topic_partition_stored_bytes", "gauge", "Bytes of log on disk.", "stored_bytes"),
+    Metric("topic_partition_refusing", "gauge", "1 while the partition takes no publish.",
+           lambda row: int(bool(row["refusal"]))),
+    Metric("topic_partition_corrupt_messages", "gauge",
+           "Stored messages that are known to be corrupt.",
+           lambda row: sum(one["to"] - one["from"] for one in row["damaged"])),
+)  # fmt: skip
+CHANNEL_PARTITION_METRICS: tuple[Metric[Row], ...] = (
+    _figure("channel_partition_messages_total", "counter", "Messages given to the channel.",
+            "message_count"),
+    _figure("channel_partition_requeues_total", "counter", "Messages requeued.", "requeue_count"),
+    _figure("channel_partition_timeouts_total", "counter", "Messages that timed out.",
+            "timeout_count"),
+    _figure("channel_partition_depth", "gauge", "Messages that wait for a consumer.", "depth"),
+    _figure("channel_partition_in_flight", "gauge", "Messages sent and not yet answered.",
+            "in_flight_count"),
+    _figure("channel_partition_deferred", "gauge", "Messages that wait for their time.",
+            "deferred_count"),
+    _figure("channel_partition_clients", "gauge", "Consumers that read it.", "client_count"),
+    _figure("channel_partition_oldest_age_seconds", "gauge", "Of its oldest unfinished message.",
+            "oldest_age_seconds"),
+)  # fmt: skip
+
+Labelled = list[tuple[str, Row]]
 
 
 def metric_parts(figures: Figures) -> Iterator[bytes]:
@@ -165,12 +219,12 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
         ("nsqd_replica_lag_messages", "gauge",
          "Messages that the follower most behind lacks, of the partitions led here.", state.lag),
     )  # fmt: skip
-    for name, kind, text, value in singles:
-        yield from _plain(name, kind, text, value)
+    for single in singles:
+        yield from _plain(*single)
 
 
 def _process(figures: Figures) -> Iterator[str]:
-    broker = figures.broker
+    broker, protocol = figures.broker, figures.protocol
     label = f'version="{escape(__version__)}"'
     yield from _plain("nsqd_info", "gauge", "What runs here.", 1, label)
     singles = (
@@ -178,11 +232,11 @@ def _process(figures: Figures) -> Iterator[str]:
         ("nsqd_clock_ahead_seconds", "gauge", "How far the clock is known to be ahead; else 0.",
          broker.clock_leap.ahead_ns / limits.SECOND),
         ("nsqd_draining", "gauge", "1 while the node is drained.", int(broker.draining)),
-        ("nsqd_connections", "gauge", "TCP clients.", figures.connections()),
-        ("nsqd_connections_total", "counter", "TCP clients so far.", figures.connections_total()),
-        ("nsqd_http_connections", "gauge", "HTTP clients.", figures.http_connections()),
+        ("nsqd_connections", "gauge", "TCP clients.", len(protocol.sessions)),
+        ("nsqd_connections_total", "counter", "TCP clients so far.", protocol.accepted_count),
+        ("nsqd_http_connections", "gauge", "HTTP clients.", figures.http_connections),
         ("nsqd_publishes_refused_total", "counter", "Publishes that were refused or failed.",
-         figures.refused_total()),
+         protocol.refused_count),
         ("nsqd_stages", "gauge", "Staged blocks that wait for a commit.",
          broker.commits.stages.count),
         ("nsqd_staged_bytes", "gauge", "Bytes of them.", broker.commits.stages.bytes),
@@ -200,8 +254,8 @@ def _process(figures: Figures) -> Iterator[str]:
         ("process_resident_memory_bytes", "gauge", "Resident memory.", resident_bytes()),
         ("process_open_fds", "gauge", "Open descriptors.", _open_descriptors()),
     )  # fmt: skip
-    for name, kind, text, value in singles:
-        yield from _plain(name, kind, text, value)
+    for single in singles:
+        yield from _plain(*single)
 
 
 def _plain(name: str, kind: str, text: str, value: Value, label: str = "") -> Iterator[str]:
@@ -230,3 +284,29 @@ def _syncs(times: SyncTimes) -> Iterator[str]:
         yield f'{name}_bucket{{le="{bound}"}} {below}'
     yield f"{name}_sum {total_ns / limits.SECOND}"
     yield f"{name}_count {below}"
+
+
+def partition_parts(topics: list[Topic]) -> Iterator[bytes]:
+    split = [(f'topic="{escape(one.name)}"', one) for one in topics if one.partition_count > 1]
+    of_topics: Labelled = []
+    of_channels: Labelled = []
+    for label, topic in split:
+        of_topics += _labelled(label, partitionrows.topic_rows(topic))
+        yield b""  # a place to rest: so many rows take their time
+        for name, channel in sorted(topic.channels.items()):
+            label_too = f'{label},channel="{escape(name)}"'
+            of_channels += _labelled(label_too, partitionrows.channel_rows(channel))
+            yield b""
+    yield from _samples(TOPIC_PARTITION_METRICS, of_topics)
+    yield from _samples(CHANNEL_PARTITION_METRICS, of_channels)
+
+
+def _labelled(label: str, rows: list[Row]) -> Labelled:
+    return [(f'{label},partition="{row["partition"]}"', row) for row in rows]
+
+
+def _samples(metrics: tuple[Metric[Row], ...], rows: Labelled) -> Iterator[bytes]:
+    for metric in metrics:
+        yield head(metric.name, metric.kind, metric.help)
+        for label, row in rows:
+            yield sample(metric.name, label, metric.read(row))

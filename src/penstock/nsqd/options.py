@@ -24,15 +24,7 @@ from penstock.command.common import (
     first_flags,
     gate_flags,
 )
-from penstock.command.flags import (
-    Effect,
-    Flag,
-    Kind,
-    Ranges,
-    Resolved,
-    check_ranges,
-    resolve,
-)
+from penstock.command.flags import Effect, Flag, Kind, Ranges, Resolved, check_ranges, resolve
 from penstock.errors import ConfigError
 from penstock.net.gate import check_allowed
 

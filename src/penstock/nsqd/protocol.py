@@ -24,9 +24,8 @@ from penstock.errors import PenstockError
 from penstock.kernel import Conn, Cut, Event, Locality, Verb
 from penstock.nsqd.auth import Grant
 from penstock.nsqd.consuming import Consuming
-from penstock.nsqd.extfilters import kernel_filter
-from penstock.nsqd.pubfaults import PUB_FAULTS, SINGLE, VERB_NAMES, cut_off
-from penstock.nsqd.publishing import Publishing
+from penstock.nsqd.pattern import kernel_filter
+from penstock.nsqd.publishing import PUB_FAULTS, SINGLE, VERB_NAMES, Publishing, cut_off
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     from penstock.clock import Clock
     from penstock.nsqd.auth import Auth
     from penstock.nsqd.options import Options
+    from penstock.nsqd.tls import Upgrades
     from penstock.nsqd.topics import TopicMaker
-    from penstock.nsqd.upgrade import Upgrades
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -69,7 +68,7 @@ class Protocol:
         self._offer = offer
         self.sessions: dict[int, Session] = {}
         self.accepted_count = 0
-        self.refused_count = 0  # publishes
+        self.refused_count = 0  # publishes, those over HTTP among them
         self._handlers: dict[int, Callable[..., None]] = {
             Event.LINE: self._on_line,
             Event.BODY: self._on_body,

@@ -1,21 +1,26 @@
 """The publishing side of V2: DPUB, PUB_TRACE and MPUB_TRACE, and what the kernel leaves to Python
 of PUB, MPUB, PUB_EXT and MPUB_EXT, which it takes by itself: a topic that is not there yet, a
-PUB_EXT with a trace id, and errors."""
+PUB_EXT with a trace id, and errors.
+
+A publish with trace ids is answered when it is stored, and says where the message lies
+(`wire/traced.py`). Its connection waits for that, and other connections share the batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.errors import TooMuchWaiting
-from penstock.kernel import BadPub, Event, Tail, Verb
-from penstock.nsqd import headed, traced
-from penstock.nsqd.pubfaults import PUB_FAULTS, VERB_NAMES, bad_pub, bad_topic
+from penstock.broker.traced import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
+from penstock.errors import PenstockError, TooMuchWaiting
+from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
 from penstock.nsqd.session import Session
 from penstock.nsqd.waits import Waits
+from penstock.wire import traced
 from penstock.wire.errors import Fault, WireFault, failed, failed_because
-from penstock.wire.names import is_valid_name
+from penstock.wire.frames import FrameType
+from penstock.wire.names import is_valid_name, quote
 from penstock.wire.numbers import parse_number
 from penstock.wire.partition import ANY, bad_partition, read_partition
 
@@ -24,6 +29,48 @@ if TYPE_CHECKING:
     from penstock.broker.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
+
+VERB_NAMES = {verb: verb.name.encode("ascii") for verb in Verb}
+PUB_FAULTS = {
+    Verb.PUB: Fault.PUB_FAILED,
+    Verb.MPUB: Fault.MPUB_FAILED,
+    Verb.DPUB: Fault.DPUB_FAILED,
+    Verb.PUB_EXT: Fault.PUB_FAILED,
+    Verb.MPUB_EXT: Fault.MPUB_FAILED,
+}
+SINGLE = (b"PUB", b"DPUB", b"PUB_TRACE", b"PUB_EXT")  # their body is one message
+PUB_TRACE, MPUB_TRACE = b"PUB_TRACE", b"MPUB_TRACE"
+_TRACE_FAULTS = {PUB_TRACE: Fault.PUB_FAILED, MPUB_TRACE: Fault.MPUB_FAILED}
+_ENTRY_BYTES = 8  # of a key or of headers, in the trailer, beside the value
+
+
+class Headed(NamedTuple):
+    """A message with headers."""
+
+    headers: bytes  # empty: none are kept
+    key: bytes | None
+    trace_id: int  # as its publisher gave it; 0: none
+    body: bytes
+    context_id: int = 0  # of its trace context, where there is no such id
+
+    @property
+    def sections(self) -> dict[int, int | bytes]:
+        found: dict[int, int | bytes] = {}
+        if self.trace_id or self.context_id:
+            found[Section.TRACE] = self.trace_id or self.context_id
+        if self.key is not None:
+            found[Section.KEY] = self.key
+        if self.headers:
+            found[Section.HEADERS] = self.headers
+        return found
+
+    @property
+    def stored_bytes(self) -> int:
+        """In the log, without its share of the batch's header."""
+        total = LENGTH_BYTES + len(self.body)
+        for value in self.sections.values():
+            total += _ENTRY_BYTES + len(value) if isinstance(value, bytes) else TRACE_BYTES
+        return total
 
 
 class Publishing:
@@ -43,8 +90,8 @@ class Publishing:
         }
         self.commands: Mapping[bytes, Callable[[Session, list[bytes]], None]] = {
             b"DPUB": self._dpub,
-            traced.PUB_TRACE: self._pub_trace,
-            traced.MPUB_TRACE: self._pub_trace,
+            PUB_TRACE: self._pub_trace,
+            MPUB_TRACE: self._pub_trace,
             b"PUB": self._pub,
             b"MPUB": self._pub,
             b"PUB_EXT": self._pub,
@@ -110,9 +157,9 @@ class Publishing:
         body: bytes,
     ) -> None:
         """A PUB_EXT with a trace id: its answer says where the message lies."""
-        headed.publish(
-            session, tail.owner, headed.Headed(headers, key, trace_id, body), self._waits
-        )
+        leader, message = tail.owner, Headed(headers, key, trace_id, body)
+        publish = partial(leader.topic.publish_headed, leader, body, message.sections)
+        self._publish(session, leader.topic, [message], Fault.PUB_FAILED, publish)
 
     # --- commands ---
 
@@ -141,10 +188,7 @@ class Publishing:
                     raise WireFault(Fault.PARTITION_MISSING, b"DPUB")
                 topic.append(session.conn, Verb.DPUB, body, due_ns)
 
-            def go_on() -> None:
-                self._waits.with_topic(session, topic_name, Fault.DPUB_FAILED, append)
-
-            self._waits.with_leave(session, b"DPUB", topic_name, b"", go_on)
+            self._with_topic(session, b"DPUB", topic_name, Fault.DPUB_FAILED, append)
 
         self._waits.read_body(session, b"DPUB", self._options.max_msg_size, take)
 
@@ -155,38 +199,143 @@ class Publishing:
         topic_name = params[1]
         if not is_valid_name(topic_name):
             raise bad_topic(command, topic_name)
+        fault = _TRACE_FAULTS[command]
         word = params[2] if len(params) > 2 else b""
         partition = read_partition(command, word)
         options = self._options
 
         def take(session: Session, body: bytes) -> None:
-            messages = traced.messages_of(command, body, options.max_msg_size)
+            if command == PUB_TRACE:
+                messages = [Traced(*traced.split_one(body))]
+            else:
+                split = traced.split_many(body, options.max_msg_size)
+                messages = [Traced(*one) for one in split]
 
             def publish(topic: Topic) -> None:
-                if partition != ANY and not topic.takes(partition):
-                    raise bad_partition(command, word)
-                if partition == ANY and topic.placed:
-                    raise WireFault(Fault.PARTITION_MISSING, command)
-                traced.publish(session, topic, partition, command, messages, self._waits.pause)
+                check(topic)
 
-            def go_on() -> None:
-                self._waits.with_topic(session, topic_name, traced.FAULTS[command], publish)
+                def start(done: TracedDone) -> None:
+                    topic.publish_traced(messages, 0, done, partition)
 
-            self._waits.with_leave(session, command, topic_name, b"", go_on)
+                self._publish(session, topic, messages, fault, start)
 
-        def read() -> None:
-            size_max = traced.body_bytes_max(command, options.max_msg_size, options.max_body_size)
-            self._waits.read_body(session, command, size_max, take)
+            self._with_topic(session, command, topic_name, fault, publish)
 
         def check(topic: Topic) -> None:
-            if not topic.takes(partition):
+            if partition != ANY and not topic.takes(partition):
                 raise bad_partition(command, word)
-            read()
+            if partition == ANY and topic.placed:
+                raise WireFault(Fault.PARTITION_MISSING, command)
 
-        def find() -> None:
-            self._waits.with_topic(session, topic_name, traced.FAULTS[command], check)
+        def read(topic: Topic | None = None) -> None:
+            if topic is not None:
+                check(topic)
+            size_max = options.max_body_size
+            if command == PUB_TRACE:
+                size_max = options.max_msg_size + traced.TRACE_BYTES
+            self._waits.read_body(session, command, size_max, take)
 
         if partition > 0:  # before the body: a client may wait for the answer
-            self._waits.with_leave(session, command, topic_name, b"", find)
+            self._with_topic(session, command, topic_name, fault, read)
         else:
             read()
+
+    def _with_topic(
+        self,
+        session: Session,
+        command: bytes,
+        topic: bytes,
+        fault: Fault,
+        act: Callable[[Topic], None],
+    ) -> None:
+        """Call `act` with the topic, if the client has leave to publish to it."""
+        find = partial(self._waits.with_topic, session, topic, fault, act)
+        self._waits.with_leave(session, command, topic, b"", find)
+
+    def _publish(
+        self,
+        session: Session,
+        topic: Topic,
+        messages: Sequence[Traced | Headed],
+        fault: Fault,
+        publish: Callable[[TracedDone], None],
+    ) -> None:
+        """Publish, and answer when it is stored. Raises WireFault when nothing is taken."""
+        first, name = messages[0], topic.name.encode()
+
+        def reply(stored: PenstockError | Stored) -> None:
+            if isinstance(stored, PenstockError):
+                raise failed(fault, stored)
+            published = session.conn.published
+            published[name] = published.get(name, 0) + len(messages)
+            data = traced.encode_reply(stored.id, first.trace_id, stored.offset, first.stored_bytes)
+            session.conn.reply(FrameType.RESPONSE, data)
+
+        go_on = self._waits.pause(session)
+        try:
+            publish(lambda stored: go_on(lambda: reply(stored)))
+        except PenstockError as error:
+            session.waits = False
+            raise failed(fault, error) from error
+
+
+# --- errors of malformed publishes and cut-off bodies, in NSQ's words ---
+
+
+def bad_pub(verb: Verb, kind: BadPub, topic: bytes, a: int, b: int) -> WireFault:
+    """The error for a malformed publish."""
+    name = VERB_NAMES[verb]
+    match kind:
+        case BadPub.PARAMS:
+            return WireFault(Fault.PARAMETERS_MISSING, name)
+        case BadPub.TOPIC_NAME:
+            return bad_topic(name, topic)
+        case BadPub.PARTITION if not topic:
+            return WireFault(Fault.PARTITION_MISSING, name)
+        case BadPub.PARTITION:
+            return WireFault(Fault.BAD_PARTITION, name, quote(topic))
+        case BadPub.SIZE_INVALID:
+            return WireFault(Fault.MESSAGE_SIZE_INVALID, name, a)
+        case BadPub.SIZE_TOO_BIG | BadPub.MESSAGE_TOO_BIG:
+            return WireFault(Fault.MESSAGE_TOO_BIG, name, a, b)
+        case BadPub.BODY_INVALID:
+            return WireFault(Fault.BODY_SIZE_INVALID, name, a)
+        case BadPub.BODY_TOO_BIG:
+            return WireFault(Fault.BODY_TOO_BIG, name, a, b)
+        case BadPub.COUNT_INVALID:
+            return WireFault(Fault.MPUB_COUNT, name, a)
+        case BadPub.MESSAGE_INVALID:
+            return WireFault(Fault.MPUB_MESSAGE_SIZE, name, a, b)
+        case BadPub.HEADER_REFUSED:
+            return WireFault(Fault.EXT_NOT_SUPPORT, name, quote(topic))
+        case BadPub.HEADER_SIZE if verb == Verb.PUB_EXT:
+            return WireFault(Fault.JSON_HEADER_SIZE, name, b)
+        case BadPub.HEADER_SIZE:
+            return WireFault(Fault.MPUB_JSON_HEADER_SIZE, name, a, b)
+        case BadPub.HEADER_INVALID if verb == Verb.PUB_EXT:
+            return WireFault(Fault.JSON_HEADER, name, b)
+        case BadPub.HEADER_INVALID:
+            return WireFault(Fault.MPUB_JSON_HEADER, name, a, b)
+
+
+def cut_off(command: bytes, part: Cut, index: int) -> WireFault:
+    """The error for a client that ended its stream within a command."""
+    is_message = command in SINGLE
+    match part:
+        case Cut.SIZE if is_message:
+            return WireFault(Fault.MESSAGE_SIZE_UNREAD, command)
+        case Cut.SIZE:
+            return WireFault(Fault.BODY_SIZE_UNREAD, command)
+        case Cut.BODY if not is_message:
+            return WireFault(Fault.BODY_UNREAD, command)
+        case Cut.COUNT:
+            return WireFault(Fault.MPUB_COUNT_UNREAD, command)
+        case Cut.MESSAGE_SIZE:
+            return WireFault(Fault.MPUB_MESSAGE_SIZE_UNREAD, command, index)
+    return WireFault(Fault.MESSAGE_UNREAD, command)
+
+
+def bad_topic(command: bytes, topic: bytes) -> WireFault:
+    if command == b"MPUB":
+        return WireFault(Fault.BAD_TOPIC_MPUB, quote(topic))
+    return WireFault(Fault.BAD_TOPIC, command, quote(topic))

@@ -1,18 +1,25 @@
-"""What `/stats` tells: rows of clients and memory, and the walk over topics, channels and clients.
+"""What `/stats` tells: rows of clients and memory, the walk over topics, channels and clients, and
+the JSON document of it. `stats_text.py` is the form for people.
 
-Keys and their order are NSQ's; tools rely on them.
+Keys and their order are NSQ's; tools rely on them. The document is made in pieces, so that a large
+one does not hold up deliveries. A row is encoded with an empty list in it, cut in two at that
+place, and what belongs into the list goes out between the halves. The keys before the list hold
+names of topics and channels only, which cannot look like the place of the cut.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock import limits
+import msgspec
+
+from penstock import __version__, limits
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
@@ -24,6 +31,8 @@ from penstock.nsqd.tls import cipher_name, version_name
 
 Row = dict[str, Any]
 
+_encode_fast = msgspec.json.encode
+_CHANNELS, _CLIENTS = b'"channels":[', b'"clients":['
 CLIENTS_TOGETHER = 64  # rows made between two looks at the clock
 
 
@@ -149,7 +158,7 @@ def disk_row(path: str, times: SyncTimes) -> Row:
 
 class View(NamedTuple):
     """What a request looks at. Nothing is read before a renderer comes to it, so that a large
-    document can be made in slices (`stats_json.py`, `stats_text.py`)."""
+    document can be made in slices (`json_parts`, `stats_text.py`)."""
 
     broker: Broker
     sessions: dict[int, Session]
@@ -177,24 +186,21 @@ def walk(view: View, names: list[str]) -> Iterator[tuple[Row, Channels]]:
 def _walk_channels(view: View, channels: list[Channel]) -> Channels:
     for channel in channels:
         consumers = channel.consumers if view.query.include_clients else ()
-        clients = client_rows([conn.owner for conn in consumers])
+        clients = rows_of([conn.owner for conn in consumers])
         row = broker_stats.channel_row(channel, None)
         yield broker_stats.split_channel(row, channel, view.query.partition), clients
 
 
-def client_rows(sessions: list[Session]) -> Iterator[list[Row]]:
+def rows_of(
+    sessions: list[Session], row: Callable[[Session], Row] = client_row
+) -> Iterator[list[Row]]:
     for at in range(0, len(sessions), CLIENTS_TOGETHER):
-        yield [client_row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
-
-
-def connection_rows(sessions: list[Session]) -> Iterator[list[Row]]:
-    """Every V2 connection, also those that neither read nor have published."""
-    for at in range(0, len(sessions), CLIENTS_TOGETHER):
-        yield [_connection_row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
+        yield [row(session) for session in sessions[at : at + CLIENTS_TOGETHER]]
 
 
 def _connection_row(session: Session) -> Row:
-    """The keys of `client_row`; what is empty is left out, for there are thousands."""
+    """Of every V2 connection, also of those that neither read nor have published. The keys of
+    `client_row`; what is empty is left out, for there are thousands."""
     conn, settings, channel = session.conn, session.settings, session.channel
     row: Row = {
         "serial": conn.serial,
@@ -240,4 +246,81 @@ def producers(view: View) -> Iterator[list[Row]]:
     """Every connection that has published, consumers included."""
     if view.query.include_clients:
         sessions = view.sessions.values()
-        yield from client_rows([session for session in sessions if session.conn.published])
+        yield from rows_of([session for session in sessions if session.conn.published])
+
+
+# --- as JSON ---
+
+
+def encode(value: Any) -> bytes:
+    try:
+        return _encode_fast(value)
+    except UnicodeEncodeError:  # half a surrogate pair in what a client says of itself
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
+
+
+def json_parts(view: View) -> Iterator[bytes]:
+    broker, query = view.broker, view.query
+    names = broker_stats.chosen_names(broker.topics, query.topic)
+    head = {"version": __version__, "health": broker.health, "start_time": view.start_time}
+    yield encode(head)[:-1] + b',"topics":'
+    if names is None:
+        yield b"null"
+    else:
+        yield b"["
+        yield from _topics(view, names)
+        yield b"]"
+    if query.include_memory:
+        yield b',"memory":' + encode(memory_row())
+    start = b',"producers":['
+    for part in _listed(producers(view)):
+        yield start + part
+        start = b""
+    yield b',"producers":null' if start else b"]"
+    if not query.topic:  # it is about the whole daemon
+        yield b',"disk":' + encode(view.disk())
+    yield b',"draining":true}' if broker.draining else b"}"
+
+
+def connection_parts(sessions: list[Session]) -> Iterator[bytes]:
+    """`/connections`."""
+    yield b'{"connections":['
+    yield from _listed(rows_of(sessions, _connection_row))
+    yield b"]}"
+
+
+def _topics(view: View, names: list[str]) -> Iterator[bytes]:
+    separator = b""
+    for row, channels in walk(view, names):
+        before, after = _cut(row, _CHANNELS)
+        yield separator + before
+        yield from _channels(channels, view.query.include_clients)
+        yield after
+        separator = b","
+
+
+def _channels(channels: Channels, include_clients: bool) -> Iterator[bytes]:
+    separator = b""
+    for row, clients in channels:
+        if include_clients:
+            row["clients"] = []
+            before, after = _cut(row, _CLIENTS)
+            yield separator + before
+            yield from _listed(clients)
+            yield after
+        else:
+            yield separator + encode(row)
+        separator = b","
+
+
+def _cut(row: Row, place: bytes) -> tuple[bytes, bytes]:
+    before, found, after = encode(row).partition(place)
+    return before + found, after
+
+
+def _listed(chunks: Iterable[list[Row]]) -> Iterator[bytes]:
+    separator = b""
+    for rows in chunks:
+        yield separator + encode(rows)[1:-1]
+        separator = b","

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.broker import stats as broker_stats
@@ -22,21 +22,19 @@ from penstock.net.listener import parse_address
 from penstock.nsqd.stats import memory_row
 from penstock.wire.names import is_ephemeral
 
+if TYPE_CHECKING:
+    from penstock.nsqd.options import Options
+
 log = logging.getLogger("penstock.nsqd")
 
 Row = dict[str, Any]
 _TOPIC = (("message_count", "c"), ("message_bytes", "c"), ("depth", "g"), ("backend_depth", "g"))
 _CHANNEL = (
-    ("message_count", "message_count", "c"),
-    ("depth", "depth", "g"),
-    ("backend_depth", "backend_depth", "g"),
-    ("in_flight_count", "in_flight_count", "g"),
-    ("deferred_count", "deferred_count", "g"),
-    ("requeue_count", "requeue_count", "c"),
-    ("timeout_count", "timeout_count", "c"),
-    ("client_count", "clients", "g"),
+    *(("message_count", "c"), ("depth", "g"), ("backend_depth", "g"), ("in_flight_count", "g")),
+    *(("deferred_count", "g"), ("requeue_count", "c"), ("timeout_count", "c")),
+    ("client_count", "g"),
 )
-_MEMORY_COUNTER = "gc_total_runs"
+_NAMES = {"client_count": "clients"}  # where it is not that of /stats
 
 
 class StatsdOptions(NamedTuple):
@@ -53,6 +51,17 @@ def expand_prefix(prefix: str, broadcast_address: str, http_port: int) -> str:
     host = f"{broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", host)
     return expanded if not expanded or expanded.endswith(".") else expanded + "."
+
+
+def statsd_options(options: Options, http_port: int) -> StatsdOptions:
+    return StatsdOptions(
+        address=options.statsd_address,
+        interval_ns=options.statsd_interval_ns,
+        prefix=expand_prefix(options.statsd_prefix, options.broadcast_address, http_port),
+        packet_bytes=options.statsd_udp_packet_size,
+        memory=options.statsd_mem_stats,
+        exclude_ephemeral=options.statsd_exclude_ephemeral,
+    )
 
 
 def check_address(address: str) -> None:
@@ -75,23 +84,22 @@ class Lines:
             topic = broker.topics.get(name)
             if topic is None or (self._options.exclude_ephemeral and topic.ephemeral):
                 continue
-            yield from self._topic(name, broker_stats.topic_row(topic, []))
+            row = broker_stats.topic_row(topic, [])
+            yield from self._figures(f"topic.{name}", row, _TOPIC)
             for channel in broker_stats.chosen_channels(topic) or ():
                 if not (self._options.exclude_ephemeral and is_ephemeral(channel.name)):
                     row = broker_stats.channel_row(channel, None)
-                    yield from self._channel(f"topic.{name}.channel.{channel.name}", row)
+                    place = f"topic.{name}.channel.{channel.name}"
+                    yield from self._figures(place, row, _CHANNEL)
         if self._options.memory:
             yield from self._memory()
         self._last = self._now
 
-    def _topic(self, name: str, row: Row) -> Iterator[bytes]:
-        for key, kind in _TOPIC:
-            yield self._line(f"topic.{name}.{key}", row[key], kind)
-        yield from self._latencies(f"topic.{name}", row)
-
-    def _channel(self, place: str, row: Row) -> Iterator[bytes]:
-        for key, told, kind in _CHANNEL:
-            yield self._line(f"{place}.{told}", row[key], kind)
+    def _figures(
+        self, place: str, row: Row, figures: tuple[tuple[str, str], ...]
+    ) -> Iterator[bytes]:
+        for key, kind in figures:
+            yield self._line(f"{place}.{_NAMES.get(key, key)}", row[key], kind)
         yield from self._latencies(place, row)
 
     def _latencies(self, place: str, row: Row) -> Iterator[bytes]:
@@ -101,10 +109,8 @@ class Lines:
 
     def _memory(self) -> Iterator[bytes]:
         for key, value in memory_row().items():
-            if key == _MEMORY_COUNTER:
-                yield self._line("mem.gc_runs", value, "c")
-            else:
-                yield self._line(f"mem.{key}", value, "g")
+            name, kind = ("gc_runs", "c") if key == "gc_total_runs" else (key, "g")
+            yield self._line(f"mem.{name}", value, kind)
 
     def _line(self, name: str, value: int, kind: str) -> bytes:
         if kind == "c":

@@ -7,19 +7,34 @@ asked for). Either policy implies --tls-required: nobody gets past it by staying
 
 TLS 1.0 and 1.1 are broken, and OpenSSL refuses them by now: the floor is TLS 1.2, whatever lower
 version --tls-min-version names. The log says so once.
+
+What follows an IDENTIFY that agreed on TLS or compression: the answer to it, a JSON object, still
+goes out in the clear. Then, in this order:
+
+1. TLS: the handshake, and `OK` over TLS. Only now does a connection of a daemon that requires TLS
+   do anything but IDENTIFY.
+2. snappy or deflate: the streams change, and `OK` comes compressed.
+
+The client's connection stands still meanwhile: none of its commands is read before the last step
+is done. An upgrade that fails is told in the clear, and is the end of the connection.
 """
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.net.anycert import accept_any_certificate
+from penstock.net.link import Link, Links
+from penstock.wire.frames import OK, FrameType, encode_frame
+from penstock.wire.identify import compression
 
 if TYPE_CHECKING:
     from penstock.nsqd.options import Options
+    from penstock.nsqd.session import Session
 
 log = logging.getLogger("penstock.nsqd")
 
@@ -29,6 +44,7 @@ _VERSIONS = {
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
 }
+_OK_FRAME = encode_frame(FrameType.RESPONSE, OK)
 _RAISED = ("tls1.0", "tls1.1")
 
 
@@ -64,6 +80,18 @@ def client_context(options: Options) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _load_authorities(context, options.tls_root_ca_file)
     return context
+
+
+def new_contexts(
+    options: Options, serves_tls: bool
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """For clients of ours, and for requests of ours. Raises ConfigError, and then the old ones
+    stay."""
+    server = server_context(options)
+    if (server is not None) != serves_tls:
+        rule = "TLS cannot be switched on or off while nsqd runs: restart it"
+        raise ConfigError("tls-cert", options.tls_cert, rule)
+    return server, client_context(options)
 
 
 def _load_certificate(context: ssl.SSLContext, options: Options) -> None:
@@ -118,3 +146,39 @@ def cipher_name(name: str) -> str:
 def version_name(name: str) -> str:
     """`TLSv1.3` as NSQ shows it."""
     return name.replace("TLSv", "TLS")
+
+
+class Upgrades:
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self.soon = links.soon
+        self.context: ssl.SSLContext | None = None  # set when the daemon starts
+
+    def start(self, session: Session, done: Callable[[str], None]) -> None:
+        """`done` is called once, now or later, with why it failed, or with nothing. Not at all
+        when the connection ends before."""
+        if session.conn.ended:  # while its IDENTIFY was read
+            return
+        link = session.link = self._links.adopt(session.conn)
+
+        def shaken(failure: str) -> None:
+            if failure:
+                link.open()
+            else:
+                session.conn.locked = False
+                link.say(_OK_FRAME)
+                self._compress(session, link)
+            done(failure)
+
+        if session.settings.tls and self.context is not None:
+            link.secure(self.context, shaken)
+        else:
+            self._compress(session, link)
+            done("")
+
+    def _compress(self, session: Session, link: Link) -> None:
+        streams = compression(session.settings)
+        if streams is not None:
+            link.compress(*streams)
+            link.say(_OK_FRAME)
+        link.open()

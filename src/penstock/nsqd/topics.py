@@ -25,13 +25,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.internal import is_internal
 from penstock.broker.ports import ClusterMetadata, NewTopic
 from penstock.broker.topic import Topic
-from penstock.errors import (
-    FetchFailed,
-    NameInvalid,
-    PartitionElsewhere,
-    PenstockError,
-    Refused,
-)
+from penstock.errors import FetchFailed, NameInvalid, PartitionElsewhere, PenstockError, Refused
 from penstock.net.fetch import Fetcher, gather_json
 from penstock.wire.names import is_ephemeral, is_valid_name
 

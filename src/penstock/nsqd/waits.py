@@ -69,14 +69,9 @@ class Waits:
         """Call `act` with the topic, now or once it has been made."""
 
         def act_or_fail(found: Found) -> None:
-            try:
-                if isinstance(found, PenstockError):
-                    raise found
-                act(found)
-            except WireFault:
-                raise
-            except PenstockError as error:
-                raise failed(fault, error) from error
+            if isinstance(found, PenstockError):
+                raise failed(fault, found) from found
+            _act(fault, partial(act, found))
 
         try:
             topic = self._topics.at_once(name.decode("ascii"))
@@ -107,12 +102,7 @@ class Waits:
                 log.warning("PROTOCOL(V2): [%s] %s", session.remote, error)
             elif error is not None:
                 raise failed(fault, error) from error
-            try:
-                act()
-            except WireFault:
-                raise
-            except PenstockError as refusal:
-                raise failed(fault, refusal) from refusal
+            _act(fault, act)
 
         self._until(session, partial(ask_for_channel, topic, name), act_or_fail)
 
@@ -196,6 +186,15 @@ class Waits:
             self.ask_auth(session, check)
         else:
             check(session.grant)
+
+
+def _act(fault: Fault, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except WireFault:
+        raise
+    except PenstockError as error:
+        raise failed(fault, error) from error
 
 
 def _act_or_fail(fault: Fault, act: Callable[[], None], error: PenstockError | None) -> None:

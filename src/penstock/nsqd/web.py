@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from penstock import limits
@@ -58,15 +58,11 @@ class Web:
         again = sock.dup() if context is not None else None  # for a renewed certificate
         address = bound_address(sock)
         seconds = limits.TLS_HANDSHAKE_NS / limits.SECOND if context is not None else None
+        create: Callable[..., Awaitable[asyncio.AbstractServer]] = self._loop.create_server
         if address.path:
             self._paths.append(Path(address.path))
-            server: asyncio.AbstractServer = await self._loop.create_unix_server(
-                connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds
-            )
-        else:
-            server = await self._loop.create_server(
-                connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds
-            )
+            create = self._loop.create_unix_server
+        server = await create(connection, sock=sock, ssl=context, ssl_handshake_timeout=seconds)
         self._servers.append(server)
         if again is not None:
             self._secure.append((server, again, application, admit))

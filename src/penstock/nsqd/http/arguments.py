@@ -1,0 +1,170 @@
+"""What requests name, and how they are told that it is missing, of no use, or not there.
+
+Which partitions of a topic a request is about says the parameter `partition`, as Youzan's nsqd has
+it. Without it, or with -1, it is about all that are led here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from penstock import limits
+from penstock.broker.channel import Channel
+from penstock.broker.topic import Topic
+from penstock.errors import NotFound
+from penstock.net.api import HttpError, Parameters
+from penstock.net.query import whole_number
+from penstock.nsqd.http.ground import Call, is_valid
+from penstock.wire.errors import WireFault
+from penstock.wire.partition import ANY, read_partition
+
+FALSE, TRUE = ("false", "0"), ("true", "1")  # how a boolean parameter is written
+COUNT_MAX = (1 << 63) - 1
+SHOWN = 100  # characters of a value that is refused
+SHOWN_OF_NUMBER = 300
+_ID_DIGITS = 16
+_ID_MAX = (1 << 64) - 1
+
+
+def missing(name: str) -> HttpError:
+    return HttpError(400, f"MISSING_ARG_{name.upper()}")
+
+
+def invalid(name: str, text: str, rule: object, shown: int | None = SHOWN) -> HttpError:
+    return HttpError(400, f"INVALID_ARG_{name.upper()} {text[:shown]!r}: {rule}")
+
+
+# --- values ---
+
+
+def number(
+    parameters: Parameters, name: str, highest: int = COUNT_MAX, default: int | None = 0
+) -> int:
+    """`default`: where there is none; None: there has to be one."""
+    text = parameters.get(name, "")
+    if not text:
+        if default is None:
+            raise missing(name)
+        return default
+    found = whole_number(text, highest)
+    if found is None:
+        raise invalid(name, text, f"a whole number, 0 to {highest}", SHOWN_OF_NUMBER)
+    return found
+
+
+def flag(
+    parameters: Parameters, name: str, rule: str = "true or false", default: str = "false"
+) -> bool:
+    text = parameters.get(name, default)
+    if text not in TRUE + FALSE:
+        raise invalid(name, text, rule)
+    return text in TRUE
+
+
+def one_of(name: str, text: str, known: Iterable[str]) -> str:
+    if text not in known:
+        raise invalid(name, text, f"one of {', '.join(known)}")
+    return text
+
+
+def message_id(text: str) -> int:
+    try:
+        if len(text) != _ID_DIGITS or not text.isalnum():
+            raise ValueError
+        return int(text, 16)
+    except ValueError:
+        raise invalid("id", text, f"{_ID_DIGITS} hex digits", None) from None
+
+
+def message_number(parameters: Parameters) -> int:
+    """As it stands in a frame, 16 hex digits, or as the number that `/pubtrace` answers."""
+    text = parameters.get("msgid", "")
+    if not text:
+        raise missing("msgid")
+    if len(text) == _ID_DIGITS:
+        return message_id(text)
+    found = whole_number(text, _ID_MAX)
+    if found is None:
+        raise invalid("msgid", text, f"{_ID_DIGITS} hex digits, or a number of other length")
+    return found
+
+
+# --- topics and channels ---
+
+
+def find_topic(call: Call, checks_name: bool = False) -> Topic:
+    name = call.parameters.get("topic")
+    if name is None:
+        raise missing("topic")
+    if checks_name and not is_valid(name):
+        raise HttpError(400, "INVALID_TOPIC")
+    try:
+        return call.ground.broker.find_topic(name)
+    except NotFound as error:
+        raise HttpError(404, "TOPIC_NOT_FOUND") from error
+
+
+def channel_name(call: Call, checks_names: bool = True) -> tuple[Topic, str]:
+    """With its topic; whether there is such a channel is not looked at."""
+    for kind in ("topic", "channel"):
+        if kind not in call.parameters:
+            raise missing(kind)
+        if checks_names and not is_valid(call.parameters[kind]):
+            raise HttpError(400, f"INVALID_ARG_{kind.upper()}")
+    return find_topic(call), call.parameters["channel"]
+
+
+def find_channel(call: Call, checks_names: bool = False) -> Channel:
+    topic, name = channel_name(call, checks_names)
+    try:
+        return topic.find_channel(name)
+    except NotFound as error:
+        raise HttpError(404, "CHANNEL_NOT_FOUND") from error
+
+
+def names_of(channel: Channel) -> dict[str, Any]:
+    """How an answer begins."""
+    return {"topic_name": channel.topic.name, "channel_name": channel.name}
+
+
+# --- partitions ---
+
+
+def bad_partition(text: object, rule: str) -> HttpError:
+    reason = f"partition {str(text)[:SHOWN]!r}: {rule}"
+    return HttpError(400, "E_BAD_PARTITION", details={"reason": reason})
+
+
+def not_of(topic: Topic, text: object) -> HttpError:
+    return bad_partition(text, f"topic {topic.name} has 0 to {topic.partition_count - 1}")
+
+
+def read_argument(text: str) -> int:
+    """The number that a request names; ANY where it leaves the choice. Raises HttpError."""
+    try:
+        return read_partition(b"partition", text.encode("utf-8", "surrogateescape"))
+    except WireFault as error:
+        rule = f"a number from 0 to {limits.PARTITIONS_MAX - 1} is expected"
+        raise bad_partition(text, rule) from error
+
+
+def chosen_partition(topic: Topic, parameters: Parameters) -> int:
+    """Of the topic, whoever leads it. ANY: all of them."""
+    text = parameters.get("partition", "")
+    if text in ("", "-1"):
+        return ANY
+    found = whole_number(text, limits.PARTITIONS_MAX - 1)
+    if found is None or found >= topic.partition_count:
+        raise not_of(topic, text)
+    return found
+
+
+def chosen_partitions(topic: Topic, parameters: Parameters) -> list[int]:
+    """Of those that are led here."""
+    led, chosen = [leader.number for leader in topic.leaders], chosen_partition(topic, parameters)
+    if chosen == ANY:
+        return led
+    if chosen not in led:
+        raise bad_partition(chosen, "this node does not lead it")
+    return [chosen]

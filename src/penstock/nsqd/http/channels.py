@@ -1,0 +1,250 @@
+"""What operators do to channels: verbs, settings, how fast a channel is sent.
+
+`/channel/config` and `/channel/redrive`: how often a channel sends a message, and what becomes of
+those that it gives up on (`broker/deadletters.py`). A GET of the configuration tells, a POST
+changes the settings that are named in the query and tells too. A redrive answers when all that it
+sent back is safe, with their number.
+
+`/channel/ratelimit` and `/channel/setclientlimit`, as Youzan's nsqd has them, hold until the next
+start, the second for the connections that there are.
+
+`/message/trace/enable` and `/disable` are Youzan's switches, in terms of our settings: they set
+`trace_rate` of a topic, or of a channel where one is named, to 1 or 0. Unlike Youzan's they last
+through a restart. `rate` asks for a sample. There is no `slow` switch: the events tell of every
+message how long it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock import limits
+from penstock.broker import changes
+from penstock.broker.ports import MetadataDone
+from penstock.broker.settings import ChannelOrder, ChannelSettings, Poison
+from penstock.broker.skips import Skipped
+from penstock.durations import format_duration
+from penstock.errors import NotFound, PenstockError, Refused
+from penstock.net.api import EMPTY, HttpError, error_response, json_response
+from penstock.net.exchange import Response
+from penstock.nsqd.http.arguments import (
+    SHOWN_OF_NUMBER,
+    channel_name,
+    chosen_partition,
+    find_channel,
+    find_topic,
+    invalid,
+    message_id,
+    names_of,
+    number,
+)
+from penstock.nsqd.http.ground import Call, answer_when_held, reason_of, unavailable
+from penstock.nsqd.http.settings import (
+    Setting,
+    chosen,
+    read_count,
+    read_duration,
+    read_rate,
+    read_settings,
+)
+
+# --- verbs ---
+
+
+def create(call: Call) -> None:
+    """In a cluster it is answered when every partition has confirmed the channel, whoever leads it
+    by then."""
+    topic, name = channel_name(call)
+    leaders = topic.leaders if topic.metadata is None else ()
+
+    def go_on(error: PenstockError | None) -> None:
+        if error is not None:
+            raise unavailable(error)
+        topic.channel(name)
+        answer_when_held(leaders, EMPTY, call.answer)
+        call.ground.soon()
+
+    changes.ask_for_channel(topic, name, lambda error: call.go_on(lambda: go_on(error)))
+
+
+def delete(call: Call, done: MetadataDone) -> None:
+    channel = find_channel(call, checks_names=True)
+    changes.delete_channel(channel.topic, channel.name, done)
+
+
+def empty(call: Call) -> Response:
+    find_channel(call, checks_names=True).empty()
+    return EMPTY
+
+
+def pause(call: Call, done: MetadataDone) -> None:
+    changes.pause_channel(find_channel(call, checks_names=True), done)
+
+
+def unpause(call: Call, done: MetadataDone) -> None:
+    changes.unpause_channel(find_channel(call, checks_names=True), done)
+
+
+def skip(call: Call, done: MetadataDone) -> None:
+    _skip(call, done, Skipped.begun)
+
+
+def unskip(call: Call, done: MetadataDone) -> None:
+    _skip(call, done, Skipped.ended)
+
+
+def skip_tests(call: Call, done: MetadataDone) -> None:
+    """Of all partitions: a load test goes through the whole topic."""
+    _skip(call, done, lambda before, *_: before._replace(tests=True))
+
+
+def unskip_tests(call: Call, done: MetadataDone) -> None:
+    _skip(call, done, lambda before, *_: before._replace(tests=False))
+
+
+def _skip(call: Call, done: MetadataDone, change: Callable[[Skipped, int, int], Skipped]) -> None:
+    channel = find_channel(call, checks_names=True)
+    partition = chosen_partition(channel.topic, call.parameters)
+    count = channel.topic.partition_count
+    changes.skip(channel, lambda before: change(before, partition, count), done)
+
+
+# --- bounds ---
+
+
+def limit_rate(call: Call) -> Response:
+    """0 takes the bound away."""
+    channel = find_channel(call)
+    highest = limits.RATE_KILOBYTES_MAX
+    rate = number(call.parameters, "ratekilobytes", highest, None) * limits.KIB
+    channel.rate.set(rate, call.ground.clock.mono_ns())
+    return json_response({**names_of(channel), "bytes_per_second": rate})
+
+
+def limit_clients(call: Call) -> Response:
+    """Those whose client id or address begins so; without a prefix all. 0 takes the bound away."""
+    channel = find_channel(call)
+    ready = number(call.parameters, "ready", call.ground.options.max_rdy_count, None)
+    prefix = call.parameters.get("client_prefix", "")
+    count = 0
+    for conn in channel.consumers:
+        session = conn.owner
+        if session.settings.client_id.startswith(prefix) or session.remote.startswith(prefix):
+            conn.rdy_limit = ready
+            count += 1
+    return json_response({**names_of(channel), "clients": count})
+
+
+# --- settings ---
+
+
+def redrive(call: Call) -> None:
+    channel = find_channel(call)
+    count_max = number(call.parameters, "count")
+    id = message_id(call.parameters["id"]) if call.parameters.get("id") else None
+
+    def done(count: int, error: PenstockError | None) -> None:
+        if error is not None:
+            code = f"FAILED after {count} messages: {reason_of(error)}"
+            details = unavailable(error).details
+            call.answer(error_response(HttpError(503, code, details=details)))
+        else:
+            call.answer(json_response({"redriven": count}))
+
+    try:
+        call.ground.broker.redrive(channel, count_max, done, id)
+    except NotFound:
+        call.answer(json_response({"redriven": 0}))  # there never was a dead letter
+    except Refused as error:
+        raise HttpError(409, f"FAILED {error.reason}") from error
+    call.ground.soon()
+
+
+def set_order(call: Call, done: MetadataDone) -> None:
+    """Youzan's: strict order, or none."""
+    channel = find_channel(call)
+    text = call.parameters.get("order", "")
+    if text not in ("true", "false"):
+        raise invalid("order", text, "it is true or false")
+    order = ChannelOrder.STRICT if text == "true" else ChannelOrder.NONE
+    changes.configure_channel(channel, {"order": order}, done)
+
+
+def enable_trace(call: Call, done: MetadataDone) -> None:
+    _set_rate(call, call.parameters.get("rate", "1"), done)
+
+
+def disable_trace(call: Call, done: MetadataDone) -> None:
+    _set_rate(call, "0", done)
+
+
+def _set_rate(call: Call, text: str, done: MetadataDone) -> None:
+    known = ("channel", "rate", "topic")
+    unknown = sorted(set(call.parameters).difference(known))
+    if unknown:
+        raise HttpError(400, f"INVALID_ARG {unknown[0]}: there are {', '.join(known)}")
+    try:
+        rate = read_rate(text)
+    except ValueError as error:
+        raise invalid("rate", text, error, None) from error
+    if "channel" in call.parameters:
+        changes.configure_channel(find_channel(call), {"trace_rate": rate}, done)
+    else:
+        changes.configure_topic(find_topic(call), {"trace_rate": rate}, done)
+
+
+_attempts = partial(read_count, highest=limits.ATTEMPTS_MAX)
+
+
+def _one_of(kind: type[ChannelOrder] | type[Poison]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        known = [member.value for member in kind]
+        if text not in known:
+            raise ValueError(f"it is {' or '.join(known)}")
+        return kind(text)
+
+    return read
+
+
+_SETTINGS = {
+    "max_attempts": Setting("max_attempts", _attempts, 0, SHOWN_OF_NUMBER),
+    "dead_letter_topic": Setting("dead_letter_topic", str, ""),
+    "trace_rate": Setting("trace_rate", read_rate, shown=None),
+    "ack_retry_cnt": Setting("auto_ack_attempts", _attempts, shown=SHOWN_OF_NUMBER),
+    "ack_old_than_time": Setting("auto_ack_age_ns", read_duration),
+    "order": Setting("order", _one_of(ChannelOrder), next(iter(ChannelOrder))),
+    "poison": Setting("poison", _one_of(Poison), next(iter(Poison))),
+}
+
+
+def configure(call: Call, done: MetadataDone) -> None:
+    channel = find_channel(call)
+    wanted = read_settings(call.parameters, _SETTINGS, ("topic", "channel"))
+    try:
+        channel.check(wanted)
+    except Refused as error:
+        raise HttpError(400, f"INVALID_ARG {error.reason}") from error
+    changes.configure_channel(channel, wanted, done)
+
+
+def configuration(call: Call) -> Response:
+    """What holds, and by `own` which of it the channel has chosen itself."""
+    channel = find_channel(call)
+    own, bounds = channel.settings, channel.auto_ack
+    return json_response(
+        {
+            **names_of(channel),
+            "max_attempts": own.max_attempts,
+            "dead_letter_topic": channel.dead_letter_topic,
+            "trace_rate": channel.trace_rate,
+            "ack_retry_cnt": bounds.attempts,
+            "ack_old_than_time": format_duration(bounds.age_ns),
+            "order": own.order,
+            "poison": own.poison,
+            "dead_letter_count": channel.dead_letter_count,
+            "held_count": channel.held,
+            "own": chosen(own, ChannelSettings(), _SETTINGS),
+        }
+    )

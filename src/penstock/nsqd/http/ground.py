@@ -1,0 +1,278 @@
+"""What nsqd's HTTP routes stand on, and what they share.
+
+A row of the table (`routes.py`) has a function of a `Call`: the request, and the way to its answer.
+Around it may be what several of them have in common: `changing`, `keeping`, `agreeing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from penstock.broker.placed import when_held
+from penstock.broker.topic import Topic
+from penstock.errors import (
+    ChangeUnknown,
+    ChannelUnconfirmed,
+    GrowthRefused,
+    LogDamaged,
+    NameInvalid,
+    NotFound,
+    OffsetBeyondEnd,
+    OffsetGone,
+    PartitionElsewhere,
+    PenstockError,
+    PublishUnknown,
+    Refused,
+    StorageError,
+    TooMuchWaiting,
+    WritesDisabled,
+)
+from penstock.net.api import EMPTY, NSQ_HEADER, Answer, Guard, HttpError, Parameters, error_response
+from penstock.net.exchange import Request, Response
+from penstock.net.query import parse_query
+from penstock.net.slices import in_slices, in_turns
+from penstock.nsqd.topics import ANY, Shape
+from penstock.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.leader import Leader
+    from penstock.broker.ports import MetadataDone
+    from penstock.clock import Clock
+    from penstock.net.bulk import BulkThread
+    from penstock.net.sync import SyncTimes
+    from penstock.nsqd.cluster import ClusterMember
+    from penstock.nsqd.options import Options
+    from penstock.nsqd.protocol import Protocol
+    from penstock.nsqd.topics import Found, TopicMaker
+
+_Result = TypeVar("_Result")
+_remembered = lru_cache(maxsize=512)(parse_query)
+_REMEMBERED_BYTES_MAX = 256
+
+
+class Identity(NamedTuple):
+    """What the daemon says about itself."""
+
+    version_line: str
+    start_time: int
+    started_mono_ns: int
+    tcp_port: int
+    http_port: int
+    hostname: str
+
+
+class Ground(NamedTuple):
+    broker: Broker
+    topics: TopicMaker
+    protocol: Protocol
+    options: Options
+    config: dict[str, Any]  # values of all options by flag, changed while running
+    identity: Identity
+    clock: Clock
+    bulk: BulkThread
+    soon: Callable[[], None]  # have a turn run: something was left to do
+    set_lookupds: Callable[[Sequence[str]], None]  # addresses of nsqlookupds, changed while running
+    sync_times: SyncTimes
+    http_connections: Callable[[], int]
+    on_fault: Callable[[Exception], None]  # of the program: the daemon stops
+    member: ClusterMember | None = None  # of a cluster
+
+
+class Call:
+    """One request, and the way to its answer."""
+
+    def __init__(self, ground: Ground, guard: Guard, request: Request, answer: Answer) -> None:
+        self.ground = ground
+        self.request = request
+        self.answer = answer
+        self._guard = guard
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        return parameters_of(self.request.query)
+
+    def go_on(self, act: Callable[[], None]) -> None:
+        """After the route has returned: what `act` raises is answered, too."""
+        self._guard(self.request, self.answer, act)
+
+    def in_turns(
+        self, work: Generator[None, None, _Result], done: Callable[[_Result], None]
+    ) -> None:
+        """Long work on logs; what it raises is answered as a `refusal`."""
+        in_turns(self.request, self.answer, self._guard, _told(work), done)
+
+    def in_slices(
+        self,
+        parts: Iterator[bytes],
+        content_type: str,
+        headers: tuple[tuple[str, str], ...] = NSQ_HEADER,
+    ) -> None:
+        """A large document, in pieces."""
+
+        def done(body: bytes) -> None:
+            self.answer(Response(200, body, content_type, headers))
+
+        clock = self.ground.clock
+        in_slices(self.request, self.answer, self._guard, parts, done, clock)
+
+    def with_topic(
+        self,
+        act: Callable[[Topic], None],
+        shape: Shape = ANY,
+        elsewhere: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `act` with the topic, made in this shape when it is not there, which may take a
+        while. In a cluster all of it may be on other nodes: then `elsewhere` is called, if there is
+        one."""
+        name = self.parameters.get("topic")
+        if name is None:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        if not is_valid(name):
+            raise HttpError(400, "INVALID_TOPIC")
+
+        def go_on(found: Found) -> None:
+            if isinstance(found, PartitionElsewhere) and elsewhere is not None:
+                elsewhere()
+                return
+            if isinstance(found, PenstockError):
+                raise found
+            act(found)
+
+        self.ground.topics.topic(name, lambda found: self.go_on(lambda: go_on(found)), shape)
+
+
+Act = Callable[[Call], None]
+Respond = Callable[[Call], Response]
+Ask = Callable[[Call, "MetadataDone"], None]
+
+
+def parameters_of(query: bytes) -> Parameters:
+    """Clients send the same query again and again. Nobody changes what comes back."""
+    return _remembered(query) if len(query) <= _REMEMBERED_BYTES_MAX else parse_query(query)
+
+
+def is_valid(name: str) -> bool:
+    return is_valid_name(name.encode("utf-8", "surrogateescape"))
+
+
+# --- what routes have in common ---
+
+
+def changing(respond: Respond) -> Act:
+    """A route that changes something and whose answer is there when the function returns."""
+
+    def serve(call: Call) -> None:
+        call.answer(respond(call))
+        call.ground.soon()
+
+    return serve
+
+
+def keeping(respond: Respond) -> Act:
+    """The same of what channel journals keep: it is answered when all replicas have it that need
+    to."""
+
+    def serve(call: Call) -> None:
+        leaders = _leaders(call)
+        response = respond(call)
+        answer_when_held(leaders, response, call.answer)
+        call.ground.soon()
+
+    return serve
+
+
+def agreeing(
+    ask: Ask, respond: Respond = lambda _: EMPTY, ends_topic: bool = False, tells: bool = False
+) -> Act:
+    """A route that changes what a cluster keeps in its metadata, where the topic is of one
+    (`broker.changes`). It is answered when the metadata has it, and all replicas that need to have
+    what follows from it in the journals. `ends_topic`: there are none then. `tells`: a GET is
+    answered without a change."""
+
+    def serve(call: Call) -> None:
+        if tells and call.request.method != "POST":
+            call.answer(respond(call))
+            return
+        leaders = () if ends_topic else _leaders(call)
+
+        def go_on(error: PenstockError | None) -> None:
+            if isinstance(error, NotFound):
+                raise HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
+            if error is not None:
+                raise unavailable(error)
+            answer_when_held(leaders, respond(call), call.answer)
+            call.ground.soon()
+
+        ask(call, lambda error: call.go_on(lambda: go_on(error)))
+
+    return serve
+
+
+def _leaders(call: Call) -> Sequence[Leader]:
+    topic = call.ground.broker.topics.get(call.parameters.get("topic", ""))
+    return topic.leaders if topic is not None else ()
+
+
+def answer_when_held(leaders: Sequence[Leader], response: Response, answer: Answer) -> None:
+    """`leaders`: of the partitions, from before the change."""
+
+    def done(error: PenstockError | None) -> None:
+        answer(response if error is None else error_response(unavailable(error)))
+
+    when_held(leaders, done)
+
+
+# --- errors as answers ---
+
+
+def unavailable(error: PenstockError) -> HttpError:
+    """What the broker refused. NSQ answers 503 EXITING to all of it; we name the reason."""
+    if isinstance(error, Refused) and error.reason == "exiting":
+        return HttpError(503, "EXITING")
+    if isinstance(error, GrowthRefused):
+        return HttpError(409, f"GROWTH_REFUSED {error.reason}")
+    if isinstance(error, NameInvalid):
+        return HttpError(400, "INVALID_ARG")
+    if isinstance(error, WritesDisabled):
+        return HttpError(400, "E_FAILED_ON_NOT_WRITABLE")
+    if isinstance(error, TooMuchWaiting):
+        return HttpError(429, "E_PUB_TOO_MUCH_WAITING")
+    if isinstance(error, PublishUnknown):
+        return HttpError(503, f"FAILED {error}", details={"stored": "unknown"})
+    if isinstance(error, ChangeUnknown):
+        return HttpError(503, f"FAILED {error}", details={"changed": "unknown"})
+    if isinstance(error, ChannelUnconfirmed):
+        return HttpError(503, f"FAILED {error}", details={"unconfirmed": list(error.partitions)})
+    return HttpError(503, f"FAILED {reason_of(error)}")
+
+
+def reason_of(error: PenstockError) -> str:
+    return error.reason if isinstance(error, Refused) else str(error)
+
+
+def refusal(error: PenstockError) -> HttpError:
+    """The answer to a read that cannot be done."""
+    if isinstance(error, OffsetGone):
+        return HttpError(410, "OFFSET_GONE", details={"earliest": error.edge})
+    if isinstance(error, OffsetBeyondEnd):
+        return HttpError(416, "OFFSET_BEYOND_END", details={"end": error.edge})
+    if isinstance(error, LogDamaged):
+        hurt = {"from": error.from_offset, "to": error.to_offset}
+        return HttpError(422, "LOG_DAMAGED", details=hurt)
+    if isinstance(error, NotFound):
+        return HttpError(404, f"{error.kind.upper()}_NOT_FOUND")
+    reason = error.reason if isinstance(error, StorageError) else str(error)
+    return HttpError(503, f"FAILED {reason}")
+
+
+def _told(work: Generator[None, None, _Result]) -> Generator[None, None, _Result]:
+    """The same work, with what it raises as the answer of a route."""
+    try:
+        return (yield from work)
+    except HttpError:
+        raise
+    except PenstockError as error:
+        raise refusal(error) from error

@@ -1,0 +1,350 @@
+"""What is inside a channel, and what operators do to it by hand.
+
+`/channel/messages` is a list for people, and `/channel/message/finish` and
+`/channel/message/requeue` are for one of them (`broker/byhand.py`). The list is bounded. It names
+messages; what is in them is read with `/message/get`.
+
+For channels that are stuck there is what Youzan's nsqd has: one message finished by its id, delayed
+messages finished or sent now, the place of the channel looked at again, and `/channel/setoffset`: a
+channel goes back, or on, to a place in the log. All of them act on every partition of the topic
+that is led here, or on the one that `partition` names. What is settled is in the channel journal
+before the answer is given, and where there are other replicas on the disks of all that need it.
+
+The place to go to is the body, or the parameter `position` (`broker/positions.py`). With
+`dry_run=true` nothing is changed, and the answer says what would be: sums, and below them what
+becomes of each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from penstock import limits
+from penstock.broker import byhand, delayed
+from penstock.broker.channel import Channel
+from penstock.broker.leader import Leader
+from penstock.broker.positions import (
+    OF_ONE,
+    Move,
+    Places,
+    Position,
+    move_of,
+    parse_position,
+    resolve,
+)
+from penstock.broker.reading import TopicReader
+from penstock.broker.search import find_id
+from penstock.broker.topic import Topic
+from penstock.errors import NotFound, StorageError
+from penstock.kernel import Stray, StrayRecord
+from penstock.net.api import EMPTY, HttpError, Parameters, json_response
+from penstock.net.exchange import Response
+from penstock.net.query import whole_number
+from penstock.nsqd.http.arguments import (
+    COUNT_MAX,
+    chosen_partitions,
+    find_channel,
+    flag,
+    invalid,
+    message_id,
+    message_number,
+    missing,
+    names_of,
+    number,
+    one_of,
+)
+from penstock.nsqd.http.ground import Call, answer_when_held, refusal
+
+Row = dict[str, Any]
+Settle = Callable[[Channel, list[int]], delayed.Work]
+_List = Callable[[Call, Channel, int], list[Row]]
+
+
+def finish_by_number(call: Call) -> None:
+    channel = find_channel(call)
+    partitions = chosen_partitions(channel.topic, call.parameters)
+    id = message_number(call.parameters)
+    leaders = _leaders(channel, partitions)
+
+    def done(_: None) -> None:
+        answer_when_held(leaders, EMPTY, call.answer)
+        call.ground.soon()
+
+    call.in_turns(_finish(channel, partitions, id), done)
+
+
+def fix_confirmed(call: Call) -> None:
+    channel = find_channel(call)
+    places = {}
+    leaders = _leaders(channel, chosen_partitions(channel.topic, call.parameters))
+    for leader in leaders:
+        window = channel.windows[leader.number]
+        leader.load_again()
+        leader.store_cursors()
+        place = {"low": window.low, "next": window.next, "floor": window.floor}
+        places[str(leader.number)] = place
+    call.ground.soon()
+    response = json_response({**names_of(channel), "partitions": places})
+    answer_when_held(leaders, response, call.answer)
+
+
+def requeue_delayed(call: Call) -> None:
+    if "offset" not in call.parameters:
+        raise missing("offset")
+    hours = number(call.parameters, "offset", limits.DELAY_HOURS_MAX)
+    until_ns = call.ground.clock.wall_ns() + hours * 3600 * limits.SECOND
+    settle(lambda channel, partitions: delayed.release(channel, partitions, until_ns), call)
+
+
+def settle(act: Settle, call: Call) -> None:
+    channel = find_channel(call)
+    partitions = chosen_partitions(channel.topic, call.parameters)
+    leaders, work = _leaders(channel, partitions), act(channel, partitions)
+
+    def done(count: int) -> None:
+        call.ground.soon()
+        counts = {"settled": count, "left": channel.delayed}
+        answer_when_held(leaders, json_response({**names_of(channel), **counts}), call.answer)
+
+    call.in_turns(work, done)
+
+
+def _leaders(channel: Channel, partitions: list[int]) -> list[Leader]:
+    return [channel.topic.leader(number) for number in partitions]
+
+
+def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None, None, None]:
+    """In flight, waiting or delayed; else where the channel has not come to it yet."""
+    try:
+        byhand.finish(channel, id, partitions)
+    except NotFound:
+        readers = [TopicReader(channel.topic, number) for number in partitions]
+        found = yield from find_id(readers, id)
+        if found is None or not byhand.finish_ahead(channel, *found):
+            byhand.finish(channel, id, partitions)  # the channel may have come to it meanwhile
+
+
+# --- a place in the log ---
+
+
+def set_offset(call: Call) -> None:
+    channel, parameters = find_channel(call), call.parameters
+    position = _position(call)
+    dry_run = flag(parameters, "dry_run")
+    partitions = _partitions(channel.topic, position, parameters)
+
+    def done(places: Places) -> None:
+        if channel.deleted:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        moves = {one: move_of(channel, offset, one) for one, offset in places.items()}
+        response = json_response(_document(channel, moves, dry_run))
+        if dry_run:
+            call.answer(response)
+            return
+        leaders = _leaders(channel, list(places))
+        channel.seek_all(places)
+        call.ground.soon()
+        answer_when_held(leaders, response, call.answer)
+
+    call.in_turns(resolve(channel.topic, position, partitions), done)
+
+
+def _position(call: Call) -> Position:
+    text = call.parameters.get("position") or call.request.body.decode("utf-8", "replace")
+    if not text:
+        raise missing("position")
+    try:
+        return parse_position(text, call.ground.clock.wall_ns())
+    except ValueError as error:
+        raise invalid("position", text, error) from error
+
+
+def _partitions(topic: Topic, position: Position, parameters: Parameters) -> list[int]:
+    """Where to look for the place: in the partition that is named, or in all of them."""
+    numbers = [leader.number for leader in topic.leaders]
+    text = parameters.get("partition", "")
+    if text and text != "-1":
+        number = whole_number(text, COUNT_MAX)
+        if number is None:
+            raise invalid("partition", text, "a whole number")
+        if number not in numbers:
+            raise HttpError(404, "PARTITION_NOT_FOUND")
+        return [number]
+    if position.kind in OF_ONE and len(numbers) > 1:
+        rule = f"{position.kind} is a place in one partition's log"
+        raise HttpError(400, f"MISSING_ARG_PARTITION {rule}")
+    return numbers
+
+
+def _document(channel: Channel, moves: dict[int, Move], dry_run: bool) -> dict[str, Any]:
+    """`offset` is null where several partitions have one each."""
+    document: dict[str, Any] = {
+        **names_of(channel),
+        "offset": next(iter(moves.values())).offset if len(moves) == 1 else None,
+        **_counts(list(moves.values())),
+        "dry_run": dry_run,
+    }
+    if len(channel.windows) > 1:
+        document["partitions"] = [
+            {"partition": number, "offset": move.offset, **_counts([move])}
+            for number, move in moves.items()
+        ]
+    return document
+
+
+def _counts(moves: list[Move]) -> dict[str, int]:
+    return {
+        "messages_again": sum(move.again for move in moves),
+        "messages_skipped": sum(move.skipped for move in moves),
+        "messages_given_up": sum(move.given_up for move in moves),
+    }
+
+
+# --- what is inside a channel ---
+
+
+def listed(call: Call) -> None:
+    channel = find_channel(call)
+    state = one_of("state", call.parameters.get("state", "in_flight"), _LISTS)
+    count_max = number(call.parameters, "limit", limits.LISTED_MESSAGES_MAX)
+    try:
+        rows = _LISTS[state](call, channel, count_max or limits.LISTED_MESSAGES)
+    except StorageError as error:
+        raise refusal(error) from error
+    messages = [{**row, "state": state} for row in rows]
+    call.answer(json_response({**names_of(channel), "state": state, "messages": messages}))
+
+
+def finish(call: Call) -> Response:
+    channel = find_channel(call)
+    return _settled(lambda id: byhand.finish(channel, id), call.parameters)
+
+
+def requeue(call: Call) -> Response:
+    channel = find_channel(call)
+    ms_max = call.ground.options.max_req_timeout_ns // limits.MS
+    delay_ns = number(call.parameters, "delay_ms", ms_max) * limits.MS
+    wall_ns = call.ground.clock.wall_ns()
+    return _settled(lambda id: byhand.requeue(channel, id, delay_ns, wall_ns), call.parameters)
+
+
+def _settled(settle: Callable[[int], None], parameters: Parameters) -> Response:
+    if not parameters.get("id"):
+        raise missing("id")
+    try:
+        settle(message_id(parameters["id"]))
+    except NotFound as error:
+        raise HttpError(404, "MESSAGE_NOT_FOUND") from error
+    return EMPTY
+
+
+# --- lists by state ---
+
+
+def _in_flight(call: Call, channel: Channel, count_max: int) -> list[Row]:
+    """Those that time out first; of very many, the first of the lowest offsets."""
+    records = [
+        (number, record)
+        for number, window in channel.windows.items()
+        for record in window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
+    ]
+    records.sort(key=lambda one: (one[1][4], one[1][0]))
+    now_ns = call.ground.clock.mono_ns()
+    return [
+        {
+            "partition": number,
+            "offset": offset,
+            "id": f"{id:016x}",
+            "attempts": attempts,
+            "deadline_ms": max(deadline_ns - now_ns, 0) // limits.MS,
+            "client": _client(call, serial),
+        }
+        for number, (offset, id, attempts, serial, deadline_ns) in records[:count_max]
+    ]
+
+
+def _client(call: Call, serial: int) -> Row | None:
+    """None: it is gone, and the message waits for its time-out."""
+    session = call.ground.protocol.sessions.get(serial)
+    if session is None:
+        return None
+    return {
+        "client_id": session.settings.client_id,
+        "hostname": session.settings.hostname,
+        "remote_address": session.remote,
+    }
+
+
+def _deferred(call: Call, channel: Channel, count_max: int) -> list[Row]:
+    now_ns = call.ground.clock.wall_ns()
+    return [
+        {
+            **_stray(number, record),
+            "due_ns": record.due_ns,
+            "due_in_ms": max(record.due_ns - now_ns, 0) // limits.MS,
+        }
+        for number, record in _strays(channel, Stray.DELAYED, count_max)
+    ]
+
+
+def _waiting(state: Stray) -> _List:
+    return lambda call, channel, count_max: [
+        _stray(*one) for one in _strays(channel, state, count_max)
+    ]
+
+
+def _held(call: Call, channel: Channel, count_max: int) -> list[Row]:
+    """They have used their attempts, and stay."""
+    if not channel.held:
+        return []  # others are on their way to the dead letters
+    return [_stray(*one) for one in _strays(channel, Stray.EXHAUSTED, count_max)]
+
+
+def _dead(call: Call, channel: Channel, count_max: int) -> list[Row]:
+    return [
+        {
+            "partition": one.partition,  # of the dead-letter topic
+            "offset": one.stored.offset,  # in it
+            "id": f"{one.stored.id:016x}",
+            "attempts": one.attempts,
+            "cause": one.cause or None,  # of the last attempt's end
+            "timestamp_ns": one.stored.timestamp_ns,
+            "body_bytes": len(one.stored.body),
+            "dead_letter_topic": channel.dead_letter_topic,
+        }
+        for one in call.ground.broker.dead_letters_of(channel, count_max)
+    ]
+
+
+_LISTS: dict[str, _List] = {
+    "in_flight": _in_flight,
+    "deferred": _deferred,
+    "requeued": _waiting(Stray.WAITING),
+    # Put aside until those before them in the order are done. Where the cursor waits instead of
+    # putting more aside, what it has not come to is in the log alone.
+    "behind": _waiting(Stray.BEHIND),
+    "held": _held,
+    "dead": _dead,
+}
+
+
+def _strays(channel: Channel, state: Stray, count_max: int) -> list[tuple[int, StrayRecord]]:
+    """With their partitions: the delayed ones by due time, others by offset."""
+    found = [
+        (number, record)
+        for number, window in channel.windows.items()
+        for record in window.stray_records(state, count_max)
+    ]
+    delayed = state is Stray.DELAYED
+    found.sort(key=lambda one: (one[1].due_ns if delayed else 0, one[1].offset, one[0]))
+    return found[:count_max]
+
+
+def _stray(partition: int, record: StrayRecord) -> Row:
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "id": f"{record.id:016x}",
+        "attempts": record.attempts,
+    }

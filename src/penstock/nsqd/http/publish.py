@@ -1,0 +1,317 @@
+"""Publishing over HTTP: `/pub`, `/mpub`, with trace ids `/pubtrace`, `/mpubtrace`, and with headers
+`/pub_ext`.
+
+A batch of messages (`/mpub`) is taken whole or not at all. It goes from the request's body into the
+topic's open batch inside the kernel: no message becomes a Python object on the way. The body of
+`/mpubtrace` is that of MPUB_TRACE.
+
+The rules of `/pub_ext` are those of PUB_EXT: a flat object of strings, whose member `key` chooses
+the partition unless one is named, and whose `##trace_id` has the answer say where the message lies.
+A topic that is not extended takes these two members, and no others. A producer that numbers its
+messages has a partition of its own, so its headers name no key.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from penstock.broker.intake import ANY
+from penstock.broker.rows import Sections
+from penstock.broker.topic import Topic
+from penstock.broker.traced import Stored, Traced
+from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap
+from penstock.kernel import BAD_COUNT, Headers, Pack
+from penstock.net.api import OK, Answer, Guard, HttpError, Parameters, error_response, json_response
+from penstock.net.exchange import Request, Response
+from penstock.nsqd.http.arguments import FALSE, TRUE
+from penstock.nsqd.http.ground import Call, Ground, parameters_of, unavailable
+from penstock.nsqd.http.targets import (
+    ANYWHERE,
+    check_place,
+    due_ns_of,
+    headers_of,
+    is_stamped,
+    joined,
+    own_partition,
+    partition_of,
+    stamp_of,
+    target_of,
+    trace_id_of,
+    with_context,
+)
+from penstock.nsqd.publishing import Headed
+from penstock.wire.errors import Fault, WireFault
+from penstock.wire.traced import split_many
+
+log = logging.getLogger("penstock.nsqd")
+
+_read_size = struct.Struct(">I").unpack_from
+
+Publish = Callable[[Topic, Request, Parameters, Answer], None]
+Said = Callable[[Stored | None], Response]  # None: it was stored before
+
+
+class Publishing:
+    def __init__(self, ground: Ground, guard: Guard) -> None:
+        self._ground = ground
+        self._guard = guard
+        self._topics = ground.broker.topics
+        self._soon = ground.soon
+
+    def pub(self, request: Request, answer: Answer) -> None:
+        if not request.body:
+            raise HttpError(400, "MSG_EMPTY")
+        self._find_topic(self._publish_one, request, answer)
+
+    def mpub(self, request: Request, answer: Answer) -> None:
+        self._find_topic(self._publish_pack, request, answer)
+
+    def _find_topic(self, publish: Publish, request: Request, answer: Answer) -> None:
+        parameters = parameters_of(request.query)
+        topic = self._topics.get(parameters.get("topic", ""))
+        if topic is not None:  # most of the time, and then there is nothing to wait for
+            publish(topic, request, parameters, answer)
+            return
+        call = Call(self._ground, self._guard, request, answer)
+        call.with_topic(lambda topic: publish(topic, request, parameters, answer))
+
+    def _publish_one(
+        self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
+    ) -> None:
+        due_ns = due_ns_of(self._ground, parameters) if "defer" in parameters else 0
+        partition, sections = ANYWHERE
+        if len(parameters) > 1 or topic.placed or topic.extended:
+            partition, sections = target_of(topic, parameters)
+            if topic.extended:
+                sections = with_context(request, sections)
+            if is_stamped(parameters):
+                said = () if sections is None else (sections,)
+                self._publish_stamped(topic, [request.body], parameters, answer, sections=said)
+                return
+        done = self._answering(answer)
+        try:
+            topic.publish([request.body], due_ns, done, partition, sections)
+        except Refused:
+            self._ground.protocol.refused_count += 1
+            raise
+        self._soon()
+
+    def _publish_pack(
+        self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
+    ) -> None:
+        body, options = request.body, self._ground.options
+        pack = _pack(parameters.get("binary", "false"))
+        due_ns = due_ns_of(self._ground, parameters)
+        partition, sections = target_of(topic, parameters)
+        count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
+        count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
+        if count > 0 and is_stamped(parameters):
+            self._publish_stamped(topic, pack_bodies(pack, body), parameters, answer)
+        elif count > 0:
+            done = self._answering(answer)
+            if sections is None:
+                self._take(topic.publish_pack, pack, body, count, due_ns, done, partition)
+            else:
+                bodies = pack_bodies(pack, body)
+                self._take(topic.publish, bodies, due_ns, done, partition, sections)
+        elif count == 0:
+            answer(OK)
+        elif pack is Pack.LINES:
+            raise HttpError(413, "MSG_TOO_BIG")
+        else:
+            raise HttpError(413, "BAD_BODY" if count == BAD_COUNT else "BAD_MESSAGE")
+
+    # --- with trace ids and headers ---
+
+    def pubtrace(self, call: Call) -> None:
+        if not call.request.body:
+            raise HttpError(400, "MSG_EMPTY")
+        message = Traced(trace_id_of(call.parameters), call.request.body)
+        self._publish_traced(call, call.parameters, [message])
+
+    def mpubtrace(self, call: Call) -> None:
+        parameters = call.parameters  # first: a query that is none is refused before the body
+        try:
+            messages = split_many(call.request.body, self._ground.options.max_msg_size)
+        except WireFault as error:
+            too_big = error.fault is Fault.MESSAGE_TOO_BIG
+            code = (413, "MSG_TOO_BIG") if too_big else (400, "BAD_BODY")
+            raise HttpError(*code) from error
+        self._publish_traced(call, parameters, [Traced(*one) for one in messages])
+
+    def _publish_traced(self, call: Call, parameters: Parameters, messages: list[Traced]) -> None:
+        said = partial(_place, messages[0])
+
+        def publish(topic: Topic) -> None:
+            partition = partition_of(topic, parameters)
+            if is_stamped(parameters):
+                bodies = [message.body for message in messages]
+                sections = [message.sections for message in messages]
+                self._publish_stamped(topic, bodies, parameters, call.answer, said, sections)
+                return
+            check_place(topic, partition)
+            due_ns = due_ns_of(self._ground, parameters)
+            done = self._answering(call.answer, said)
+            self._take(topic.publish_traced, messages, due_ns, done, partition)
+
+        call.with_topic(publish)
+
+    def pub_ext(self, call: Call) -> None:
+        if not call.request.body:
+            raise HttpError(400, "MSG_EMPTY")
+        headers, found = headers_of(call.request, call.parameters)
+
+        def publish(topic: Topic) -> None:
+            self._publish_headed(topic, _headed(topic, call.request, headers, found), call)
+
+        call.with_topic(publish)
+
+    def _publish_headed(self, topic: Topic, message: Headed, call: Call) -> None:
+        said = partial(_place, message) if message.trace_id else just_ok
+        parameters, sections = call.parameters, message.sections
+        partition = partition_of(topic, parameters)
+        if is_stamped(parameters):
+            if message.key is not None:
+                raise own_partition(message.key.decode("utf-8"))
+            bodies = [message.body]
+            self._publish_stamped(topic, bodies, parameters, call.answer, said, [sections])
+            return
+        if partition == ANY and message.key is not None:
+            partition = topic.partition_of_key(message.key)
+        check_place(topic, partition)
+        due_ns = due_ns_of(self._ground, parameters)
+        leader = topic.route() if partition == ANY else topic.partition(partition)
+        if leader.refusal:
+            self._ground.protocol.refused_count += 1
+            raise Refused(leader.refusal)
+        done = self._answering(call.answer, said)
+        self._take(topic.publish_headed, leader, message.body, sections, done, due_ns)
+
+    # --- what all have in common ---
+
+    def _take(self, publish: Callable[..., None], *arguments: object) -> None:
+        try:
+            publish(*arguments)
+        except Refused:
+            self._ground.protocol.refused_count += 1
+            raise
+        self._soon()
+
+    def _answering(
+        self, answer: Answer, said: Said | None = None
+    ) -> Callable[[PenstockError | Stored | None], None]:
+        """What hears how a publish ended: with an error, or where it is if `said` tells that."""
+
+        def done(told: PenstockError | Stored | None) -> None:
+            if told is None:
+                answer(OK)
+            elif isinstance(told, PenstockError):
+                self._ground.protocol.refused_count += 1
+                answer(error_response(unavailable(told)))
+            else:
+                answer(said(told) if said is not None else OK)
+
+        return done
+
+    def _publish_stamped(
+        self,
+        topic: Topic,
+        bodies: list[bytes],
+        parameters: Parameters,
+        answer: Answer,
+        said: Said | None = None,
+        sections: Sequence[Sections] = (),
+    ) -> None:
+        """Of a producer that numbers its messages. Raises HttpError."""
+        ground, stamp = self._ground, stamp_of(parameters)
+        due_ns = due_ns_of(ground, parameters)
+
+        def done(error: PenstockError | None, where: Stored | None) -> None:
+            if error is None:
+                answer((said or just_ok)(where))
+            else:
+                ground.protocol.refused_count += 1
+                answer(error_response(unavailable(error)))
+
+        try:
+            topic.publish_stamped(stamp, bodies, due_ns, done, sections)
+        except (SequenceGap, ProducerFenced) as error:
+            ground.protocol.refused_count += 1
+            answer(error_response(_conflict(error)))
+        except Refused as error:  # before anything was written: the producer need not wonder
+            ground.protocol.refused_count += 1
+            refused = unavailable(error)
+            details = {"taken": False}
+            answer(error_response(HttpError(refused.status, refused.code, details=details)))
+        self._soon()
+
+
+def _pack(binary: str) -> Pack:
+    if binary in FALSE:
+        return Pack.LINES
+    if binary not in TRUE:
+        log.warning("deprecated value %r for binary: use true or false", binary)
+    return Pack.FRAMED
+
+
+def pack_bodies(pack: Pack, body: bytes) -> list[bytes]:
+    """The messages of a pack that was found sound (`Tail.count_pack`)."""
+    if pack is Pack.LINES:
+        return [line for line in body.split(b"\n") if line]
+    bodies = []
+    position = 4
+    for _ in range(_read_size(body)[0]):
+        start = position + 4
+        position = start + _read_size(body, position)[0]
+        bodies.append(body[start:position])
+    return bodies
+
+
+def _headed(topic: Topic, request: Request, headers: bytes, found: Headers) -> Headed:
+    """The message with its headers. Raises HttpError."""
+    trace_id = found.trace_id or 0
+    if not topic.extended:
+        if found.has_others:
+            rule = "it takes no headers but key and ##trace_id"
+            raise HttpError(400, f"E_EXT_NOT_SUPPORT topic {topic.name} is not extended: {rule}")
+        return Headed(b"", found.key, trace_id, request.body)
+    headers, context_id = joined(request, headers) or (headers, found.context_id)
+    given = found.trace_id is not None
+    return Headed(headers, found.key, trace_id, request.body, 0 if given else context_id)
+
+
+# --- answers ---
+
+
+def just_ok(where: Stored | None) -> Response:
+    return OK if where else _repeated(OK)
+
+
+def _repeated(response: Response) -> Response:
+    return response._replace(headers=(*response.headers, ("X-Penstock-Repeated", "true")))
+
+
+def _place(message: Traced | Headed, where: Stored | None) -> Response:
+    """Of what was stored before, it is not looked for."""
+    trace_id = str(message.trace_id)
+    if where is None:
+        return _repeated(json_response({"status": "OK", "trace_id": trace_id}))
+    return json_response(
+        {
+            "status": "OK",
+            "id": where.id,
+            "trace_id": trace_id,
+            "queue_offset": where.offset,
+            "rawsize": message.stored_bytes,
+        }
+    )
+
+
+def _conflict(error: SequenceGap | ProducerFenced) -> HttpError:
+    """With what would have been right."""
+    if isinstance(error, SequenceGap):
+        return HttpError(409, "SEQUENCE_GAP", details={"expected": error.expected})
+    return HttpError(409, "PRODUCER_FENCED", details={"epoch": error.epoch})

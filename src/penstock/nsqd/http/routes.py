@@ -1,0 +1,163 @@
+"""nsqd's HTTP API: one table of routes.
+
+Everything follows NSQ: paths, parameters, the order in which they are checked, and the answers.
+What NSQ has not (`/metrics`, `mpub?defer=`, idempotent publishing) comes on top.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from penstock import limits
+from penstock.broker import delayed
+from penstock.errors import PenstockError
+from penstock.net import debug
+from penstock.net.api import GET, GET_POST, GET_PUT, POST, Answer, Api, HttpError, Route
+from penstock.net.exchange import Request
+from penstock.net.query import parse_query
+from penstock.nsqd.http import about, channels, config, log, messages, topics
+from penstock.nsqd.http.arguments import bad_partition, read_argument
+from penstock.nsqd.http.ground import Act, Call, Ground, agreeing, changing, keeping, unavailable
+from penstock.nsqd.http.publish import Publishing
+from penstock.nsqd.http.stages import Staging
+from penstock.wire.partition import ANY
+
+_QUIET = frozenset(
+    ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/connections", "/channel/messages")
+)  # asked for again and again
+
+
+# These read the parameter themselves.
+_WITH_PARTITIONS = (
+    *("/log/", "/message/get", "/channel/setoffset", "/stats", "/stage", "/commit"),
+    *("/message/finish", "/channel/fixconfirmed", "/channel/finishmemdelayed"),
+    *("/channel/emptydelayed", "/channel/requeuedelayed", "/topic/greedyclean"),
+    "/topic/concede",
+    *("/message/stats", "/message/historystats", "/coordinator/stats"),
+    *("/channel/skip", "/channel/unskip"),
+    *("/pub", "/mpub"),
+)
+
+# by path: the methods, and what serves a call
+_TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
+    # what the node says
+    "/ping": (GET, about.ping),
+    "/info": (GET, about.info),
+    "/stats": (GET, about.stats),
+    "/connections": (GET, about.connections),
+    "/metrics": (GET, about.metrics),
+    "/cluster": (GET, about.cluster),
+    "/message/stats": (GET, about.message_stats),
+    "/message/historystats": (GET, about.history),
+    "/serverstats": (GET, about.failures),
+    "/coordinator/stats": (GET, about.copies),
+    # topics
+    "/topic/create": (POST, topics.create),
+    "/topic/delete": (POST, agreeing(topics.delete, ends_topic=True)),
+    "/topic/empty": (POST, keeping(topics.empty)),
+    "/topic/pause": (POST, agreeing(topics.pause)),
+    "/topic/unpause": (POST, agreeing(topics.unpause)),
+    "/topic/partition/expand": (POST, agreeing(topics.expand)),
+    "/topic/meta/update": (POST, agreeing(topics.update)),
+    "/topic/config": (GET_POST, agreeing(topics.configure, topics.configuration, tells=True)),
+    "/topic/greedyclean": (POST, changing(topics.clean)),
+    "/topic/cleanunused": (POST, changing(topics.clean_unused)),
+    "/topic/concede": (POST, topics.concede),
+    # channels
+    "/channel/create": (POST, channels.create),
+    "/channel/delete": (POST, agreeing(channels.delete)),
+    "/channel/empty": (POST, keeping(channels.empty)),
+    "/channel/pause": (POST, agreeing(channels.pause)),
+    "/channel/unpause": (POST, agreeing(channels.unpause)),
+    "/channel/skip": (POST, agreeing(channels.skip)),
+    "/channel/unskip": (POST, agreeing(channels.unskip)),
+    "/channel/skipZanTest": (POST, agreeing(channels.skip_tests)),
+    "/channel/unskipZanTest": (POST, agreeing(channels.unskip_tests)),
+    "/channel/setorder": (POST, agreeing(channels.set_order)),
+    "/channel/config": (GET_POST, agreeing(channels.configure, channels.configuration, tells=True)),
+    "/channel/redrive": (POST, channels.redrive),
+    "/channel/ratelimit": (POST, changing(channels.limit_rate)),
+    "/channel/setclientlimit": (POST, changing(channels.limit_clients)),
+    "/message/trace/enable": (POST, agreeing(channels.enable_trace)),
+    "/message/trace/disable": (POST, agreeing(channels.disable_trace)),
+    # channels that are stuck
+    "/channel/setoffset": (POST, messages.set_offset),
+    "/channel/fixconfirmed": (POST, messages.fix_confirmed),
+    "/channel/finishmemdelayed": (POST, partial(messages.settle, delayed.finish_retried)),
+    "/channel/emptydelayed": (POST, partial(messages.settle, delayed.finish)),
+    "/channel/requeuedelayed": (POST, messages.requeue_delayed),
+    "/message/finish": (POST, messages.finish_by_number),
+    # what is stored
+    "/channel/messages": (GET, messages.listed),
+    "/channel/message/finish": (POST, keeping(messages.finish)),
+    "/channel/message/requeue": (POST, keeping(messages.requeue)),
+    "/log/positions": (GET, log.positions),
+    "/log/fetch": (GET, log.fetch),
+    "/log/offset": (GET, log.offset),
+    "/message/get": (GET, log.message),
+    # the node
+    "/disable/write": (POST, changing(config.disable_writes)),
+    "/loglevel/set": (POST, changing(config.set_log_level)),
+}
+
+
+class Routes(Api):
+    """The application behind the HTTP listener (`net/http.py`)."""
+
+    def __init__(self, ground: Ground) -> None:
+        logger = logging.getLogger("penstock.nsqd")
+        super().__init__(logger, ground.clock, quiet=_QUIET)
+        self._ground = ground
+        self.table = self._table()
+
+    def _table(self) -> dict[str, Route]:
+        """The rows above, and those that take a body."""
+        options, route = self._ground.options, self._route
+        publishing, staging = Publishing(self._ground, self.guard), Staging(self._ground)
+        message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
+        staged_max = max(limits.STAGE_BYTES_MAX, pack_max)
+        return {
+            **{path: route(methods, act) for path, (methods, act) in _TABLE.items()},
+            "/pub": Route(POST, publishing.pub, *message_max, together=True),
+            "/mpub": Route(POST, publishing.mpub, pack_max, together=True),
+            "/pubtrace": route(POST, publishing.pubtrace, *message_max),
+            "/mpubtrace": route(POST, publishing.mpubtrace, pack_max),
+            "/pub_ext": route(POST, publishing.pub_ext, *message_max),
+            "/stage": route(POST, staging.stage, staged_max, "STAGE_TOO_BIG"),
+            "/stage/commit": route(POST, staging.commit, limits.COMMIT_BODY_BYTES_MAX),
+            "/stage/abort": route(POST, staging.abort, limits.COMMIT_BODY_BYTES_MAX),
+            "/stage/last": route(GET, staging.last),
+            "/stage/list": route(GET, staging.list),
+            "/config/:": route(GET_PUT, config.option, options.max_msg_size, "INVALID_VALUE"),
+            **debug.table(),
+        }
+
+    def _route(
+        self,
+        methods: tuple[str, ...],
+        act: Act,
+        bytes_max: int = limits.HTTP_DISCARD_BYTES_MAX,
+        too_big: str = "BODY_TOO_BIG",
+    ) -> Route:
+        ground, guard = self._ground, self.guard
+
+        def serve(request: Request, answer: Answer) -> None:
+            act(Call(ground, guard, request, answer))
+
+        return Route(methods, serve, bytes_max, too_big)
+
+    def check(self, request: Request) -> None:
+        """Other routes are about a whole topic, as NSQ's are: they know partition 0 alone."""
+        if b"partition" in request.query and not request.path.startswith(_WITH_PARTITIONS):
+            text = parse_query(request.query).get("partition", "")
+            if read_argument(text) not in (ANY, 0):
+                raise bad_partition(text, f"{request.path} is about a whole topic")
+
+    def on_fault(self, request: Request, error: Exception) -> None:
+        """One in a request that changes something may have left the broker half changed."""
+        if request.method != "GET":
+            self._ground.on_fault(error)
+
+    def error_of(self, error: PenstockError) -> HttpError:
+        return unavailable(error)

@@ -1,0 +1,293 @@
+"""Staging and committing over HTTP: `/stage`, `/stage/commit`, `/stage/abort`, `/stage/last`,
+`/stage/list`.
+
+For programs that write much at a time and once only, as the Spark sink does: its tasks stage blocks
+of batches, its driver commits all of them, and sends the commit again until it is answered
+(docs/http.md, docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
+from penstock.broker.commits.parts import CommitParts
+from penstock.broker.commits.run import Committed
+from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
+from penstock.broker.commits.stages import Block
+from penstock.broker.topic import Topic
+from penstock.errors import (
+    CommitGap,
+    CommitUnfinished,
+    NotFound,
+    PenstockError,
+    Refused,
+    StageDamaged,
+    StageExists,
+    StageMissing,
+    StageSuperseded,
+    TopicChanged,
+)
+from penstock.net.api import Answer, HttpError, Parameters, error_response, json_response
+from penstock.nsqd.http.arguments import COUNT_MAX, SHOWN_OF_NUMBER, invalid, missing
+from penstock.nsqd.http.ground import Call, Ground, unavailable
+
+
+class _Named(msgspec.Struct):
+    topic: str
+    stage: str
+    partition: int = 0
+
+
+class _Body(msgspec.Struct):
+    stages: list[_Named]
+
+
+class Staging:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._commits = ground.broker.commits
+        self._parts = CommitParts()
+
+    # --- staging ---
+
+    def stage(self, call: Call) -> None:
+        parameters = call.parameters
+        name, owner = _label(parameters, "stage"), _owner(parameters)
+        partition = _partition(parameters.get("partition", "0"))
+        body = call.request.body
+
+        def checked(contents: Contents) -> None:
+            block = Block(name, body, contents.messages, owner, partition)
+
+            def put(topic: Topic) -> None:
+                self._check_due(topic, contents.due_last_ns)
+                self._put(topic, block, call.answer)
+
+            call.with_topic(put)
+
+        work = _told(check_blocks(body, self._ground.options.max_msg_size))
+        call.in_turns(work, checked)
+
+    def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
+        def done(error: PenstockError | None) -> None:
+            if error is not None:
+                self._ground.protocol.refused_count += 1
+                answer(error_response(refusal(error)))
+                return
+            staged = {"stage": block.name, "messages": block.messages, "bytes": len(block.body)}
+            answer(json_response(staged))
+
+        try:
+            if topic.hosted:
+                raise Refused("nothing can be staged for a topic of a cluster yet")
+            self._commits.stages.put(topic, block, done)
+        except PenstockError as error:
+            done(error)
+        self._ground.soon()
+
+    def _check_due(self, topic: Topic, due_last_ns: int) -> None:
+        if not due_last_ns:
+            return
+        delay_ns = due_last_ns - self._ground.clock.wall_ns()
+        if delay_ns > self._ground.options.max_req_timeout_ns:
+            raise HttpError(400, "INVALID_DEFER")
+        topic.age_bound.check(delay_ns)
+
+    # --- committing ---
+
+    def commit(self, call: Call) -> None:
+        parameters = call.parameters
+        app = _label(parameters, "app")
+        version = _version(parameters)
+        part, parts = _part(parameters)
+        refs = _refs(call.request.body)
+        last = self._commits.last(app)
+        if parts > 1 and (last is None or version > last):
+            refs = self._gathered(app, version, part, refs)
+            if part < parts - 1:
+                call.answer(json_response({"committed": False, "part": part}))
+                return
+
+        def done(outcome: Committed | PenstockError) -> None:
+            if isinstance(outcome, PenstockError):
+                call.answer(error_response(refusal(outcome)))
+                return
+            self._parts.forget(app, version)
+            document = {"committed": True, "repeated": outcome.repeated}
+            call.answer(json_response({**document, "messages": outcome.messages}))
+
+        self._commits.commit(app, version, refs, done)
+        self._ground.soon()
+
+    def _gathered(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
+        try:
+            found = self._parts.add(app, version, part, refs)
+        except CommitGap as gap:
+            raise refusal(gap) from gap
+        if len(found) > limits.COMMIT_STAGES_MAX:
+            self._parts.forget(app, version)
+            raise HttpError(400, f"INVALID_BODY at most {limits.COMMIT_STAGES_MAX} stages")
+        if len(set(found)) != len(found):
+            self._parts.forget(app, version)
+            raise HttpError(400, "INVALID_BODY a stage is named twice")
+        return found
+
+    def list(self, call: Call) -> None:
+        """What is staged, by app."""
+        stages = self._commits.stages
+        wanted = call.parameters.get("app")
+        found = [one for one in stages.apps.summaries() if wanted in (None, one.app)]
+        apps = [
+            {
+                "app": one.app,
+                "versions": [version for version in one.versions if version >= 0],
+                "stages": one.stages,
+                "bytes": one.bytes,
+                "first_staged_at": one.first_ns // limits.SECOND,
+                "last_staged_at": one.last_ns // limits.SECOND,
+            }
+            for one in found[: limits.STAGES_LISTED_MAX]
+        ]
+        document = {"stages": stages.count, "bytes": stages.bytes, "apps": apps}
+        call.answer(json_response({**document, "apps_total": len(found)}))
+
+    def abort(self, call: Call) -> None:
+        """Of a list, or all of an app."""
+        parameters = call.parameters
+        stages = self._commits.stages
+        if "app" in parameters:
+            if call.request.body:
+                raise HttpError(400, "INVALID_BODY with an app there is no list of stages")
+            app = parameters["app"]
+            if app:
+                _check_label(app, "app")
+            version = _version(parameters) if "version" in parameters else None
+            count = stages.abort_app(app, version)
+        else:
+            count = stages.abort(_refs(call.request.body))
+        call.answer(json_response({"aborted": count}))
+        self._ground.soon()
+
+    def last(self, call: Call) -> None:
+        app = _label(call.parameters, "app")
+        call.answer(json_response({"version": self._commits.last(app)}))
+
+
+def refusal(error: PenstockError) -> HttpError:
+    """The answer to what cannot be staged or committed."""
+    if isinstance(error, StageMissing):
+        return HttpError(404, "STAGE_NOT_FOUND", details=_stage_of(error))
+    if isinstance(error, NotFound):
+        return HttpError(404, f"{error.kind.upper()}_NOT_FOUND", details={error.kind: error.name})
+    if isinstance(error, TopicChanged):
+        details = {"topic": error.topic, "identity": error.identity}
+        return HttpError(409, "IDENTITY_CHANGED", details=details)
+    if isinstance(error, StageSuperseded):
+        details = {"app": error.app, "reason": error.reason}
+        return HttpError(409, "ATTEMPT_SUPERSEDED", details=details)
+    if isinstance(error, CommitGap):
+        return HttpError(409, "PART_MISSING", details={"part": error.expected})
+    if isinstance(error, StageExists):
+        return HttpError(409, "STAGE_EXISTS", details=_stage_of(error))
+    if isinstance(error, StageDamaged):
+        return HttpError(422, "STAGE_DAMAGED", details={"reason": str(error)})
+    if isinstance(error, CommitUnfinished):
+        return HttpError(503, "COMMIT_UNFINISHED", details={"reason": error.reason})
+    return unavailable(error)
+
+
+def _stage_of(error: StageMissing | StageExists) -> dict[str, str | int]:
+    details: dict[str, str | int] = {"topic": error.topic, "stage": error.stage}
+    return {**details, "partition": error.partition} if error.partition else details
+
+
+def _told(work: Generator[None, None, Contents]) -> Generator[None, None, Contents]:
+    try:
+        return (yield from work)
+    except BlockInvalid as error:
+        details = {"position": error.position, "reason": error.reason}
+        raise HttpError(400, "BAD_BATCH", details=details) from error
+
+
+def _label(parameters: Parameters, name: str) -> str:
+    text = parameters.get(name)
+    if text is None:
+        raise missing(name)
+    _check_label(text, name)
+    return text
+
+
+def _check_label(text: str, name: str) -> None:
+    if not (0 < len(text) <= limits.STAGE_NAME_CHARS_MAX and text.isprintable()):
+        rule = f"1 to {limits.STAGE_NAME_CHARS_MAX} printable characters"
+        raise invalid(name, text, rule, SHOWN_OF_NUMBER)
+
+
+def _partition(text: str) -> int:
+    """Whether the topic has it is known when the stage is put into its place."""
+    if not (text.isascii() and text.isdigit()):
+        raise invalid("partition", text, "a whole number", SHOWN_OF_NUMBER)
+    if len(text) > 9:
+        raise HttpError(404, "PARTITION_NOT_FOUND", details={"partition": text[:300]})
+    return int(text)
+
+
+def _version(parameters: Parameters) -> int:
+    text = parameters.get("version")
+    if text is None:
+        raise missing("version")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= COUNT_MAX):
+        rule = f"a whole number, 0 to {COUNT_MAX}"
+        raise invalid("version", text, rule, SHOWN_OF_NUMBER)
+    return int(text)
+
+
+def _owner(parameters: Parameters) -> Owner:
+    """Who stages; NOBODY when the writer does not say it."""
+    if "app" not in parameters:
+        for name in ("version", "attempt"):
+            if name in parameters:
+                raise HttpError(400, f"MISSING_ARG_APP it is needed with {name}")
+        return NOBODY
+    attempt = parameters.get("attempt", "")
+    if attempt:
+        _check_label(attempt, "attempt")
+    return Owner(_label(parameters, "app"), _version(parameters), attempt)
+
+
+def _part(parameters: Parameters) -> tuple[int, int]:
+    """(which part of the list, of this many)."""
+    most = -(-limits.COMMIT_STAGES_MAX // limits.COMMIT_PART_STAGES_MAX)
+    numbers = []
+    for name, default in (("part", "0"), ("parts", "1")):
+        text = parameters.get(name, default)
+        if not (text.isascii() and text.isdigit() and len(text) <= 4):
+            raise invalid(name, text, "a whole number", SHOWN_OF_NUMBER)
+        numbers.append(int(text))
+    part, parts = numbers
+    if not part < parts <= most * 10:
+        rule = f"part counts from 0 and is less than parts, which is {most * 10} at most"
+        raise HttpError(400, f"INVALID_ARG_PART {part} of {parts}: {rule}")
+    return part, parts
+
+
+def _refs(body: bytes) -> list[Ref]:
+    """The stages that a body names, in order."""
+    try:
+        stages = msgspec.json.decode(body, type=_Body).stages
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HttpError(400, "INVALID_BODY", details={"reason": str(error)}) from error
+    if len(stages) > limits.COMMIT_PART_STAGES_MAX:
+        rule = f"at most {limits.COMMIT_PART_STAGES_MAX} stages in one part of the list"
+        raise HttpError(400, f"INVALID_BODY {rule}")
+    refs = []
+    for one in stages:
+        _check_label(one.stage, "stage")
+        refs.append(Ref(one.topic, one.stage, one.partition))
+    if len(set(refs)) != len(refs):
+        raise HttpError(400, "INVALID_BODY a stage is named twice")
+    return refs

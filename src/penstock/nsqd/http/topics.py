@@ -1,0 +1,266 @@
+"""What operators do to topics, and what one topic wants other than the daemon's options.
+
+`/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
+a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
+topic of another shape would not be what was asked for. `/topic/partition/expand` adds partitions to
+a topic that is in use (`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`),
+and says whether consumers may make channels. All of it can be sent again.
+
+A GET of `/topic/config` tells, a POST changes the settings that are named in the query and tells
+too. An empty value goes back to the daemon's option.
+
+Room on the disk, as in Youzan's nsqd: `/topic/greedyclean` removes at once what retention would
+keep for a while longer, whole segments of which no channel needs anything, but for `bytes` of them.
+Files of deleted topics are removed by themselves, and tried again when a disk refuses;
+`/topic/cleanunused` does it now, and names what is in the way.
+
+`/topic/concede` is an operator's word that readers need not wait for what is corrupt. Only a
+partition of several replicas waits; a node by itself steps over what is corrupt anyway, and then
+there is nothing to concede. The answer names the offsets, and comes when the set has it on its
+disks that the channels have passed them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import limits
+from penstock.broker import changes
+from penstock.broker.internal import is_internal
+from penstock.broker.ports import MetadataDone, NewTopic
+from penstock.broker.settings import AUTO_CREATE_OFF, TopicSettings
+from penstock.broker.topic import Topic
+from penstock.durations import format_duration
+from penstock.errors import PenstockError
+from penstock.net.api import EMPTY, HttpError, Parameters, json_response
+from penstock.net.exchange import Response
+from penstock.net.query import whole_number
+from penstock.nsqd.http.arguments import (
+    SHOWN,
+    chosen_partitions,
+    find_topic,
+    flag,
+    invalid,
+    missing,
+    number,
+)
+from penstock.nsqd.http.ground import Call, answer_when_held
+from penstock.nsqd.http.settings import (
+    TRUTH,
+    Setting,
+    chosen,
+    read_count,
+    read_durability,
+    read_duration,
+    read_rate,
+    read_settings,
+    read_truth,
+)
+from penstock.nsqd.topics import Shape
+from penstock.wire.names import is_ephemeral
+
+PARTITION_NUM = "partition_num"
+REPLICATOR = "replicator"
+
+# --- verbs ---
+
+
+def delete(call: Call, done: MetadataDone) -> None:
+    changes.delete_topic(call.ground.broker, find_topic(call), done)
+
+
+def empty(call: Call) -> Response:
+    find_topic(call, checks_name=True).empty()
+    return EMPTY
+
+
+def pause(call: Call, done: MetadataDone) -> None:
+    changes.pause_topic(find_topic(call), done)
+
+
+def unpause(call: Call, done: MetadataDone) -> None:
+    changes.unpause_topic(find_topic(call), done)
+
+
+def clean(call: Call) -> Response:
+    topic = find_topic(call)
+    kept_bytes = number(call.parameters, "bytes")
+    wall_ns = call.ground.clock.wall_ns()
+    rows = []
+    for partition in chosen_partitions(topic, call.parameters):
+        leader = topic.leader(partition)
+        row = {"partition": partition, "segments_removed": leader.clean(wall_ns, kept_bytes)}
+        log = leader.log
+        rows.append(row | {"earliest": log.start_offset, "stored_bytes": log.bytes_stored})
+    topic.touch()
+    return json_response({"topic_name": topic.name, "partitions": rows})
+
+
+def clean_unused(call: Call) -> Response:
+    removed, left = call.ground.broker.directories.clean(flag(call.parameters, "dryrun"))
+    return json_response({"removed": removed, "left": left})
+
+
+def concede(call: Call) -> None:
+    topic = find_topic(call)
+    leaders = [topic.leader(one) for one in chosen_partitions(topic, call.parameters)]
+    rows = [
+        {"partition": leader.number, "from": start, "to": end}
+        for leader in leaders
+        for start, end in leader.concede_damage()
+    ]
+    call.ground.soon()
+    response = json_response({"topic_name": topic.name, "conceded": rows})
+    answer_when_held(leaders, response, call.answer)
+
+
+# --- shape ---
+
+
+def create(call: Call) -> None:
+    def created(topic: Topic) -> None:
+        if topic.metadata is not None:
+            done(topic.metadata.shape(name))
+            return
+        registered = bool(topic.settings.disable_channel_auto_create)
+        done(NewTopic(topic.partition_count, topic.extended, registered))
+
+    def elsewhere() -> None:
+        done(hosting.metadata.shape(name) if hosting and hosting.metadata else None)
+
+    def done(there: NewTopic | None) -> None:
+        if there is not None:  # None: it was deleted meanwhile
+            _check_same(name, there, shape)
+        call.answer(EMPTY)
+        call.ground.soon()
+
+    parameters, hosting = call.parameters, call.ground.broker.hosting
+    name = parameters.get("topic", "")
+    has_copies = hosting is not None and not (is_ephemeral(name) or is_internal(name))
+    shape = Shape(
+        _partition_num(parameters),
+        flag(parameters, "extend", TRUTH),
+        flag(parameters, AUTO_CREATE_OFF, TRUTH),
+        _replicas(parameters, has_copies),
+    )
+    call.with_topic(created, shape, elsewhere)
+
+
+def expand(call: Call, done: MetadataDone) -> None:
+    topic, parameters = find_topic(call), call.parameters
+    if PARTITION_NUM not in parameters:
+        raise missing(PARTITION_NUM)
+    rehash = flag(parameters, "rehash", TRUTH)
+    changes.grow_topic(call.ground.broker, topic, _partition_num(parameters), rehash, done)
+
+
+def update(call: Call, done: MetadataDone) -> None:
+    """Every value is looked at before anything is changed."""
+    topic = find_topic(call)
+    extends = flag(call.parameters, "upgradeext", TRUTH)
+    auto_create_off = flag(call.parameters, AUTO_CREATE_OFF, TRUTH)
+
+    def extend(error: PenstockError | None) -> None:
+        if error is None and extends:
+            changes.extend_topic(topic, done)
+        else:
+            done(error)
+
+    if AUTO_CREATE_OFF in call.parameters:
+        changes.configure_topic(topic, {AUTO_CREATE_OFF: auto_create_off}, extend)
+    else:
+        extend(None)
+
+
+def _partition_num(parameters: Parameters) -> int:
+    """0 where none is named."""
+    text = parameters.get(PARTITION_NUM)
+    if text is None:
+        return 0
+    most = 1 if is_internal(parameters.get("topic", "")) else limits.PARTITIONS_MAX
+    found = whole_number(text, most)
+    if not found:
+        rule = f"a whole number, 1 to {most}" if most > 1 else "this topic of nsqd's own has 1"
+        raise invalid(PARTITION_NUM, text, rule)
+    return found
+
+
+def _replicas(parameters: Parameters, has_copies: bool) -> int:
+    """0 where none are named. What is of one node has no other place for a copy."""
+    text = parameters.get(REPLICATOR)
+    if text is None:
+        return 0
+    found = whole_number(text, limits.MEMBERS_MAX)
+    if has_copies and not found:
+        raise invalid(REPLICATOR, text, f"a whole number, 1 to {limits.MEMBERS_MAX}")
+    if not has_copies and found != 1:
+        rule = "a node by itself, and an ephemeral topic, keep 1 copy; others need --cluster"
+        raise invalid(REPLICATOR, text, rule)
+    return found or 0
+
+
+def _check_same(name: str, there: NewTopic, shape: Shape) -> None:
+    if shape.partitions not in (0, there.partitions):
+        has = f"topic {name} has {there.partitions}"
+        more = f"; more come with /topic/partition/expand, up to {limits.PARTITIONS_MAX}"
+        raise HttpError(409, f"PARTITION_NUM_DIFFERS {has}{more}")
+    if shape.replicas and there.replicas not in (0, shape.replicas):
+        raise HttpError(409, f"REPLICATOR_DIFFERS topic {name} has {there.replicas} copies")
+    if shape.extended and not there.extended:
+        how = "/topic/meta/update?upgradeext=true makes it so"
+        raise HttpError(409, f"NOT_EXTENDED topic {name} exists and is not extended: {how}")
+    if shape.registered and not there.registered:
+        how = f"/topic/meta/update?{AUTO_CREATE_OFF}=true turns that off"
+        exists = f"topic {name} exists, and consumers may make channels of it"
+        raise HttpError(409, f"CHANNEL_AUTO_CREATE {exists}: {how}")
+
+
+# --- settings ---
+
+
+_SETTINGS = {
+    "durability": Setting("durability", read_durability),
+    "max_depth": Setting("max_depth", read_count),
+    "max_age": Setting("max_age_ns", read_duration),
+    "retain_age": Setting("retain_age_ns", read_duration),
+    "retain_bytes": Setting("retain_bytes", read_count),
+    "trace_rate": Setting("trace_rate", read_rate),
+    "ordered": Setting("ordered", read_truth),
+    AUTO_CREATE_OFF: Setting(AUTO_CREATE_OFF, read_truth),
+}
+
+
+def configure(call: Call, done: MetadataDone) -> None:
+    topic = find_topic(call)
+    wanted = read_settings(call.parameters, _SETTINGS, ("topic",), SHOWN)
+    changes.configure_topic(topic, wanted, done)
+
+
+def configuration(call: Call) -> Response:
+    """What holds, and by `own` which of it the topic has chosen itself."""
+    topic = find_topic(call)
+    holds = topic.effective._asdict() | {
+        "durability": topic.durability,
+        "ordered": bool(topic.settings.ordered),
+        AUTO_CREATE_OFF: bool(topic.settings.disable_channel_auto_create),
+    }
+    row: dict[str, Any] = {"topic_name": topic.name}
+    for name, setting in _SETTINGS.items():
+        value = holds[setting.key]
+        row[name] = format_duration(value) if setting.read is read_duration else value
+    own = chosen(topic.settings, TopicSettings(), _SETTINGS)
+    return json_response(row | {"own": own} | _shape(topic))
+
+
+def _shape(topic: Topic) -> dict[str, Any]:
+    """Said where it is not that of a topic of NSQ: a row of settings is no place for what all
+    topics are."""
+    shape: dict[str, Any] = {}
+    if topic.partition_count > 1:
+        shape |= {"partitions": topic.partition_count, "hash_partitions": topic.hash_partitions}
+    if topic.extended:
+        shape["extended"] = True
+    there = topic.metadata.shape(topic.name) if topic.metadata is not None else None
+    if there is not None:
+        shape["replicas"] = there.replicas
+    return shape

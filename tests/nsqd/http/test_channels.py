@@ -1,0 +1,156 @@
+"""`/channel/config` and `/channel/redrive`: what is said, what is taken, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import limits
+
+from ..world import V2, Running, eventually, ok, pub
+
+HERE = "topic=t&channel=ch"
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        assert running.request("POST", "/topic/create?topic=t").status == 200
+        assert running.request("POST", f"/channel/create?{HERE}").status == 200
+        yield running
+
+
+def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str, Any]:
+    own = ["max_attempts"] if max_attempts else []
+    own += ["dead_letter_topic"] if dead_letter_topic != "t.ch.dead" else []
+    return {
+        "topic_name": "t",
+        "channel_name": "ch",
+        "max_attempts": max_attempts,
+        "dead_letter_topic": dead_letter_topic,
+        "trace_rate": 0.0,
+        "ack_retry_cnt": 0,
+        "ack_old_than_time": "0s",
+        "order": "none",
+        "poison": "dead_letter",
+        "dead_letter_count": 0,
+        "held_count": 0,
+        "own": own,
+    }
+
+
+def test_it_is_off_at_first(nsqd: Running) -> None:
+    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
+    row = nsqd.channel("t", "ch")
+    assert (row["max_attempts"], row["dead_letter_count"]) == (0, 0)
+
+
+def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
+    chosen = (200, config(5, "dead"))
+    query = f"/channel/config?{HERE}"
+    assert nsqd.ask("POST", query + "&max_attempts=5&dead_letter_topic=dead") == chosen
+    assert nsqd.ask("GET", query) == chosen
+    assert nsqd.ask("POST", query) == chosen
+    assert nsqd.ask("POST", query + "&dead_letter_topic=") == (200, config(5))
+    assert nsqd.ask("POST", query + "&max_attempts=") == (200, config(0))
+
+
+def test_an_order_is_chosen(nsqd: Running) -> None:
+    query = f"/channel/config?{HERE}"
+    for value in ("key", "strict", "none"):
+        status, document = nsqd.ask("POST", f"{query}&order={value}")
+        assert (status, document["order"]) == (200, value)
+        assert document["own"] == ([] if value == "none" else ["order"])
+    assert nsqd.ask("POST", f"{query}&poison=hold")[1]["poison"] == "hold"
+    assert nsqd.ask("POST", f"{query}&poison=&order=") == (200, config(0))
+
+
+def test_strict_order_as_in_youzans_nsq(nsqd: Running) -> None:
+    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=true").status == 200
+    assert nsqd.ask("GET", f"/channel/config?{HERE}")[1]["order"] == "strict"
+    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=false").status == 200
+    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
+
+
+def test_one_message_of_a_key_at_a_time(nsqd: Running) -> None:
+    assert nsqd.ask("POST", f"/channel/config?{HERE}&order=key")[0] == 200
+    for body in (b"a1", b"a2", b"b1"):
+        assert nsqd.request("POST", f"/pub?topic=t&key={body[:1].decode()}", body).status == 200
+    with nsqd.client() as client:
+        assert client.ask(b"SUB t ch\n") == ok()
+        client.send(b"RDY 10\n")
+        first, second = client.message(), client.message()
+        assert (first.body, second.body) == (b"a1", b"b1")
+        assert client.is_silent()
+        client.send(b"FIN " + first.id + b"\n")
+        assert client.message().body == b"a2"
+
+
+LONG = "x" * 60
+REFUSED = [
+    ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
+    ("POST", "config", "topic=t", 400, "MISSING_ARG_CHANNEL"),
+    ("GET", "config", "topic=u&channel=ch", 404, "TOPIC_NOT_FOUND"),
+    ("GET", "config", "topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
+    ("POST", "redrive", "topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
+    ("POST", "config", f"{HERE}&max_attempts=-1", 400, "INVALID_ARG_MAX_ATTEMPTS '-1'"),
+    ("POST", "config", f"{HERE}&max_attempts=65536", 400, "INVALID_ARG_MAX_ATTEMPTS '65536'"),
+    ("POST", "config", f"{HERE}&max_attempt=1", 400, "INVALID_ARG max_attempt: no such setting"),
+    ("POST", "config", f"{HERE}&dead_letter_topic=a$", 400, "INVALID_ARG dead_letter_topic 'a$'"),
+    ("POST", "config", f"{HERE}&dead_letter_topic=t", 400, "INVALID_ARG dead_letter_topic 't'"),
+    ("POST", "config", f"{HERE}&order=keys", 400, "INVALID_ARG_ORDER 'keys': it is none or key or"),
+    ("POST", "config", f"{HERE}&poison=x", 400, "INVALID_ARG_POISON 'x': it is dead_letter or"),
+    ("POST", "setorder", HERE, 400, "INVALID_ARG_ORDER '': it is true or false"),
+    ("POST", "setorder", f"{HERE}&order=1", 400, "INVALID_ARG_ORDER '1': it is true or false"),
+    ("POST", "redrive", f"{HERE}&count=x", 400, "INVALID_ARG_COUNT 'x'"),
+    ("GET", "redrive", HERE, 405, "METHOD_NOT_ALLOWED"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "query", "status", "text"), REFUSED)
+def test_what_is_refused(
+    nsqd: Running, method: str, path: str, query: str, status: int, text: str
+) -> None:
+    got, document = nsqd.ask(method, f"/channel/{path}?{query}")
+    assert (got, document["message"][: len(text)]) == (status, text)
+    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
+
+
+def test_a_name_that_breaks_the_rule_is_refused(nsqd: Running) -> None:
+    assert nsqd.request("POST", f"/channel/create?topic=t&channel={LONG}").status == 200
+    status, document = nsqd.ask("POST", f"/channel/config?topic=t&channel={LONG}&max_attempts=1")
+    assert status == 400
+    assert "67 characters" in document["message"]
+    assert f"{limits.NAME_BYTES_MAX} at most" in document["message"]
+
+
+def requeue_one(client: V2) -> bytes:
+    message = client.message()
+    client.send(b"REQ " + message.id + b" 0\n")
+    return message.id
+
+
+def test_there_and_back(nsqd: Running) -> None:
+    query = f"/channel/redrive?{HERE}"
+    assert nsqd.ask("POST", query) == (200, {"redriven": 0})
+    assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=2").status == 200
+    with nsqd.client() as client:
+        assert client.ask(b"SUB t ch\n") == ok()
+        client.send(b"RDY 1\n")
+        assert nsqd.request("POST", "/pub?topic=t", b"poison").status == 200
+        first = requeue_one(client)
+        assert requeue_one(client) == first
+        assert eventually(lambda: nsqd.channel("t", "ch")["dead_letter_count"] == 1)
+        assert client.is_silent()
+        assert nsqd.channel("t.ch.dead", "redrive")["depth"] == 1
+        assert nsqd.ask("POST", query + "&count=5") == (200, {"redriven": 1})
+        message = client.message()
+        assert (message.id, message.attempts, message.body) == (first, 1, b"poison")
+        client.send(b"FIN " + message.id + b"\n")
+    assert nsqd.ask("POST", query) == (200, {"redriven": 0})
+    with nsqd.client() as client:
+        assert client.ask(pub(b"t", b"more")) == ok()
+    assert nsqd.channel("t", "ch")["depth"] == 1

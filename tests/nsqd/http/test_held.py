@@ -1,0 +1,144 @@
+"""Verbs that change a channel of several replicas: answered when all that need it know of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.hostedworld import ORDERS, Cluster, Node
+from broker.world import bodies
+from penstock import kernel
+from penstock.limits import SECOND
+from penstock.net.exchange import Response
+
+from ..asked import BILLING, request, routes
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(kernel)
+    made.place([0])
+    yield made
+    for node in made.up():
+        node.engine.close()
+
+
+class Asked:
+    """A request to one node, and its answer when it has come."""
+
+    def __init__(self, node: Node, target: str, body: bytes = b"") -> None:
+        self.answers: list[Response] = []
+        asyncio.run(self._ask(node, target, body))
+
+    async def _ask(self, node: Node, target: str, body: bytes) -> None:
+        routes(node, _fail).serve(request(target, body), self.answers.append)
+        for _ in range(10):  # what is done in pieces
+            await asyncio.sleep(0)
+
+    @property
+    def status(self) -> int:
+        (answer,) = self.answers
+        return answer.status
+
+    @property
+    def document(self) -> Any:
+        (answer,) = self.answers
+        return json.loads(answer.body)
+
+
+def _fail(error: Exception) -> None:
+    logging.error("a fault of the program", exc_info=error)
+
+
+VERBS = {
+    "seek": (f"/channel/setoffset?{BILLING}", b"virtual_queue:0"),
+    "empty": (f"/channel/empty?{BILLING}", b""),
+    "empty the topic": ("/topic/empty?topic=orders", b""),
+    "finish": (f"/message/finish?{BILLING}&msgid={{id}}", b""),
+    "finish by hand": (f"/channel/message/finish?{BILLING}&id={{id}}", b""),
+    "fix": (f"/channel/fixconfirmed?{BILLING}", b""),
+    "empty the delayed": (f"/channel/emptydelayed?{BILLING}", b""),
+    "finish the retried": (f"/channel/finishmemdelayed?{BILLING}", b""),
+    "send the delayed": (f"/channel/requeuedelayed?{BILLING}&offset=1", b""),
+}
+
+
+def ask(cluster: Cluster, verb: str, cut: int) -> Asked:
+    """With a message in flight and one that is delayed, and a FIN on its way to one that is cut
+    off: where the verb finds nothing to do, it waits for that."""
+    node = cluster.nodes[0]
+    cluster.publish(0, b"a", b"b")
+    cluster.publish(0, b"later", due_ns=cluster.clock.wall_ns() + 1800 * SECOND)
+    for _ in range(3):
+        cluster.pass_ns(SECOND)  # the channel looks for what is delayed
+    consumer = node.consume()
+    first, second = consumer.take()
+    cluster.cut.add(cut)
+    consumer.finish(first)
+    path, body = VERBS[verb]
+    asked = Asked(node, path.format(id=second.id.decode()), body)
+    cluster.run()
+    return asked
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_it_is_answered_when_the_set_has_it(cluster: Cluster, verb: str) -> None:
+    asked = ask(cluster, verb, cut=2)
+    assert asked.answers == []
+    cluster.cut.clear()
+    cluster.unlink(cluster.nodes[2])
+    cluster.link(cluster.nodes[2])
+    cluster.run()
+    assert asked.status == 200
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_office_that_ends_says_that_it_is_not_known(cluster: Cluster, verb: str) -> None:
+    asked = ask(cluster, verb, cut=0)
+    assert asked.answers == []
+    cluster.cut.clear()
+    cluster.elect(2)
+    assert asked.status == 503
+    assert asked.document["changed"] == "unknown"
+    assert "ask again" in asked.document["message"]
+
+
+def test_what_was_answered_is_so_at_the_next_leader(cluster: Cluster) -> None:
+    cluster.publish(0, b"a", b"b", b"c")
+    consumer = cluster.nodes[0].consume()
+    consumer.finish(*consumer.take())
+    asked = Asked(cluster.nodes[0], f"/channel/setoffset?{BILLING}", b"virtual_queue:1")
+    cluster.run()
+    assert asked.status == 200
+    cluster.kill(0)
+    cluster.elect(1, gone=[0])
+    assert sorted(bodies(cluster.nodes[1].consume().take())) == [b"b", b"c"]
+
+
+def test_a_dry_run_waits_for_nothing(cluster: Cluster) -> None:
+    cluster.publish(0, b"a")
+    cluster.cut.add(0)
+    target = f"/channel/setoffset?{BILLING}&dry_run=true"
+    assert Asked(cluster.nodes[0], target, b"virtual_queue:0").status == 200
+
+
+def test_all_partitions_of_the_topic_are_waited_for() -> None:
+    cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
+    cluster.place([0, 0])
+    leaders = cluster.nodes[0].topic.leaders
+    asked = Asked(cluster.nodes[0], f"/channel/empty?{BILLING}")
+    held: list[object] = []
+    leaders[0].when_held(held.append)
+    waits = leaders[1].led
+    assert waits is not None
+    waits.line.unlinked(2)  # the other partition's journal alone lacks one
+    cluster.run()
+    assert (held, asked.answers) == ([None], [])
+    waits.line.linked(2, 99)
+    for node in cluster.up():
+        node.engine.close()

@@ -1,0 +1,238 @@
+"""`/log/positions`, `/log/fetch`, `/log/offset` and `/message/get`: answers and refusals."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cases import each
+from penstock import limits
+from penstock.broker.letters import Letter
+from penstock.kernel import Section, decode_columns
+from penstock.log.head import HEAD_BYTES
+
+from ..world import Answer, Running, eventually
+
+END = 3
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        for body in (b"zero", b"one", b"\xff\x00"):
+            assert running.request("POST", "/pub?topic=t", body).status == 200
+        assert running.request("POST", "/topic/create?topic=t2").status == 200
+        assert running.request("POST", "/topic/create?topic=other").status == 200
+        assert running.request("POST", "/pub?topic=_pipelines", b"{}").status == 200
+        yield running
+
+
+def identity(nsqd: Running, topic: str = "t") -> str:
+    found: str = nsqd.ask("GET", f"/log/positions?topic={topic}")[1]["topics"][topic]["identity"]
+    return found
+
+
+def test_positions(nsqd: Running) -> None:
+    status, document = nsqd.ask("GET", "/log/positions?topic=t&topic=none&topic=t2")
+    assert (status, list(document["topics"]), document["missing"]) == (200, ["t", "t2"], ["none"])
+    partition = document["topics"]["t"]["partitions"]["0"]
+    assert partition.pop("bytes") >= END * 40
+    assert partition == {"earliest": 0, "end": END, "committed": END}
+    empty = document["topics"]["t2"]["partitions"]["0"]
+    assert empty == {"earliest": 0, "end": 0, "committed": 0, "bytes": 0}
+
+
+@each(
+    ("query", "names"),
+    [
+        ("?pattern=.*[rt2]", ["other", "t", "t2"]),
+        ("?pattern=t.*", ["t", "t2"]),
+        ("?pattern=t", ["t"]),
+        ("?pattern=t%7Coth", ["t"]),
+        ("?topic=other&pattern=t[0-9]", ["other", "t2"]),
+        ("?topic=none", []),
+        ("?pattern=.*pipelines", []),
+        ("?pattern=_pipe.*", ["_pipelines"]),
+        ("?topic=_pipelines", ["_pipelines"]),
+    ],
+)
+def test_which_topics(nsqd: Running, query: str, names: list[str]) -> None:
+    assert list(nsqd.ask("GET", f"/log/positions{query}")[1]["topics"]) == names
+
+
+def test_all_topics(nsqd: Running) -> None:
+    found = list(nsqd.ask("GET", "/log/positions")[1]["topics"])
+    assert {"other", "t", "t2"} <= set(found)
+    assert found == sorted(found)
+
+
+def fetched(answer: Answer) -> tuple[int, str, str, int]:
+    return (
+        answer.status,
+        answer.headers["X-Penstock-Base-Offset"],
+        answer.headers["X-Penstock-Next-Offset"],
+        decode_columns(answer.body).count,
+    )
+
+
+def test_fetch(nsqd: Running) -> None:
+    target = f"/log/fetch?topic=t&partition=0&identity={identity(nsqd)}"
+    answer = nsqd.request("GET", f"{target}&from=0&to=3&bytes_max=1000000")
+    assert fetched(answer) == (200, "0", "3", 3)
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert bytes(decode_columns(answer.body).bodies) == b"zeroone\xff\x00"
+    assert fetched(nsqd.request("GET", f"{target}&from=0&bytes_max=1")) == (200, "0", "1", 1)
+    assert fetched(nsqd.request("GET", f"{target}&from=1&to=2")) == (200, "1", "2", 1)
+    assert fetched(nsqd.request("GET", f"{target}&from=3")) == (200, "3", "3", 0)
+
+
+def test_no_fetch_is_larger_than_the_bound(nsqd: Running) -> None:
+    for _ in range(6):
+        assert nsqd.request("POST", "/pub?topic=large", bytes(limits.MIB)).status == 200
+    for bytes_max, bound in [("", limits.LOG_FETCH_BYTES), ("1" + "0" * 15, 4 * limits.MIB)]:
+        target = f"/log/fetch?topic=large&from=0&bytes_max={bytes_max}"
+        body = nsqd.request("GET", target).body
+        assert bound - 2 * limits.MIB < len(body) <= max(bound, limits.MIB + 80)
+
+
+REFUSED = [
+    ("/log/fetch?from=0", 400, "MISSING_ARG_TOPIC"),
+    ("/log/fetch?topic=t", 400, "MISSING_ARG_FROM"),
+    ("/log/fetch?topic=t&from=-1", 400, "INVALID_ARG_FROM '-1': a whole number"),
+    ("/log/fetch?topic=t&from=2&to=1", 400, "INVALID_ARG_TO 1: it is below from=2"),
+    ("/log/fetch?topic=t&from=0&bytes_max=x", 400, "INVALID_ARG_BYTES_MAX 'x'"),
+    ("/log/fetch?topic=t&from=0&partition=1", 404, "PARTITION_NOT_FOUND"),
+    ("/log/fetch?topic=none&from=0", 404, "TOPIC_NOT_FOUND"),
+    ("/log/fetch?topic=t&from=0&identity=x", 409, "IDENTITY_CHANGED"),
+    ("/log/fetch?topic=t&from=4", 416, "OFFSET_BEYOND_END"),
+    ("/log/positions?pattern=(", 400, "INVALID_ARG_PATTERN '('"),
+    ("/log/positions?" + "topic=x&" * (limits.LOG_TOPICS_MAX + 1), 400, "INVALID_ARG_TOPIC"),
+    ("/log/offset?topic=t", 400, "MISSING_ARG_TIMESTAMP_MS"),
+    ("/message/get?topic=t", 400, "MISSING_ARG_ID"),
+    ("/message/get?topic=t&id=12", 400, "INVALID_ARG_ID '12': 16 hex digits"),
+    ("/message/get?topic=t&id=00000000000000zz", 400, "INVALID_ARG_ID"),
+    ("/message/get?topic=t&id=0000000000000001", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&trace_id=5", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&trace_id=18446744073709551615", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&trace_id=18446744073709551616", 400, "INVALID_ARG_TRACE_ID"),
+    ("/message/get?topic=t&trace_id=0", 400, "INVALID_ARG_TRACE_ID"),
+    ("/message/get?topic=t&trace_id=4bf92f3577b34da6a3ce929d0e0e4736", 404, "MESSAGE_NOT_FOUND"),
+    ("/message/get?topic=t&offset=3", 416, "OFFSET_BEYOND_END"),
+    ("/message/get?topic=t&offset=1&id=0000000000000001", 400, "MISSING_ARG_ID"),
+]
+
+
+@each(("target", "status", "text"), REFUSED)
+def test_what_is_refused(nsqd: Running, target: str, status: int, text: str) -> None:
+    got, document = nsqd.ask("GET", target)
+    assert (got, document["message"][: len(text)]) == (status, text)
+
+
+def test_refusals_say_what_would_do(nsqd: Running) -> None:
+    assert nsqd.ask("GET", "/log/fetch?topic=t&from=9")[1]["end"] == END
+    refused = nsqd.ask("GET", "/log/fetch?topic=t&from=0&identity=x")[1]
+    assert refused["identity"] == identity(nsqd)
+
+
+def test_a_topic_made_again_is_another(nsqd: Running) -> None:
+    assert nsqd.request("POST", "/topic/create?topic=again").status == 200
+    before = identity(nsqd, "again")
+    assert nsqd.request("POST", "/topic/delete?topic=again").status == 200
+    assert nsqd.request("POST", "/topic/create?topic=again").status == 200
+    status, document = nsqd.ask("GET", f"/log/fetch?topic=again&from=0&identity={before}")
+    assert (status, document["identity"]) == (409, identity(nsqd, "again"))
+
+
+def test_the_offset_of_a_time(nsqd: Running) -> None:
+    assert nsqd.ask("GET", "/log/offset?topic=t&timestamp_ms=0") == (200, {"offset": 0})
+    stored_ms = nsqd.ask("GET", "/message/get?topic=t&offset=1")[1]["timestamp_ns"] // limits.MS
+    assert nsqd.ask("GET", f"/log/offset?topic=t&timestamp_ms={stored_ms}")[1]["offset"] <= 1
+    ahead_ms = (time.time_ns() + limits.SECOND) // limits.MS
+    assert nsqd.ask("GET", f"/log/offset?topic=t&timestamp_ms={ahead_ms}") == (200, {"offset": END})
+
+
+def test_bytes_and_offsets(tmp_path: Path) -> None:
+    with Running(tmp_path / "bytes") as nsqd:
+        for _ in range(40):
+            nsqd.request("POST", "/pub?topic=t", b"x" * 10_000)
+        nsqd.request("POST", "/pub?topic=small", b"x")
+
+        def left(first: int) -> int:
+            document = nsqd.ask("GET", f"/log/positions?topic=t&from={first}&topic=small&from=1")[1]
+            assert document["topics"]["small"]["partitions"]["0"]["bytes_from"] == 0
+            return int(document["topics"]["t"]["partitions"]["0"]["bytes_from"])
+
+        def after(first: int, length: int) -> int:
+            return int(
+                nsqd.ask("GET", f"/log/offset?topic=t&from={first}&bytes={length}")[1]["offset"]
+            )
+
+        for first in (0, 20, 39):
+            assert abs(left(first) - (40 - first) * 10_100) <= 10_100
+            for length in (0, 1, 100_000, 250_000):
+                end = min(first + length // 10_000, 40)
+                assert first < after(first, length) <= 40
+                assert abs(after(first, length) - end) <= 2  # between entries it is a guess
+        assert (after(0, 1 << 40), after(40, 5)) == (40, 40)
+        assert nsqd.ask("GET", "/log/offset?topic=t&from=41&bytes=1")[0] == 416
+        assert nsqd.ask("GET", "/log/positions?from=1")[0] == 400
+
+
+def test_one_message(nsqd: Running) -> None:
+    status, document = nsqd.ask("GET", "/message/get?topic=t&offset=1")
+    assert (status, document["topic"], document["partition"]) == (200, "t", 0)
+    assert (document["offset"], document["body"], document["attempts"]) == (1, "one", 0)
+    assert base64.b64decode(document["body_base64"]) == b"one"
+    assert nsqd.ask("GET", f"/message/get?topic=t&id={document['id']}") == (200, document)
+    binary = nsqd.ask("GET", "/message/get?topic=t&offset=2")[1]
+    assert binary["body"] is None
+    assert base64.b64decode(binary["body_base64"]) == b"\xff\x00"
+
+
+def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
+    assert nsqd.request("POST", "/topic/create?topic=full").status == 200
+    sections: dict[int, int | bytes] = {
+        Section.ID: 0xABC,
+        Section.TIMESTAMP: 5,
+        Section.ATTEMPTS: 3,
+        Section.TRACE: 99,
+        Section.KEY: b"key",
+        Section.HEADERS: b'{"a":1}',
+    }
+    topic = nsqd.daemon.broker.topics["full"]
+    nsqd.call(lambda: topic.publish_letters([Letter(b"x", sections)], lambda error, place: None))
+    assert nsqd.request("POST", "/pub?topic=full", b"y").status == 200
+    status, document = nsqd.ask("GET", "/message/get?topic=full&id=0000000000000abc")
+    assert (status, document["timestamp_ns"], document["attempts"]) == (200, 5, 3)
+    assert (document["headers"], document["trace_id"]) == ({"a": 1}, 99)
+    assert base64.b64decode(document["key_base64"]) == b"key"
+    assert nsqd.ask("GET", "/message/get?topic=full&trace_id=99") == (200, document)
+
+
+def test_gone_and_damaged(tmp_path: Path) -> None:
+    flags = ["--segment-bytes=65536", "--retain-age=0", "--retain-bytes=0"]
+    with Running(tmp_path / "data", *flags) as nsqd:
+        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 404
+        assert nsqd.request("POST", "/topic/create?topic=t").status == 200
+        assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        for _ in range(4):
+            assert nsqd.request("POST", "/pub?topic=t", bytes(40_000)).status == 200
+        assert nsqd.request("POST", "/channel/empty?topic=t&channel=c").status == 200
+        first = "/log/fetch?topic=t&from=0"
+        assert eventually(lambda: nsqd.request("GET", first).status == 410)
+        earliest = nsqd.ask("GET", first)[1]["earliest"]
+        assert earliest > 0
+        assert nsqd.request("GET", f"/log/fetch?topic=t&from={earliest}").status == 200
+        assert nsqd.request("POST", "/pub?topic=t", b"the last one").status == 200
+        path = max((tmp_path / "data" / "topics" / "t" / "0").glob("[0-9]*.log"))
+        data = bytearray(path.read_bytes())
+        data[HEAD_BYTES + 40] ^= 0xFF  # in the first body of the newest segment
+        path.write_bytes(data)
+        hurt = int(path.stem)
+        status, document = nsqd.ask("GET", f"/log/fetch?topic=t&from={hurt}")
+        assert (status, document["message"], document["from"]) == (422, "LOG_DAMAGED", hurt)
+        assert document["to"] > hurt

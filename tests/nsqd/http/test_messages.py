@@ -1,0 +1,222 @@
+"""`/channel/messages`, and settling one message by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..world import V2, Running, eventually, ok, pub
+
+HERE = "topic=t&channel=c"
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        assert running.request("POST", "/topic/create?topic=t").status == 200
+        assert running.request("POST", "/channel/create?" + HERE).status == 200
+        yield running
+
+
+def listed(nsqd: Running, state: str, more: str = "") -> list[dict[str, Any]]:
+    status, document = nsqd.ask("GET", f"/channel/messages?{HERE}&state={state}{more}")
+    assert (status, document["state"]) == (200, state)
+    messages: list[dict[str, Any]] = document["messages"]
+    return messages
+
+
+def settle(nsqd: Running, verb: str, id: bytes | str, more: str = "") -> tuple[int, Any]:
+    text = id.decode() if isinstance(id, bytes) else id
+    return nsqd.ask("POST", f"/channel/message/{verb}?{HERE}&id={text}{more}")
+
+
+def consumer(nsqd: Running, rdy: int = 10) -> V2:
+    client = nsqd.client(client_id="me", hostname="till-7")
+    assert client.ask(b"SUB t c\n") == ok()
+    client.send(b"RDY %d\n" % rdy)
+    return client
+
+
+def publish(nsqd: Running, *bodies: bytes) -> None:
+    for body in bodies:
+        assert nsqd.request("POST", "/pub?topic=t", body).status == 200
+
+
+def counts(nsqd: Running) -> tuple[int, int, int]:
+    row = nsqd.channel("t", "c")
+    return row["depth"], row["in_flight_count"], row["deferred_count"]
+
+
+def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b")
+        ids = [client.message().id.decode() for _ in range(2)]
+        first, second = listed(nsqd, "in_flight")
+        assert [first["id"], second["id"]] == ids
+        assert (first["offset"], first["attempts"], first["state"]) == (0, 1, "in_flight")
+        assert 50_000 < first["deadline_ms"] <= second["deadline_ms"] <= 60_000
+        owner = first["client"]
+        assert (owner["client_id"], owner["hostname"]) == ("me", "till-7")
+        assert owner["remote_address"].startswith("127.0.0.1:")
+        assert len(listed(nsqd, "in_flight", "&limit=1")) == 1
+    assert eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
+
+
+def test_what_is_deferred_and_until_when(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b")
+        for delay_ms in (900_000, 500_000):
+            client.send(b"REQ %b %d\n" % (client.message().id, delay_ms))
+        assert eventually(lambda: counts(nsqd) == (0, 0, 2))
+        first, second = listed(nsqd, "deferred")
+        assert (first["offset"], second["offset"]) == (1, 0)  # by due time
+        assert 0 < first["due_in_ms"] <= 500_000 < second["due_in_ms"] <= 900_000
+        assert first["due_ns"] < second["due_ns"]
+
+
+def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a")
+        id = client.message().id
+        assert settle(nsqd, "finish", id) == (200, None)
+        assert counts(nsqd) == (0, 0, 0)
+        row = nsqd.channel("t", "c")["clients"][0]
+        assert (row["in_flight_count"], row["finish_count"]) == (0, 1)
+        client.send(b"FIN " + id + b"\n")
+        assert client.read().data == b"E_FIN_FAILED FIN " + id + b" failed ID not in flight"
+        assert settle(nsqd, "finish", id) == (404, {"message": "MESSAGE_NOT_FOUND"})
+
+
+def test_a_message_in_flight_is_requeued(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a")
+        id = client.message().id
+        assert settle(nsqd, "requeue", id) == (200, None)
+        again = client.message()
+        assert (again.id, again.attempts) == (id, 2)
+        assert settle(nsqd, "requeue", id, "&delay_ms=60000") == (200, None)
+        assert counts(nsqd) == (0, 0, 1)
+        assert nsqd.channel("t", "c")["requeue_count"] == 2
+
+
+def test_a_deferred_message_is_sent_now_or_finished(nsqd: Running) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b")
+        ids = [client.message().id for _ in range(2)]
+        for id in ids:
+            assert settle(nsqd, "requeue", id, "&delay_ms=60000")[0] == 200
+        assert settle(nsqd, "requeue", ids[0]) == (200, None)
+        assert client.message().id == ids[0]
+        assert settle(nsqd, "finish", ids[1]) == (200, None)
+        assert counts(nsqd) == (0, 1, 0)
+
+
+def test_a_message_that_waits_to_be_sent_again(nsqd: Running) -> None:
+    with consumer(nsqd, rdy=1) as client:
+        publish(nsqd, b"a")
+        id = client.message().id
+        client.send(b"RDY 0\n")
+        assert client.ask(pub(b"heard", b"x")) == ok()  # and so is the RDY before it
+        assert settle(nsqd, "requeue", id)[0] == 200
+        assert [row["id"] for row in listed(nsqd, "requeued")] == [id.decode()]
+        assert settle(nsqd, "finish", id)[0] == 200
+        assert listed(nsqd, "requeued") == []
+
+
+def in_order(nsqd: Running, order: str, more: str = "") -> None:
+    assert nsqd.request("POST", f"/channel/config?{HERE}&order={order}{more}").status == 200
+
+
+def test_messages_that_wait_behind_another_of_their_key(nsqd: Running) -> None:
+    in_order(nsqd, "key")
+    with consumer(nsqd) as client:
+        for key, body in (("k", b"a"), ("k", b"b"), ("other", b"c"), ("k", b"d")):
+            assert nsqd.request("POST", f"/pub?topic=t&key={key}", body).status == 200
+        sent = [client.message() for _ in range(2)]
+        assert [one.body for one in sent] == [b"a", b"c"]
+        rows = listed(nsqd, "behind")
+        assert [(row["offset"], row["attempts"], row["state"]) for row in rows] == [
+            (1, 0, "behind"), (3, 0, "behind"),
+        ]  # fmt: skip
+        assert len(listed(nsqd, "behind", "&limit=1")) == 1
+        assert listed(nsqd, "requeued") == []
+        assert settle(nsqd, "finish", rows[0]["id"]) == (200, None)
+        client.send(b"FIN %b\n" % sent[0].id)
+        assert client.message().body == b"d"
+        assert listed(nsqd, "behind") == []
+
+
+def test_messages_that_are_held(nsqd: Running) -> None:
+    in_order(nsqd, "strict", "&max_attempts=1&poison=hold")
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b")
+        first = client.message()
+        assert listed(nsqd, "held") == []
+        client.send(b"REQ %b 0\n" % first.id)
+        assert eventually(lambda: len(listed(nsqd, "held")) == 1)
+        (row,) = listed(nsqd, "held")
+        assert (row["id"].encode(), row["offset"], row["attempts"]) == (first.id, 0, 1)
+        assert settle(nsqd, "finish", first.id) == (200, None)
+        assert client.message().body == b"b"
+        assert listed(nsqd, "held") == []
+
+
+def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"b", b"c")
+        ids = [client.message().id for _ in range(3)]
+        assert settle(nsqd, "finish", ids[1])[0] == 200
+        assert settle(nsqd, "requeue", ids[2], "&delay_ms=600000")[0] == 200
+    nsqd.stop()
+    with Running(tmp_path / "data") as again:
+        assert counts(again) == (1, 0, 1)
+        assert [row["id"] for row in listed(again, "deferred")] == [ids[2].decode()]
+        with consumer(again) as client:
+            assert client.message().id == ids[0]
+            assert client.is_silent()
+
+
+def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
+    assert nsqd.request("POST", f"/channel/config?{HERE}&max_attempts=1").status == 200
+    assert listed(nsqd, "dead") == []
+    with consumer(nsqd) as client:
+        publish(nsqd, b"a", b"bb")
+        ids = [client.message().id for _ in range(2)]
+        for id in ids:
+            client.send(b"REQ " + id + b" 0\n")
+        assert eventually(lambda: len(listed(nsqd, "dead")) == 2)
+        second = listed(nsqd, "dead")[1]
+        assert (second["id"], second["attempts"], second["body_bytes"]) == (ids[1].decode(), 1, 2)
+        assert (second["dead_letter_topic"], second["cause"]) == ("t.c.dead", "requeued")
+        target = f"/channel/redrive?{HERE}&id={ids[1].decode()}"
+        assert nsqd.ask("POST", target) == (200, {"redriven": 1})
+        assert client.message().id == ids[1]
+        assert [row["id"] for row in listed(nsqd, "dead")] == [ids[0].decode()]
+
+
+REFUSED = [
+    ("GET", "messages", "channel=c", 400, "MISSING_ARG_TOPIC"),
+    ("GET", "messages", "topic=t", 400, "MISSING_ARG_CHANNEL"),
+    ("GET", "messages", "topic=u&channel=c", 404, "TOPIC_NOT_FOUND"),
+    ("GET", "messages", "topic=t&channel=d", 404, "CHANNEL_NOT_FOUND"),
+    ("GET", "messages", HERE + "&state=gone", 400, "INVALID_ARG_STATE 'gone': one of in_flight,"),
+    ("GET", "messages", HERE + "&limit=1001", 400, "INVALID_ARG_LIMIT '1001'"),
+    ("POST", "messages", HERE, 405, "METHOD_NOT_ALLOWED"),
+    ("GET", "message/finish", HERE, 405, "METHOD_NOT_ALLOWED"),
+    ("POST", "message/finish", HERE, 400, "MISSING_ARG_ID"),
+    ("POST", "message/finish", HERE + "&id=xyz", 400, "INVALID_ARG_ID 'xyz': 16 hex digits"),
+    ("POST", "message/finish", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
+    ("POST", "message/requeue", HERE + f"&id={1:016x}", 404, "MESSAGE_NOT_FOUND"),
+    ("POST", "message/requeue", HERE + f"&id={1:016x}&delay_ms=-1", 400, "INVALID_ARG_DELAY_MS"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "query", "status", "text"), REFUSED)
+def test_what_is_refused(
+    nsqd: Running, method: str, path: str, query: str, status: int, text: str
+) -> None:
+    got, document = nsqd.ask(method, f"/channel/{path}?{query}")
+    assert (got, document["message"][: len(text)]) == (status, text)

@@ -1,0 +1,167 @@
+"""/pub_ext: headers out of the query and of the request, delays, and producers that number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from penstock import limits
+from penstock.kernel import Section
+from penstock.log.reader import Message
+
+from ..world import Running
+
+COUNT = 3
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as running:
+        running.request("POST", "/topic/create?topic=e&extend=true")
+        running.request("POST", f"/topic/create?topic=many&extend=true&partition_num={COUNT}")
+        yield running
+
+
+def post(
+    nsqd: Running, target: str, headers: dict[str, str] | None = None, body: bytes = b"x"
+) -> tuple[int, Any]:
+    answer = nsqd.request("POST", target, body, headers)
+    try:
+        return answer.status, json.loads(answer.body)
+    except ValueError:
+        return answer.status, answer.body
+
+
+def stored(nsqd: Running, topic: str = "e") -> list[Message]:
+    return [
+        leader.log.message(offset)
+        for leader in nsqd.daemon.broker.topics[topic].leaders
+        for offset in range(leader.tail.committed_end)
+    ]
+
+
+def members(message: Message) -> Any:
+    return json.loads(bytes(message.sections[Section.HEADERS]))  # type: ignore[arg-type]
+
+
+# --- headers of the request ---
+
+
+def test_headers_of_the_request_are_members(nsqd: Running) -> None:
+    own = {"X-Nsqext-Source": "shop", "x-NSQEXT-two-Words": 'a "quoted" \\ text', "X-Other": "no"}
+    assert post(nsqd, "/pub_ext?topic=e", own) == (200, b"OK")
+    (message,) = stored(nsqd)
+    assert members(message) == {"source": "shop", "two-words": 'a "quoted" \\ text'}
+
+
+def test_they_win_over_ext_whose_other_members_stay(nsqd: Running) -> None:
+    ext = '{"a": "query", "b": "stays", "zan_test": true}'
+    target = f"/pub_ext?topic=e&ext={quote(ext)}"
+    assert post(nsqd, target, {"X-Nsqext-A": "header"}) == (200, b"OK")
+    assert post(nsqd, target) == (200, b"OK")
+    first, second = stored(nsqd)
+    assert members(first) == {"a": "header", "b": "stays", "zan_test": True}
+    assert second.sections[Section.HEADERS] == ext.encode()  # as it came
+
+
+def test_a_key_and_a_trace_id_of_the_request_count(nsqd: Running) -> None:
+    own = {"X-Nsqext-Key": "order-7", "X-Nsqext-##trace_id": "42"}
+    status, said = post(nsqd, "/pub_ext?topic=many", own)
+    assert (status, said["trace_id"], said["queue_offset"]) == (200, "42", 0)
+    (message,) = stored(nsqd, "many")
+    assert (message.sections[Section.KEY], message.sections[Section.TRACE]) == (b"order-7", 42)
+    topic = nsqd.daemon.broker.topics["many"]
+    assert topic.leader(topic.partition_of_key(b"order-7")).tail.committed_end == 1
+
+
+def test_text_beyond_ascii(nsqd: Running) -> None:
+    own = {"X-Nsqext-Town": "Zürich".encode().decode("latin-1")}
+    assert post(nsqd, "/pub_ext?topic=e", own) == (200, b"OK")
+    assert members(stored(nsqd)[0]) == {"town": "Zürich"}
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({}, "MISSING_ARG_EXT"),
+        ({"X-Other": "a"}, "MISSING_ARG_EXT"),
+        ({"X-Nsqext-": "a"}, "E_INVALID_JSON_HEADER X-Nsqext- has no name behind the dash"),
+        ({"X-Nsqext-A": "a\xff"}, "E_INVALID_JSON_HEADER X-Nsqext-a 'a\\xff': it is no UTF-8"),
+        (
+            {"X-Nsqext-##trace_id": "-1"},
+            "E_INVALID_JSON_HEADER X-Nsqext-##trace_id '-1': it is no decimal number of 64 bits",
+        ),
+        (
+            {"X-Nsqext-A": "1", "x-nsqext-a": "2"},
+            "E_INVALID_JSON_HEADER X-Nsqext-a '2': it is there twice",
+        ),
+    ],
+)
+def test_headers_of_the_request_that_are_refused(
+    nsqd: Running, own: dict[str, str], said: str
+) -> None:
+    assert post(nsqd, "/pub_ext?topic=e", own) == (400, {"message": said})
+    assert stored(nsqd) == []
+
+
+def test_they_count_into_the_bound_of_headers(nsqd: Running) -> None:
+    text = '{"a":"' + "\\\\" * (limits.HEADERS_BYTES_MAX // 4) + '"}'
+    own = {"X-Nsqext-B": "\\" * (limits.HEADERS_BYTES_MAX // 4)}
+    status, said = post(nsqd, f"/pub_ext?topic=e&ext={quote(text, safe=chr(92))}", own)
+    assert (status, said["message"].split(" ")[0]) == (400, "E_INVALID_JSON_HEADER")
+    assert f"more than {limits.HEADERS_BYTES_MAX}" in said["message"]
+
+
+# --- delays ---
+
+
+def test_a_delayed_message_has_headers(nsqd: Running) -> None:
+    with nsqd.client(extend_support=True) as client:
+        client.ask(b"SUB e c\n")
+        client.send(b"RDY 1\n")
+        ext = quote('{"a":"b"}')
+        assert post(nsqd, f"/pub_ext?topic=e&ext={ext}&defer=400") == (200, b"OK")
+        assert client.is_silent()
+        assert client.message().body.endswith(b'{"a":"b"}x')
+    (message,) = stored(nsqd)
+    assert message.sections[Section.DUE] > message.timestamp_ns  # type: ignore[operator]
+
+
+# --- producers that number ---
+
+
+def numbered(topic: str, ext: str, sequence: int, more: str = "") -> str:
+    stamp = f"producer_id=5&sequence={sequence}"
+    return f"/pub_ext?topic={topic}&ext={quote(ext)}&{stamp}{more}"
+
+
+def test_a_repeat_with_headers_stores_nothing(nsqd: Running) -> None:
+    ext = '{"a":"b"}'
+    answers = [nsqd.request("POST", numbered("many", ext, 0), b"x") for _ in range(2)]
+    assert [(one.status, one.body) for one in answers] == [(200, b"OK")] * 2
+    assert ["X-Penstock-Repeated" in one.headers for one in answers] == [False, True]
+    (message,) = stored(nsqd, "many")
+    assert message.sections[Section.HEADERS] == ext.encode()
+
+
+def test_a_trace_id_of_a_numbered_publish(nsqd: Running) -> None:
+    target = numbered("many", '{"##trace_id":"9"}', 0, "&defer=100")
+    status, said = post(nsqd, target)
+    assert (status, said["trace_id"], said["queue_offset"]) == (200, "9", 0)
+    assert post(nsqd, target) == (200, {"status": "OK", "trace_id": "9"})
+    (message,) = stored(nsqd, "many")
+    assert message.id == said["id"]
+    assert message.sections[Section.TRACE] == 9
+    assert Section.DUE in message.sections
+
+
+def test_numbers_and_a_key_exclude_each_other(nsqd: Running) -> None:
+    status, said = post(nsqd, numbered("many", '{"key":"k"}', 0))
+    rule = "a producer that numbers its messages has a partition of its own"
+    assert (status, said) == (400, {"message": f"INVALID_ARG_KEY 'k': {rule}"})
+    assert stored(nsqd, "many") == []

@@ -1,0 +1,108 @@
+"""Idempotent publishing over HTTP."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cases import each
+from penstock.kernel import Pack
+from penstock.nsqd.http.publish import pack_bodies
+
+from ..world import Running, u32
+
+
+@pytest.fixture(scope="module")
+def nsqd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    path: Path = tmp_path_factory.mktemp("data")
+    with Running(path) as nsqd:
+        yield nsqd
+
+
+def stored(nsqd: Running, topic: str) -> int:
+    count: int = nsqd.stats(f"&topic={topic}")["topics"][0]["message_count"]
+    return count
+
+
+def test_a_repeat_is_answered_as_one(nsqd: Running) -> None:
+    target = "/pub?topic=one&producer_id=5&producer_epoch=2&sequence="
+    first, repeat = (nsqd.request("POST", target + "0", b"a") for _ in range(2))
+    assert (first.status, first.body, repeat.status, repeat.body) == (200, b"OK", 200, b"OK")
+    assert "X-Penstock-Repeated" not in first.headers
+    assert repeat.headers["X-Penstock-Repeated"] == "true"
+    assert nsqd.request("POST", target + "1", b"b").body == b"OK"
+    assert stored(nsqd, "one") == 2
+
+
+def test_gaps_and_fences(nsqd: Running) -> None:
+    target = "/pub?topic=two&producer_id=5&producer_epoch=2&sequence="
+    gap = nsqd.request("POST", target + "4", b"a")
+    assert (gap.status, json.loads(gap.body)) == (409, {"message": "SEQUENCE_GAP", "expected": 0})
+    nsqd.request("POST", target + "0", b"a")
+    fenced = nsqd.request("POST", "/pub?topic=two&producer_id=5&sequence=1", b"a")
+    assert fenced.status == 409
+    assert json.loads(fenced.body) == {"message": "PRODUCER_FENCED", "epoch": 2}
+    assert stored(nsqd, "two") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "body"),
+    [
+        ("", b"a\n\nbb\nc"),
+        ("&binary=true", u32(3) + u32(1) + b"a" + u32(2) + b"bb" + u32(1) + b"c"),
+    ],
+)
+def test_packs(nsqd: Running, query: str, body: bytes) -> None:
+    topic = f"pack{len(query)}"
+    target = f"/mpub?topic={topic}&producer_id=18446744073709551615{query}&sequence="
+    assert nsqd.request("POST", target + "0", body).body == b"OK"
+    assert nsqd.request("POST", target + "0", body).headers["X-Penstock-Repeated"] == "true"
+    assert nsqd.request("POST", target + "3", body).body == b"OK"
+    assert stored(nsqd, topic) == 6
+    overlap = nsqd.request("POST", target + "5", body)
+    assert (overlap.status, json.loads(overlap.body)["expected"]) == (409, 6)
+
+
+@each(
+    ("query", "code"),
+    [
+        ("producer_id=1", "MISSING_ARG_SEQUENCE"),
+        ("sequence=1", "MISSING_ARG_PRODUCER_ID"),
+        ("producer_epoch=1", "MISSING_ARG_PRODUCER_ID"),
+        ("producer_id=0&sequence=0", "INVALID_PRODUCER_ID"),
+        ("producer_id=18446744073709551616&sequence=0", "INVALID_PRODUCER_ID"),
+        ("producer_id=1&sequence=-1", "INVALID_SEQUENCE"),
+        ("producer_id=1&sequence=4294967295", "INVALID_SEQUENCE"),
+        ("producer_id=1&sequence=%C2%B2", "INVALID_SEQUENCE"),
+        ("producer_id=1&sequence=0&producer_epoch=65536", "INVALID_PRODUCER_EPOCH"),
+    ],
+)
+@each("path", ["/pub", "/mpub"])
+def test_half_a_stamp_is_refused(nsqd: Running, path: str, query: str, code: str) -> None:
+    nsqd.request("POST", "/topic/create?topic=bad")
+    answer = nsqd.request("POST", f"{path}?topic=bad&{query}", b"a")
+    assert (answer.status, json.loads(answer.body)) == (400, {"message": code})
+    assert stored(nsqd, "bad") == 0
+
+
+def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd:
+        target = "/pub?topic=t&producer_id=1&sequence="
+        assert nsqd.request("POST", target + "0", b"a").status == 200
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", True))
+        repeat = nsqd.request("POST", target + "0", b"a")
+        assert (repeat.status, repeat.headers["X-Penstock-Repeated"]) == (200, "true")
+        answer = nsqd.request("POST", target + "1", b"b")
+        assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
+        nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
+
+
+def test_bodies_of_a_pack() -> None:
+    said = [b"a", b"bb", b"\n"]
+    framed = struct.pack(">I", 3) + b"".join(struct.pack(">I", len(one)) + one for one in said)
+    assert pack_bodies(Pack.FRAMED, framed) == said
+    assert pack_bodies(Pack.LINES, b"\na\n\nbb\n") == [b"a", b"bb"]

@@ -1,0 +1,244 @@
+"""Publishes into one partition, by its number or by a key, and consumers of one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from penstock import limits
+from penstock.broker.topic import Topic
+from penstock.kernel import Section, decode_bodies, decode_sections, murmur3_32
+from penstock.wire import frames
+
+from ..world import V2, Running, ok
+
+COUNT = 4
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as running:
+        running.request("POST", f"/topic/create?topic=t&partition_num={COUNT}")
+        yield running
+
+
+def post(nsqd: Running, target: str, body: bytes = b"x") -> tuple[int, Any]:
+    answer = nsqd.request("POST", target, body)
+    try:
+        return answer.status, json.loads(answer.body)
+    except ValueError:
+        return answer.status, answer.body
+
+
+def topic(nsqd: Running, name: str = "t") -> Topic:
+    return nsqd.daemon.broker.topics[name]
+
+
+def batches(nsqd: Running, name: str = "t") -> list[list[bytes]]:
+    """Of each partition."""
+
+    def look() -> list[list[bytes]]:
+        return [
+            [bytes(data) for _, data in leader.log.batches(0)] if leader.log.written_end else []
+            for leader in topic(nsqd, name).leaders
+        ]
+
+    found: list[list[bytes]] = nsqd.call(look)
+    return found
+
+
+def stored(nsqd: Running, name: str = "t") -> list[list[bytes]]:
+    return [[b for data in one for b in decode_bodies(data, 0)] for one in batches(nsqd, name)]
+
+
+def sections(nsqd: Running, name: str = "t") -> list[dict[int, Any]]:
+    """Of the first messages of all batches."""
+    return [
+        {number: table[0] for number, table in decode_sections(data, 0).items()}
+        for one in batches(nsqd, name)
+        for data in one
+    ]
+
+
+# --- publishing ---
+
+
+def test_the_partition_that_is_named_takes_it(nsqd: Running) -> None:
+    for number in (2, 2, 0):
+        assert post(nsqd, f"/pub?topic=t&partition={number}")[0] == 200
+    assert post(nsqd, "/mpub?topic=t&partition=3", b"a\nb\n")[0] == 200
+    packed = frames.encode_bodies([b"c", b"d"])
+    assert post(nsqd, "/mpub?topic=t&partition=1&binary=true", packed)[0] == 200
+    assert stored(nsqd) == [[b"x"], [b"c", b"d"], [b"x", b"x"], [b"a", b"b"]]
+
+
+def test_without_one_or_with_any_it_is_their_turn(nsqd: Running) -> None:
+    for number in range(8):
+        assert post(nsqd, "/pub?topic=t" + "&partition=-1" * (number % 2))[0] == 200
+    assert [len(one) for one in stored(nsqd)] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("path", ["/pub?", "/mpub?", "/pubtrace?trace_id=1&"])
+@pytest.mark.parametrize("text", ["4", "255", "-2", "x", "1%20", "%ff"])
+def test_one_that_is_not_there(nsqd: Running, path: str, text: str) -> None:
+    status, said = post(nsqd, f"{path}topic=t&partition={text}")
+    assert (status, said["message"]) == (400, "E_BAD_PARTITION")
+    assert "0 to " in said["reason"]
+    assert stored(nsqd) == [[]] * COUNT
+
+
+# --- keys ---
+
+
+def test_a_key_has_its_partition_and_is_stored(nsqd: Running) -> None:
+    for number in range(20):
+        assert post(nsqd, f"/pub?topic=t&key=k{number}", b"%d" % number)[0] == 200
+    places = stored(nsqd)
+    for number in range(20):
+        home = murmur3_32(b"k%d" % number) % COUNT
+        assert b"%d" % number in places[home]
+    keys = [one[Section.KEY] for one in sections(nsqd)]
+    assert sorted(keys) == sorted(b"k%d" % number for number in range(20))
+    assert all(len(one) == 1 for one in sections(nsqd))
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_one_key_for_a_pack(nsqd: Running, binary: bool) -> None:
+    body = frames.encode_bodies([b"a", b"b"]) if binary else b"a\nb\n"
+    assert post(nsqd, "/mpub?topic=t&key=k" + "&binary=true" * binary, body)[0] == 200
+    home = murmur3_32(b"k") % COUNT
+    assert stored(nsqd)[home] == [b"a", b"b"]
+    (data,) = batches(nsqd)[home]
+    assert decode_sections(data, 0) == {Section.KEY: {0: b"k", 1: b"k"}}
+
+
+def test_on_an_extended_topic_it_is_a_header_too(nsqd: Running) -> None:
+    nsqd.request("POST", "/topic/create?topic=e&extend=true")
+    assert post(nsqd, "/pub?topic=e&key=%C3%A9%22")[0] == 200
+    assert sections(nsqd, "e") == [
+        {Section.KEY: 'é"'.encode(), Section.HEADERS: '{"key":"é\\""}'.encode()}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("key=", "INVALID_ARG_KEY '': 1 byte to 65535 of them as JSON"),
+        ("key=%ff", "INVALID_ARG_KEY '\\udcff': it is no UTF-8"),
+        ("key=k&partition=1", "INVALID_ARG_KEY 'k': a publish names a key or a partition, not "
+         "both"),
+        ("key=k&producer_id=1&sequence=0",
+         "INVALID_ARG_KEY 'k': a producer that numbers its messages has a partition of its own"),
+        ("partition=x&key=k", "E_BAD_PARTITION"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/pub", "/mpub"])
+def test_keys_that_are_refused(nsqd: Running, path: str, query: str, said: str) -> None:
+    status, answer = post(nsqd, f"{path}?topic=t&{query}")
+    assert (status, answer["message"]) == (400, said)
+    assert stored(nsqd) == [[]] * COUNT
+
+
+def test_a_key_that_is_too_long(nsqd: Running) -> None:
+    most = limits.HEADERS_BYTES_MAX - len('{"key":""}')
+    status, _ = post(nsqd, "/pub?topic=t&key=" + "k" * (limits.HTTP_HEADER_BYTES_MAX // 2))
+    assert status == 200
+    assert most > limits.HTTP_HEADER_BYTES_MAX // 2
+    status, said = post(nsqd, "/pub?topic=t&key=" + '"' * (limits.HTTP_HEADER_BYTES_MAX // 2))
+    assert (status, said["message"][:15]) == (400, "INVALID_ARG_KEY")
+
+
+def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:
+    for id in range(1, 13):
+        for sequence in (0, 0, 1):
+            query = f"topic=t&producer_id={id}&sequence={sequence}"
+            assert post(nsqd, f"/pub?{query}", b"%d" % id)[0] == 200
+    homes = {id: murmur3_32(id.to_bytes(8, "big")) % COUNT for id in range(1, 13)}
+    for number, bodies in enumerate(stored(nsqd)):
+        assert Counter(bodies) == {b"%d" % id: 2 for id, home in homes.items() if home == number}
+    query = "topic=t&producer_id=1&sequence=2&partition="
+    assert post(nsqd, f"/pub?{query}{(homes[1] + 1) % COUNT}")[0] == 400
+    assert post(nsqd, f"/pub?{query}{homes[1]}")[0] == 200
+
+
+# --- headers ---
+
+
+def ext(nsqd: Running, name: str, headers: str, more: str = "") -> tuple[int, Any]:
+    return post(nsqd, f"/pub_ext?topic={name}&ext={quote(headers)}{more}")
+
+
+def test_headers_are_stored_as_they_came(nsqd: Running) -> None:
+    nsqd.request("POST", f"/topic/create?topic=e&extend=true&partition_num={COUNT}")
+    text = '{"a":"b", "key":"k","##trace_id":"9"}'
+    status, said = ext(nsqd, "e", text)
+    assert (status, said["trace_id"], said["queue_offset"]) == (200, "9", 0)
+    assert stored(nsqd, "e")[murmur3_32(b"k") % COUNT] == [b"x"]
+    whole = {Section.TRACE: 9, Section.KEY: b"k", Section.HEADERS: text.encode()}
+    assert sections(nsqd, "e") == [whole]
+    assert ext(nsqd, "e", "{}", "&partition=2") == (200, b"OK")
+    assert ext(nsqd, "e", '{"key":"k"}', f"&partition={COUNT}")[0] == 400
+
+
+# --- consuming ---
+
+
+def taken(client: V2, count: int) -> list[bytes]:
+    return sorted(client.message().body for _ in range(count))
+
+
+def test_consumers_of_one_partition_beside_those_of_all(nsqd: Running) -> None:
+    with nsqd.client() as every, nsqd.client() as second, nsqd.client() as other:
+        assert every.ask(b"SUB t c -1\n") == ok()
+        assert second.ask(b"SUB t c 1\n") == ok()
+        assert other.ask(b"SUB t d 2\n") == ok()
+        second.send(b"RDY 10\n")
+        other.send(b"RDY 10\n")
+        for number in range(COUNT):
+            post(nsqd, f"/pub?topic=t&partition={number}", b"%d" % number)
+        assert taken(second, 1) == [b"1"]
+        assert taken(other, 1) == [b"2"]
+        assert second.is_silent()
+        every.send(b"RDY 10\n")
+        assert taken(every, 3) == [b"0", b"2", b"3"]
+        row = nsqd.channel("t", "c")
+        assert (row["client_count"], row["in_flight_count"], row["depth"]) == (3 - 1, 4, 0)
+        counts = sorted(client["in_flight_count"] for client in row["clients"])
+        assert counts == [1, 3]
+
+
+def test_one_partition_stays_one_when_the_topic_grows(nsqd: Running) -> None:
+    with nsqd.client() as every, nsqd.client() as one:
+        assert every.ask(b"SUB t a\n") == ok()
+        assert one.ask(b"SUB t b 1\n") == ok()
+        nsqd.request("POST", f"/topic/partition/expand?topic=t&partition_num={COUNT + 2}")
+        every.send(b"RDY 10\n")
+        one.send(b"RDY 10\n")
+        for number in range(COUNT + 2):
+            post(nsqd, f"/pub?topic=t&partition={number}", b"%d" % number)
+        assert taken(every, COUNT + 2) == [b"%d" % number for number in range(COUNT + 2)]
+        assert taken(one, 1) == [b"1"]
+        assert one.is_silent()
+
+
+def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
+    with nsqd.client() as every:
+        with nsqd.client() as one:
+            assert one.ask(b"SUB t c 3\n") == ok()
+            one.send(b"RDY 10\n")
+            post(nsqd, "/pub?topic=t&partition=3")
+            message = one.message()
+            assert every.ask(b"SUB t c\n") == ok()
+            one.send(b"RDY 0\nREQ %b 0\nCLS\n" % message.id)
+            assert one.read() == ok(b"CLOSE_WAIT")
+        every.send(b"RDY 10\n")
+        assert every.message().body == b"x"
+
+
+# --- while the topic changes ---

@@ -1,0 +1,118 @@
+"""The switches of the trace over HTTP, and what /stats says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
+from penstock.wire import frames
+
+from ..world import Running, error, eventually, ok, pub
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        running.request("POST", "/topic/create?topic=orders")
+        running.request("POST", "/channel/create?topic=orders&channel=mail")
+        yield running
+
+
+def rates(nsqd: Running) -> tuple[Any, Any]:
+    (topic,) = nsqd.stats("&topic=orders")["topics"]
+    return topic["trace_rate"], topic["channels"][0]["trace_rate"]
+
+
+def message_of(nsqd: Running, method: str, target: str) -> tuple[int, str]:
+    answer = nsqd.request(method, target)
+    return answer.status, json.loads(answer.body)["message"]
+
+
+def test_the_rate_of_a_topic_and_of_a_channel(nsqd: Running) -> None:
+    assert rates(nsqd) == (0.0, 0.0)
+    told = json.loads(nsqd.request("POST", "/topic/config?topic=orders&trace_rate=0.5").body)
+    assert (told["trace_rate"], told["own"]) == (0.5, ["trace_rate"])
+    assert rates(nsqd) == (0.5, 0.5)
+    target = "/channel/config?topic=orders&channel=mail&trace_rate=0.01"
+    assert json.loads(nsqd.request("POST", target).body)["trace_rate"] == 0.01
+    assert rates(nsqd) == (0.5, 0.01)
+    nsqd.request("POST", "/channel/config?topic=orders&channel=mail&trace_rate=")
+    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=")
+    assert rates(nsqd) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("rate", ["1.1", "-0.1", "x", "nan"])
+def test_a_rate_that_is_none(nsqd: Running, rate: str) -> None:
+    words = f"INVALID_ARG_TRACE_RATE '{rate}': a number from 0 to 1"
+    for target in ("/topic/config?topic=orders", "/channel/config?topic=orders&channel=mail"):
+        assert message_of(nsqd, "POST", f"{target}&trace_rate={rate}") == (400, words)
+    assert rates(nsqd) == (0.0, 0.0)
+
+
+def test_the_switches_of_youzan(nsqd: Running) -> None:
+    assert nsqd.request("POST", "/message/trace/enable?topic=orders").status == 200
+    assert rates(nsqd) == (1.0, 1.0)
+    nsqd.request("POST", "/message/trace/disable?topic=orders&channel=mail")
+    assert rates(nsqd) == (1.0, 0.0)
+    nsqd.request("POST", "/message/trace/disable?topic=orders")
+    nsqd.request("POST", "/message/trace/enable?topic=orders&channel=mail&rate=0.1")
+    assert rates(nsqd) == (0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("", 400, "MISSING_ARG_TOPIC"),
+        ("topic=none", 404, "TOPIC_NOT_FOUND"),
+        ("topic=orders&channel=none", 404, "CHANNEL_NOT_FOUND"),
+        ("topic=orders&slow=true", 400, "INVALID_ARG slow: there are channel, rate, topic"),
+        ("topic=orders&rate=2", 400, "INVALID_ARG_RATE '2': a number from 0 to 1"),
+    ],
+)
+def test_a_switch_that_cannot_be_set(nsqd: Running, query: str, status: int, words: str) -> None:
+    assert message_of(nsqd, "POST", f"/message/trace/enable?{query}") == (status, words)
+
+
+def test_events_name_the_clients(nsqd: Running) -> None:
+    nsqd.request("POST", "/message/trace/enable?topic=orders")
+    with nsqd.client(client_id="worker-7") as consumer, nsqd.client() as publisher:
+        assert publisher.ask(pub(b"orders", b"a")) == ok()
+        assert consumer.ask(b"SUB orders mail\n") == ok()
+        consumer.send(b"RDY 1\n")
+        message = consumer.message()
+        consumer.send(b"FIN %b\n" % message.id)
+
+        def events() -> list[Any]:
+            topic = nsqd.daemon.broker.topics.get(TOPIC)
+            if topic is None:  # made with the first events that are stored
+                return []
+            log = topic.leader().log
+            found = [e for at in range(log.written_end) for e in decode(log.message(at).body)]
+            return [event for event in found if event.kind not in ABOUT_NO_MESSAGE]
+
+        assert eventually(lambda: len(nsqd.call(events)) == 3)
+        published, sent, finished = nsqd.call(events)
+        host, port = publisher.socket.getsockname()
+        assert (published.kind, published.client) == (Kind.PUBLISHED, f"{host}:{port}")
+        host, port = consumer.socket.getsockname()
+        assert sent.client == finished.client == f"worker-7 {host}:{port}"
+        assert finished.message_id == int(message.id, 16)
+
+
+def test_nobody_publishes_to_the_trace(nsqd: Running) -> None:
+    nsqd.request("POST", f"/topic/create?topic={TOPIC}")
+    with nsqd.client() as client:
+        assert client.ask(pub(TOPIC.encode(), b"x")) == error(
+            b"E_PUB_FAILED PUB failed only nsqd publishes to this topic"
+        )
+    answer = nsqd.request("POST", f"/pub?topic={TOPIC}", b"x")
+    assert answer.status == 503
+    assert b"only nsqd publishes" in answer.body
+    with nsqd.client() as client:
+        packed = frames.with_size(frames.encode_bodies([b"x"]))
+        assert client.ask(b"MPUB %b\n" % TOPIC.encode() + packed).type == frames.FrameType.ERROR
