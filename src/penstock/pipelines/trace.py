@@ -28,11 +28,13 @@ from penstock.pipelines import archivestate, lakelogs, trace_table
 from penstock.pipelines.archivestate import Identity, State
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakeread import Condition, Span, local_path, read_table
+from penstock.pipelines.lakedataset import dataset
+from penstock.pipelines.lakeread import local_path
 from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.latencies import Views, latencies, slowest
-from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments
+from penstock.pipelines.lifecycles.latencies import latencies, slowest
+from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments, time_ns
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
@@ -121,7 +123,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     if keeper is not None:
         keeper.finish()
     if settings.flag("report"):
-        _report(session, settings, progress)
+        _report(settings, progress)
     return DONE
 
 
@@ -199,19 +201,19 @@ def _events(session: SparkSession, settings: Settings) -> DataFrame:
 # --- the report ---
 
 
-def _report(session: SparkSession, settings: Settings, progress: Progress) -> None:
+def _report(settings: Settings, progress: Progress) -> None:
     path = local_path(settings.text("table"))
     now = datetime.now(UTC)
     since = read_moment("from", settings.text("from"), now)
     say_moments(progress, settings, now, "from")
-    span: list[Condition] = []
+    span = "true"
     if since is not None:
-        span = [Span("published", since)]
+        span = f"published >= make_timestamptz({time_ns(since) // 1000}::BIGINT)"
     options = storage_options(settings)
-    with Views(session) as views:
-        lives = read_table(session, _lifecycles(settings), span, options)
-        by_hour = latencies(views, lives).orderBy("topic", "channel", "hour").toArrow()
-        slow = slowest(views, lives, settings.number("slowest")).toArrow()
+    with Engine() as engine:
+        engine.view("lives", dataset(_lifecycles(settings), options))
+        by_hour = engine.arrow(latencies(span))
+        slow = engine.arrow(slowest(span, settings.number("slowest")))
     for name, rows in (("latency", by_hour), ("slow", slow)):
         write_deltalake(
             f"{path}_{name}",

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import numpy as np
+import pyarrow as pa
 
 from kernel.figures import in_sample
-from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
+from penstock.pipelines.audit.tracing import MACROS, Switch, Tracing, seen, tracing, whole
+from penstock.pipelines.lifecycles.engine import Engine
 from penstock.trace.events import RATE_ALL
 
 HALF = RATE_ALL // 2
-TIMES = np.array([0, 15, 25, 35])
+TIMES = [0, 15, 25, 35]
 
 
-def ids(sampled: bool) -> np.ndarray:
+def ids(sampled: bool) -> list[str]:
     """Four that are in the sample of one half, or four that are not."""
     found = [id for id in range(1, 100) if in_sample(id, 1 << 63) == sampled]
-    return np.array(found[:4], np.uint64)
+    return [f"{id:016x}" for id in found[:4]]
 
 
 def known(channel: str, *switches: Switch, sampled: bool = False) -> tuple[str, str]:
     """For a publish, and for a first delivery, at each of the times: y or n."""
-    found = tracing(switches, ())
-    return tuple(
-        "".join("ny"[int(one)] for one in act(channel, TIMES, ids(sampled)))
-        for act in (found.seen, found.whole)
-    )  # type: ignore[return-value]
+    return told(tracing(switches, ()), channel, sampled)
+
+
+def told(tracing: Tracing, channel: str, sampled: bool = False) -> tuple[str, str]:
+    with Engine() as engine:
+        engine.run(MACROS)
+        engine.view("rates", tracing.rates([channel]))
+        engine.view("messages", pa.table({"us": TIMES, "message_id": ids(sampled)}))
+        rows = engine.rows(
+            f"SELECT {seen('us')} AS seen, {whole('us')} AS whole FROM messages, rates ORDER BY us"
+        )
+    shown = ("".join("ny"[row[name]] for row in rows) for name in ("seen", "whole"))
+    return tuple(shown)  # type: ignore[return-value]
 
 
 def test_nothing_noted_excuses_nothing() -> None:
-    assert Tracing().seen("mail", TIMES, ids(False)).all()
+    assert told(Tracing(), "mail") == ("yyyy", "yyyy")
     assert known("mail", Switch(10, None, RATE_ALL)) == ("yyyy", "yyyy")
 
 

@@ -1,155 +1,98 @@
-"""Whether rows that have places are in order: offsets, ids, times beside those of the row before.
+"""Whether the rows of a log are in order: offsets, ids, times beside those of the row before.
 
-The whole is never sorted. Rows are cut into stripes by their place; each stripe is sorted by
-itself, and says which of its rows are broken and which are its first and last. These few are put
-in order together at the end (`across`), so that the first row of a stripe meets the last of the one
-before.
+The same SQL for DuckDB and for Spark, which reads the archive and the log itself. Rows have
+(partition, place, id, us): `place` is the offset, and ids are texts that sort as their numbers do.
+One query counts; what is broken is looked at once more, as that is rare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
+from penstock.pipelines.audit.report import Example, message_example
+from penstock.pipelines.moments import at, moment
 
-from penstock.pipelines.lifecycles.events import Numbers
+Row = dict[str, Any]
+Ask = Callable[[str], list[Row]]  # a query, with {rows} for the rows
 
-ROW = np.dtype(
-    [
-        ("channel", "<i4"),
-        ("partition", "<i4"),
-        ("place", "<i8"),
-        ("offset", "<i8"),
-        ("message_id", "<u8"),
-        ("time_us", "<i8"),
-    ]
+# Kind of finding: how much of it a row is, beside the row before.
+_BREAKS = {
+    "repeated_offset": "CASE WHEN place = place_before THEN 1 ELSE 0 END",
+    "id_falls": "CASE WHEN place > place_before AND id < id_before THEN 1 ELSE 0 END",
+    "gap": "CASE WHEN place > place_before + 1 THEN place - place_before - 1 ELSE 0 END",
+    "time_falls": "CASE WHEN place > place_before AND us < us_before THEN 1 ELSE 0 END",
+}
+_SAME_ID = "CASE WHEN place > place_before AND id = id_before THEN 1 ELSE 0 END"
+_POINT_TO_IDS = ("repeated_offset", "id_falls", "neighbours")
+_PAIRS = """(SELECT partition, place, id, us, lag(place) OVER log AS place_before,
+        lag(id) OVER log AS id_before, lag(us) OVER log AS us_before
+    FROM {rows} WINDOW log AS (PARTITION BY partition ORDER BY place, id))"""
+_COUNTS = ", ".join(
+    f"sum({amount}) AS {kind}" for kind, amount in {**_BREAKS, "neighbours": _SAME_ID}.items()
 )
-# A row and the one before it.
-PAIR = np.dtype(
-    [
-        *ROW.descr,
-        ("offset_before", "<i8"),
-        ("message_id_before", "<u8"),
-        ("time_before_us", "<i8"),
-    ]
-)
-_SHOWN = ("offset", "message_id", "time_us")
-_BEFORE = ("offset_before", "message_id_before", "time_before_us")
-
-
-class Order(NamedTuple):
-    """What has to hold between neighbours. A log: offsets and ids rise, without holes where they
-    are `dense`, times do not fall where they are known (`times`). Deliveries (`deliveries`):
-    offsets rise, save where the ids do all the same: there the topic was made anew."""
-
-    bits: int  # places of a stripe
-    dense: bool = False
-    times: bool = False
-    deliveries: bool = False
-
-    def breaks(self, pairs: Numbers) -> dict[str, Numbers]:
-        """Kind of finding to how much of it each pair is."""
-        offset, before = pairs["offset"], pairs["offset_before"]
-        falls = pairs["message_id"] < pairs["message_id_before"]
-        if self.deliveries:
-            return {"out_of_order": ((offset < before) & falls).astype(np.int64)}
-        moved = offset != before
-        found = {
-            "repeated_offset": (~moved).astype(np.int64),
-            "id_falls": (moved & falls).astype(np.int64),
-            "same_id": (moved & (pairs["message_id"] == pairs["message_id_before"])).astype(
-                np.int64
-            ),
-        }
-        if self.dense:
-            found["gap"] = np.where(moved, np.maximum(offset - before - 1, 0), 0)
-        if self.times:
-            earlier = pairs["time_us"] < pairs["time_before_us"]
-            found["time_falls"] = (moved & earlier).astype(np.int64)
-        return found
-
-
-Counts = dict[tuple[int, int, str], int]
+# An id in several places: the last of these, with the first.
+_SAME_IDS = """(SELECT * FROM (
+        SELECT partition, place, id, us, first_value(partition) OVER up AS partition_before,
+            first_value(place) OVER up AS place_before,
+            row_number() OVER (PARTITION BY id ORDER BY partition DESC, place DESC) AS back
+        FROM {rows} WINDOW up AS (PARTITION BY id ORDER BY partition, place)) AS ids
+    WHERE back = 1 AND (partition <> partition_before OR place <> place_before))"""
 
 
 class Broken(NamedTuple):
-    """`counts` by (channel, partition, kind); `pairs`, the first of each; `edges` of stripes."""
-
-    counts: Counts
-    pairs: Numbers
-    edges: Numbers
+    counts: dict[int, int]  # by partition
+    examples: list[Example]
 
 
-def check(rows: Numbers, order: Order, shown: int) -> Broken:
-    """Of all rows of some stripes. At most `shown` pairs of each kind and channel are given."""
-    rows = rows[np.lexsort((rows["place"], rows["partition"], rows["channel"]))]
-    stripe = rows["place"] >> order.bits
-    opens = np.ones(len(rows), bool)
-    if len(rows):
-        opens[1:] = stripe[1:] != stripe[:-1]
-        for name in ("channel", "partition"):
-            opens[1:] |= rows[name][1:] != rows[name][:-1]
-    is_edge = opens.copy()
-    is_edge[:-1] |= opens[1:]
-    is_edge[-1:] = True
-    inner = np.flatnonzero(~opens)
-    counts, pairs = _counted(_pairs(rows, inner), order, shown)
-    return Broken(counts, pairs, rows[is_edge])
+class Log(NamedTuple):
+    spans: dict[int, tuple[int, int, int]]  # by partition: least and greatest offset, rows
+    broken: dict[str, Broken]  # by kind of finding
 
 
-def across(parts: Iterable[Broken], order: Order, shown: int) -> Broken:
-    """All parts together, with the edges between stripes. Channels have the same numbers in all."""
-    found = list(parts)
-    edges = np.concatenate([np.empty(0, ROW), *(part.edges for part in found)])
-    edges = edges[np.lexsort((edges["place"], edges["partition"], edges["channel"]))]
-    stripe = edges["place"] >> order.bits
-    same = (edges["channel"][1:] == edges["channel"][:-1]) & (
-        edges["partition"][1:] == edges["partition"][:-1]
+def checked(ask: Ask, kinds: tuple[str, ...], shown: int) -> Log:
+    """`kinds` of breaks; ids that stand twice are found in any case."""
+    counts = ask(
+        "SELECT partition, count(*) AS amount, min(place) AS least, max(place) AS most,"
+        f" {_COUNTS} FROM {_PAIRS} AS pairs GROUP BY partition ORDER BY partition"
     )
-    between = np.flatnonzero(same & (stripe[1:] != stripe[:-1])) + 1
-    counts, pairs = _counted(_pairs(edges, between), order, shown)
-    for part in found:
-        for key, count in part.counts.items():
-            counts[key] = counts.get(key, 0) + count
-    every = np.concatenate([pairs, *(part.pairs for part in found)])
-    return Broken(counts, _first(every, order, shown), edges[:0])
+    found = {}
+    for kind in kinds:
+        amounts = {row["partition"]: int(row[kind]) for row in counts if row[kind]}
+        if amounts:
+            rows = ask(
+                f"SELECT *, {_BREAKS[kind]} AS amount FROM {_PAIRS} AS pairs"
+                f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, place LIMIT {shown}"
+            )
+            found[kind] = Broken(amounts, [_example(row, kind) for row in rows])
+    if any(row[kind] for row in counts for kind in _POINT_TO_IDS):
+        same = ask(
+            f"SELECT partition, count(*) AS amount FROM {_SAME_IDS} AS ids"
+            " GROUP BY partition ORDER BY partition"
+        )
+        rows = ask(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
+        if same:
+            amounts = {row["partition"]: row["amount"] for row in same}
+            found["same_id"] = Broken(amounts, [_example(row, "same_id") for row in rows])
+    spans = {row["partition"]: (row["least"], row["most"], row["amount"]) for row in counts}
+    return Log(spans, found)
 
 
-def _pairs(rows: Numbers, at: Numbers) -> Numbers:
-    """Each of these rows with the one before it."""
-    found = np.empty(len(at), PAIR)
-    for name in ROW.names or ():
-        found[name] = rows[name][at]
-    for name, before in zip(_SHOWN, _BEFORE, strict=True):
-        found[before] = rows[name][at - 1]
-    return found
-
-
-def _counted(pairs: Numbers, order: Order, shown: int) -> tuple[Counts, Numbers]:
-    breaks = order.breaks(pairs)
-    counts: Counts = {}
-    broken = np.zeros(len(pairs), bool)
-    for kind, much in breaks.items():
-        broken |= much > 0
-        logs = pairs[["channel", "partition"]]
-        for log in np.unique(logs[much > 0]):
-            key = (int(log["channel"]), int(log["partition"]), kind)
-            counts[key] = int(much[logs == log].sum())
-    return counts, _first(pairs[broken], order, shown)
-
-
-def _first(pairs: Numbers, order: Order, shown: int) -> Numbers:
-    """The first of each kind and channel: by partition and offset."""
-    pairs = pairs[np.lexsort((pairs["offset"], pairs["partition"], pairs["channel"]))]
-    keep = np.zeros(len(pairs), bool)
-    for much in order.breaks(pairs).values():
-        for channel in np.unique(pairs["channel"]):
-            keep[np.flatnonzero((much > 0) & (pairs["channel"] == channel))[:shown]] = True
-    return pairs[keep]
-
-
-def kinds_of(pair: Any, order: Order) -> dict[str, int]:
-    """Of one pair: what is wrong, and how much of it."""
-    one = np.array([pair], PAIR)
-    return {kind: int(much[0]) for kind, much in order.breaks(one).items() if much[0]}
+def _example(row: Row, kind: str) -> Example:
+    """What is wrong between a row and its neighbour, in words."""
+    place, before = int(row["place"]), int(row["place_before"])
+    if kind == "repeated_offset":
+        is_same = row["id"] == row["id_before"]
+        note = "two rows; " + ("the same id" if is_same else f"also the id {row['id_before']}")
+    elif kind == "gap":
+        last = f" to {place - 1}" if row["amount"] > 1 else ""
+        note = f"before it {before + 1}{last} is missing"
+    elif kind == "id_falls":
+        note = f"offset {before} has the higher id {row['id_before']}"
+    elif kind == "time_falls":
+        note = f"offset {before} was published at {moment(at(row['us_before'] * 1000))}"
+    elif row["partition_before"] == row["partition"]:
+        note = f"also at {before}"
+    else:
+        note = f"also at offset {before} of partition {row['partition_before']}"
+    return message_example(row["partition"], place, row["id"], row["us"], note)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,14 +22,21 @@ from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit.asking import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.html import page
-from penstock.pipelines.audit.passes import Source, pieces_of
 from penstock.pipelines.audit.report import Report, lines, verdict
 from penstock.pipelines.audit.rules import Rules, micros
 from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, is_delta, read_table
-from penstock.pipelines.lifecycles.events import INDEX_BITS, Wanted
-from penstock.pipelines.moments import check_moments, read_moment, say_moments
+from penstock.pipelines.lakeread import (
+    CUT_OFF,
+    Among,
+    Condition,
+    LakeTable,
+    Span,
+    is_delta,
+    read_table,
+)
+from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
+from penstock.pipelines.moments import at, check_moments, read_moment, say_moments
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
@@ -39,8 +45,6 @@ from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Options = Mapping[str, str]  # of the tables' store
 
 FINDINGS = 1
 FAILED = 3  # no audit was made: 1 means that one was, and has found something
@@ -79,15 +83,15 @@ def check(settings: Settings) -> None:
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    rules = rules_of(session, settings)
+    rules = rules_of(settings)
     say_moments(progress, settings, datetime.now(UTC), "as-of")
     say_moments(progress, settings, rules.as_of, "from", "to")
-    tables = tables_of(session, settings, rules)
     topic = settings.text("topic")
     progress.note(table=settings.text("trace") or settings.text("archive"))
     with ExitStack() as stack:
+        tables = tables_of(session, settings, rules, stack.enter_context(Engine()))
         asker = _asker(settings, stack)
-        audit = Audit(session, tables, rules, topic, settings.number("examples"), asker)
+        audit = Audit(tables, rules, topic, settings.number("examples"), asker)
         report = audit.run(progress.say)
     if asker is not None and asker.trouble:
         progress.say(f"nsqd was not asked what it knows itself: {asker.trouble}")
@@ -131,51 +135,48 @@ def _show(report: Report, as_json: bool) -> None:
 # --- times ---
 
 
-def rules_of(session: SparkSession, settings: Settings) -> Rules:
+def rules_of(settings: Settings) -> Rules:
     now = datetime.now(UTC)
-    first, last = _known(session, settings, now)
+    first, last = _known(settings, now)
     as_of = read_moment("as-of", settings.text("as-of"), now) or last
     until = read_moment("to", settings.text("to"), as_of) or as_of + timedelta(microseconds=1)
     since = read_moment("from", settings.text("from"), as_of) or first
     if not since < until:
         raise ConfigError("from, to", f"{since} to {until}", "the span is empty")
     stuck_s = settings.seconds("msg-timeout") * settings.number("stuck-after")
-    found = tracing_of(session, settings, as_of)
+    found = tracing_of(settings, as_of)
     return Rules(since, until, as_of, settings.seconds("settle"), stuck_s, found)
 
 
-def _known(session: SparkSession, settings: Settings, now: datetime) -> tuple[datetime, datetime]:
+def _known(settings: Settings, now: datetime) -> tuple[datetime, datetime]:
     """The first and the last time that the tables know of."""
     trace, archive = settings.text("trace"), settings.text("archive")
     options = storage_options(settings)
     if not trace:
-        first = _extent(session, archive, options, "timestamp")[0] if archive else None
+        first = _extent(archive, options, "timestamp")[0] if archive else None
         return first or datetime(1970, 1, 1, tzinfo=UTC), now
-    first, last = _extent(session, trace, options, "time")
+    first, last = _extent(trace, options, "time")
     if first is None or last is None:
         raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
     return first, last
 
 
-def _extent(
-    session: SparkSession, path: str, options: Options, column: str
-) -> tuple[datetime | None, datetime | None]:
+def _extent(path: str, options: Options, column: str) -> tuple[datetime | None, datetime | None]:
     """Least and greatest time of a table: from its log, when all files say it there."""
     if is_delta(path, options):
         files = LakeTable(path, options=options).files()
         if files and all(column in file.least and column in file.most for file in files):
             # The log cuts times off to milliseconds.
-            greatest = max(_utc(file.most[column]) for file in files) + timedelta(milliseconds=1)
+            greatest = max(_utc(file.most[column]) for file in files) + CUT_OFF
             return min(_utc(file.least[column]) for file in files), greatest
-    row = (
-        read_table(session, path, options=options)
-        .selectExpr(f"unix_micros(min({column})) AS first", f"unix_micros(max({column})) AS last")
-        .first()
-    )
-    if row is None or row["first"] is None:
+    with Engine() as engine:
+        engine.view("rows", source_of(path, options))
+        (row,) = engine.rows(
+            f"SELECT epoch_us(min({column})) AS first, epoch_us(max({column})) AS last FROM rows"
+        )
+    if row["first"] is None:
         return None, None
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    return epoch + timedelta(microseconds=row["first"]), epoch + timedelta(microseconds=row["last"])
+    return at(row["first"] * 1000), at(row["last"] * 1000)
 
 
 def _utc(time: datetime) -> datetime:
@@ -185,68 +186,45 @@ def _utc(time: datetime) -> datetime:
 # --- tables ---
 
 
-def tables_of(session: SparkSession, settings: Settings, rules: Rules) -> Tables:
+def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: Engine) -> Tables:
     trace, archive, topic = (settings.text(name) for name in ("trace", "archive", "topic"))
-    channels, options = settings.texts("channels"), storage_options(settings)
-    span = _trace_span(trace, options, rules)
-    wanted = Wanted(topic, micros(span[0].least), micros(span[0].below), channels)
-    every = read_table(session, trace, span, options) if trace else None
-    events = every.where(every.topic == topic) if every is not None else None
-    source = _source(trace, options, span, every) if every is not None else None
+    options = storage_options(settings)
+    if trace:
+        engine.view("trace", source_of(trace, options, _trace_span(trace, options, rules)))
     log, count = _log(session, settings, rules) if settings.flag("log") else (None, None)
     broker = settings.text("broker")
     archived = _archive(session, archive, options, topic, rules, broker) if archive else None
-    bodies = every.select("trace_partition", "trace_offset") if every is not None else None
-    return Tables(source, wanted, events, archived, log, count, bodies)
-
-
-def _source(path: str, options: Options, span: list[Span], every: DataFrame) -> Source:
-    """The files themselves, where they can be opened; else what Spark reads of them."""
-    is_table = is_delta(path, options)
-    files = LakeTable(path, options=options).files(span) if is_table else []
-    known = [(file.uri, file.rows) for file in files if file.rows and "://" not in file.uri]
-    if not files or len(known) < len(files):
-        return Source(every.count(), frame=every)
-    pieces = pieces_of(known)
-    return Source(sum(rows for _, rows in known), pieces)
+    return Tables(engine if trace else None, settings.texts("channels"), archived, log, count)
 
 
 def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
-    """Somewhat earlier events show where a channel was when the span began."""
-    first = rules.since - timedelta(seconds=max(rules.settle_s, 60))
-    last = rules.as_of + timedelta(microseconds=1)
+    first, last = (at(us * 1000) for us in rules.traced)
     found = [Span("time", first, last)]
-    if path and is_delta(path, options):
+    if is_delta(path, options):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
 
 
-_PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index AS at"
-
-
-def tracing_of(session: SparkSession, settings: Settings, as_of: datetime) -> Tracing:
-    """From all of the table: a rate holds until the next one. Spark passes over the parts of files
-    whose dictionary has none of these events."""
+def tracing_of(settings: Settings, as_of: datetime) -> Tracing:
+    """From all of the table: a rate holds until the next one."""
     trace, topic = settings.text("trace"), settings.text("topic")
     if not trace:
         return Tracing()
-    span = [Span("time", None, as_of + timedelta(microseconds=1))]
-    rows = (
-        read_table(session, trace, span, storage_options(settings))
-        .where("event IN ('started', 'switched')")
-        .selectExpr("event", "topic", "channel", "messages", "unix_micros(time) AS us", _PLACE)
-        .orderBy("at")
-        .collect()
-    )
+    with Engine() as engine:
+        engine.view("trace", source_of(trace, storage_options(settings)))
+        rows = engine.rows(
+            f"""SELECT {EVENT} FROM trace WHERE event IN ('started', 'switched')
+            AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
+        )
     switches = [
-        Switch(row.us, row.channel, row.messages)
+        Switch(row["us"], row["channel"], row["messages"])
         for row in rows
-        if row.event == "switched" and row.topic == topic
+        if row["event"] == "switched" and row["topic"] == topic
     ]
-    return tracing(switches, (row["at"] for row in rows if row.event == "started"))
+    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
 
 
-_AS_ROWS = ("partition", "offset AS place", "offset", "id", "timestamp AS time")
+_AS_ROWS = ("partition", "offset AS place", "id", "unix_micros(timestamp) AS us")
 
 
 def _archive(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from penstock.command.terminal import BOLD, DIM, GREEN, RED, YELLOW, painted, short, table
-from penstock.pipelines.moments import duration, moment
+from penstock.pipelines.moments import at, duration, moment
 
 
 class Kind(NamedTuple):
@@ -117,6 +117,10 @@ class Example:
     message_id: str | None
     time: datetime | None
     note: str  # what is wrong with this one
+
+
+def message_example(partition: int, offset: int, name: str, us: int, note: str) -> Example:
+    return Example(partition, offset, name, at(us * 1000), note)
 
 
 @dataclass(frozen=True)

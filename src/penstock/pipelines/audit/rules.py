@@ -1,41 +1,48 @@
-"""The rules of the audit, over lives of one topic.
+"""The rules of the audit, as SQL over the events of one topic: `events`, a view of DuckDB.
 
 **Who is judged.** Only a message whose `published` is in the trace, and in a channel only from the
-channel's floor on (`marks`). Where tracing was switched, `tracing` says of which messages a
-silence means something (`seen`), and of which all is known (`whole`).
+channel's floor on. Where tracing was switched, `tracing` says of which messages a silence means
+something (`seen`), and of which all is known (`whole`).
 
 **Lost**: below the channel's position, older than the settle time, no delivery, no end; or not
 finished and stepped over, because its bytes in the log are corrupt. **Stuck**:
 first delivered so long ago, and neither finished nor ended nor in a wait that somebody asked for.
 **Doubled**: delivered again without having been given back, or after it was finished; finished
 twice. **Out of order**: first deliveries in another order than the log's.
+
+**Marks.** `floor` and `position` are the lowest and the highest offset that the channel's trace
+shows a first delivery of. What lies below the floor may have been delivered before anybody traced;
+what lies above the position was not come to yet. Messages with a trace id are traced in every
+channel, so they count for themselves only (`switched` is of all others). Deliveries that are not
+the first, and delayed messages, say nothing about where a channel is.
+
+Around each start of the daemon there may be deliveries whose events were lost: between the last
+first delivery before it and the first one after it (`around`). After a start messages come again
+that nobody gave back, and a finish that was not journalled yet when it was killed is one that never
+was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from penstock.pipelines.audit.marks import around_dtype, marked
+from penstock.pipelines.audit import tracing
 from penstock.pipelines.audit.tracing import Tracing
-from penstock.pipelines.lifecycles import lives as lives_
-from penstock.pipelines.lifecycles.events import RANGE, Numbers
-from penstock.pipelines.lifecycles.fates import (
-    BACK,
-    ENDED,
-    FATES,
-    FINISHED,
-    OUT,
-    UNSENT,
+from penstock.pipelines.lifecycles.engine import EVENT, Engine, text
+from penstock.pipelines.lifecycles.lives import (
+    ABOUT_MESSAGES,
+    ENDED_RANGES,
+    RANGES,
+    STEPS,
     WAITS,
-    fates,
+    fate_of,
+    lives_of,
+    view_islands,
+    within,
 )
-from penstock.pipelines.lifecycles.lives import NEVER
-from penstock.pipelines.lifecycles.ranges import within
+from penstock.pipelines.moments import time_ns
 
 SLOTS = 60  # of the span, for what is shown over time
 
@@ -59,6 +66,11 @@ class Rules(NamedTuple):
         return micros(self.until)
 
     @property
+    def traced(self) -> tuple[int, int]:
+        """Somewhat earlier events show where a channel was when the span began."""
+        return self.since_us - round(max(self.settle_s, 60) * 1_000_000), micros(self.as_of) + 1
+
+    @property
     def lost_before_us(self) -> int:
         return micros(self.as_of) - round(self.settle_s * 1_000_000)
 
@@ -72,156 +84,166 @@ class Rules(NamedTuple):
 
 
 def micros(moment: datetime) -> int:
-    """Since 1970. A datetime's own numbers, for `timestamp()` is a float."""
-    days = moment.toordinal() - _EPOCH_DAY
-    offset = moment.utcoffset()
-    seconds = days * 86_400 + moment.hour * 3600 + moment.minute * 60 + moment.second
-    seconds -= round(offset.total_seconds()) if offset is not None else 0
-    return seconds * 1_000_000 + moment.microsecond
+    return time_ns(moment) // 1000
 
 
-_EPOCH_DAY = datetime(1970, 1, 1).toordinal()
+_MESSAGE = 'partition, "offset", message_id'
+_LIFE = f"channel, {_MESSAGE}"
+# What is needed of a life to judge it.
+_SEEN = ("first_sent", "finished", "sent_at", "first_attempt", "last_step", "sends", "finishes",
+    "endings", "delays", "releases")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Known:
-    """What is known of the channels of the topic: numbers, of all arrays of it, by `names`."""
-
-    names: tuple[str, ...] = ()
-    marks: Numbers = field(default_factory=lambda: np.empty(0, around_dtype(0)))
-    ranges: Numbers = field(default_factory=lambda: np.empty(0, RANGE))  # islands
-    corrupt: Numbers = field(default_factory=lambda: np.empty(0, RANGE))  # islands, too
-
-
-class Judged(NamedTuple):
-    """One channel: a row for each message that was published in the span."""
-
-    channel: str
-    lives: Numbers  # `SEEN`, with `published` and the trace id of the message
-    place: Numbers  # in the lives that were judged, -1 where there is none of this channel
-    fate: Numbers
-    judged: Numbers
-    lost: Numbers
-    stuck: Numbers
-    repeated: Numbers
-
-    def waits(self, name: str) -> Numbers:
-        """Microseconds, of those that have both ends."""
-        since, until = (self.lives[end] for end in WAITS[name])
-        both = (since != NEVER) & (until != NEVER)
-        found: Numbers = until[both] - since[both]
-        return found
+def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) -> None:
+    """`trace`: the table. Makes its `bodies`, the `events` of the topic, and their `lives`."""
+    first, end = (f"make_timestamptz({us}::BIGINT)" for us in rules.traced)
+    span = f"time >= {first} AND time < {end}"
+    names = ", ".join(map(text, channels))
+    chosen = f"AND (channel IS NULL OR channel IN ({names}))" if names else ""
+    engine.run(
+        f"""{tracing.MACROS}
+        CREATE TEMP TABLE bodies AS
+        SELECT trace_partition AS partition, trace_offset AS "offset", count(*) AS events,
+            max(trace_index) + 1 AS length
+        FROM trace WHERE {span} GROUP BY ALL;
+        CREATE VIEW events AS
+        SELECT {EVENT} FROM trace WHERE topic = {text(topic)} AND {span} {chosen};
+        CREATE VIEW publishes AS
+        SELECT partition, "offset" AS place, message_id AS id, us
+        FROM events WHERE event = 'published' AND {_in_span("us", rules)};
+        CREATE VIEW of_channels AS SELECT * FROM events WHERE channel IS NOT NULL;
+        CREATE TEMP TABLE lives AS {lives_of("of_channels", _SEEN)};
+        CREATE TEMP TABLE traced AS
+        SELECT DISTINCT {_MESSAGE} FROM events WHERE trace_id IS NOT NULL;"""
+    )
 
 
-# What is needed of a life to judge it: half of what is known of it.
-SEEN = np.dtype(
-    [
-        ("partition", "<i4"),
-        ("channel", "<i4"),
-        ("offset", "<i8"),
-        ("message_id", "<u8"),
-        ("trace_id", "<i8"),
-        ("published", "<i8"),
-        ("first_sent", "<i8"),
-        ("finished", "<i8"),
-        ("sends", "<i4"),
-        ("fate", "u1"),  # without regard to ranges
-        ("finishes", "u1"),  # 2 at most
-        ("delays", "u1"),  # 1 at most
-    ]
-)
-_AS_THEY_ARE = (
-    "partition", "channel", "offset", "message_id", "trace_id", "published", "first_sent",
-    "finished", "sends",
-)  # fmt: skip
+def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
+    """Makes `judged`, a row for each message of the span and channel, and `cases`, one for each
+    that is lost, stuck, or has a step too many."""
+    names = engine.rows(
+        f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
+    )
+    engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
+    ended, corrupt = (
+        view_islands(engine, name, (tuple(row.values()) for row in engine.rows(query)))
+        for name, query in (
+            ("ended", ENDED_RANGES),
+            ("corrupt", f"{RANGES} AND event = 'corrupt'"),
+        )
+    )
+    places = f"[{', '.join(map(str, starts))}]::BIGINT[]"
+    engine.run(f"CREATE TEMP TABLE marks AS {_marks(places)}")
+    engine.run(f"CREATE TEMP TABLE judged AS {_judged(rules, ended, corrupt)}")
+    engine.run(f"CREATE TEMP TABLE cases AS {_cases(places)}")
 
 
-def seen_of(lives: Numbers) -> Numbers:
-    found = np.empty(len(lives), SEEN)
-    for name in _AS_THEY_ARE:
-        found[name] = lives[name]
-    found["fate"] = fates(lives, np.zeros(len(lives), bool))
-    found["finishes"] = np.minimum(lives["finishes"], 2)
-    found["delays"] = np.minimum(lives["delays"], 1)
-    return found
+def _in_span(us: str, rules: Rules) -> str:
+    return f"{us} >= {rules.since_us} AND {us} < {rules.until_us}"
 
 
-def judge(lives: Numbers, known: Known, rules: Rules) -> Iterator[Judged]:
-    """`lives` as `seen_of` gives them, with the numbers of `known`; each channel by itself."""
-    message = lives_.message_numbers(lives)
-    of_topic = lives["channel"] == 0
-    heads = lives[of_topic]
-    in_span = (heads["published"] >= rules.since_us) & (heads["published"] < rules.until_us)
-    row_of = np.full(int(message[-1]) + 1 if len(message) else 0, -1)
-    row_of[message[of_topic][in_span]] = np.arange(int(in_span.sum()))
-    trace_id = lives_.trace_ids(lives, message)[message[of_topic][in_span]]
-    heads = heads[in_span]
-    for number, name in enumerate(known.names, 1):
-        place = np.full(len(heads), -1)
-        mine = np.flatnonzero(lives["channel"] == number)
-        rows = row_of[message[mine]]
-        place[rows[rows >= 0]] = mine[rows >= 0]
-        found = _of_channel(heads, lives, place)
-        found["trace_id"], found["channel"] = trace_id, number
-        yield _judged(name, number, found, place, known, rules)
+_FIRST = "sends > 0 AND first_attempt <= 1 AND delays = 0 AND releases = 0"
 
 
-def _of_channel(heads: Numbers, lives: Numbers, place: Numbers) -> Numbers:
-    """The lives of a channel, with empty ones for messages that it shows nothing of."""
-    there = place >= 0
-    if there.all():
-        found = lives[place]
-    else:
-        found = np.zeros(len(heads), SEEN)
-        found["first_sent"] = found["finished"] = NEVER
-        found["fate"] = UNSENT
-        found[there] = lives[place[there]]
-    for name in ("partition", "offset", "message_id", "published"):
-        found[name] = heads[name]
-    return found
+def _marks(starts: str) -> str:
+    """Of each channel and partition; first deliveries are counted by the starts before them."""
+    return f"""
+    WITH parts AS (
+        SELECT channel, partition, traced.message_id IS NULL AS switched,
+            len(list_filter({starts}, lambda start: start < sent_at)) AS part,
+            min("offset") AS least, max("offset") AS most
+        FROM lives LEFT JOIN traced USING ({_MESSAGE})
+        WHERE {_FIRST} GROUP BY ALL),
+    unsure AS (
+        SELECT channel, partition, coalesce(max(most) FILTER (part < number), -1) AS before,
+            min(least) FILTER (part >= number) AS after
+        FROM parts, range(1, len({starts}) + 1) AS numbers(number)
+        GROUP BY channel, partition, number),
+    gaps AS (
+        SELECT channel, partition, list({{'before': before, 'after': after}}) AS around
+        FROM unsure WHERE after > before + 1 GROUP BY ALL)
+    SELECT channel, partition, min(least) AS floor, max(most) AS position,
+        min(least) FILTER (switched) AS floor_of_switched,
+        max(most) FILTER (switched) AS position_of_switched, any_value(around) AS around
+    FROM parts LEFT JOIN gaps USING (channel, partition) GROUP BY channel, partition"""
 
 
-def _judged(
-    name: str, number: int, lives: Numbers, place: Numbers, known: Known, rules: Rules
-) -> Judged:
-    partition, offset = lives["partition"], lives["offset"]
-    fate = lives["fate"].copy()
-    fate[(fate != FINISHED) & within(known.ranges, number, partition, offset)] = ENDED
-    marks = marked(known.marks, number, partition)
-    with_id, sent = lives["trace_id"] != 0, lives["sends"] > 0
-    seen = with_id | rules.tracing.seen(name, lives["published"], lives["message_id"])
-    seen &= ~_unsure(offset, marks)
-    begun = np.where(sent, lives["first_sent"], lives["published"])
-    whole = with_id | rules.tracing.whole(name, begun, lives["message_id"])
-    floor = np.where(with_id, marks["floor"], marks["floor_of_switched"])
-    position = np.where(with_id, marks["position"], marks["position_of_switched"])
-    done = (fate == FINISHED) | (fate == ENDED)
-    judged = (offset >= floor) & np.where(sent, whole | done, seen)
-    lost = judged & seen & (offset < position) & (fate == UNSENT) & (lives["delays"] == 0)
-    lost &= lives["published"] <= rules.lost_before_us
-    corrupt = (fate == ENDED) & within(known.corrupt, number, partition, offset)
-    judged, lost = judged | corrupt, lost | corrupt
-    stuck = judged & whole & sent & ((fate == OUT) | (fate == BACK))
-    stuck &= lives["first_sent"] <= rules.stuck_before_us
-    repeated = judged & whole & ((lives["sends"] > 1) | (lives["finishes"] > 1))
-    return Judged(name, lives, place, fate, judged, lost, stuck, repeated)
+def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
+    """A name that a column gets is known to the columns behind it."""
+    in_ended = 'coalesce(life."offset" < ended."end", false)' if ended else "false"
+    in_corrupt = 'coalesce(life."offset" < corrupt."end", false)' if corrupt else "false"
+    return f"""
+    WITH heads AS (
+        SELECT {_MESSAGE}, min(us) AS published, any_value(traced.message_id) IS NOT NULL AS with_id
+        FROM events LEFT JOIN traced USING ({_MESSAGE})
+        WHERE event = 'published' AND message_id IS NOT NULL
+        GROUP BY {_MESSAGE} HAVING {_in_span("published", rules)}),
+    pairs AS (SELECT * FROM heads CROSS JOIN rates),
+    life AS (
+        SELECT {_LIFE}, pairs.published, with_id, steps, first_sent, finished, sent_at, last_step,
+            coalesce(sends, 0) AS sends, coalesce(finishes, 0) AS finishes,
+            coalesce(endings, 0) AS endings, coalesce(delays, 0) AS delays,
+            coalesce({_FIRST}, false) AS is_first
+        FROM pairs LEFT JOIN lives USING ({_LIFE})),
+    fated AS (
+        SELECT life.*, {fate_of(in_ended)} AS fate, {in_corrupt} AS in_corrupt
+        FROM life {within("ended") if ended else ""} {within("corrupt") if corrupt else ""}),
+    known AS (
+        SELECT *, with_id OR {tracing.seen("published")} AS looked,
+            with_id OR {tracing.whole("coalesce(first_sent, published)")} AS whole,
+            CASE WHEN with_id THEN floor ELSE floor_of_switched END AS least,
+            CASE WHEN with_id THEN position ELSE position_of_switched END AS most,
+            coalesce(len(list_filter(around,
+                lambda gap: "offset" > gap.before AND "offset" < gap.after)) > 0, false) AS unsure
+        FROM fated LEFT JOIN marks USING (channel, partition)),
+    fair AS (
+        SELECT *, looked AND NOT unsure AS seen, fate = 'ended' AND in_corrupt AS stepped_over,
+            coalesce("offset" >= least, false) AND CASE WHEN sends > 0
+                THEN whole OR fate IN ('finished', 'ended') ELSE seen END AS fair
+        FROM known)
+    SELECT {_LIFE}, published, first_sent, finished, sent_at, sends, is_first, fate,
+        fair OR stepped_over AS judged,
+        stepped_over OR (fair AND seen AND fate = 'unsent' AND delays = 0 AND "offset" < most
+            AND published <= {rules.lost_before_us}) AS lost,
+        judged AND whole AND sends > 0 AND fate IN ('out', 'back')
+            AND first_sent <= {rules.stuck_before_us} AS stuck,
+        judged AND whole AND (sends > 1 OR finishes > 1) AS repeated
+    FROM fair"""
 
 
-def _unsure(offset: Numbers, marks: dict[str, Numbers]) -> Numbers:
-    """Whether a message that shows no delivery may have been done just before a kill."""
-    before, after = marks["before"], marks["after"]
-    found = np.zeros(len(offset), bool)
-    for number in range(before.shape[1]):
-        went_on = after[:, number] != NEVER
-        found |= went_on & (offset > before[:, number]) & (offset < after[:, number])
-    return found
+def _cases(starts: str) -> str:
+    return f"""
+    SELECT CASE fate WHEN 'ended' THEN 'corrupt' ELSE 'lost' END AS kind, {_LIFE},
+        published AS us, fate, sends, NULL::BIGINT AS place, NULL::VARCHAR AS client
+    FROM judged WHERE lost
+    UNION ALL
+    SELECT 'stuck', {_LIFE}, first_sent, fate, sends, NULL, NULL FROM judged WHERE stuck
+    UNION ALL
+    SELECT CASE WHEN event = 'finished' THEN 'finished_twice'
+            WHEN before = 'finished' THEN 'sent_after_finish' ELSE 'sent_again' END,
+        {_LIFE}, us, fate, sends, place, client
+    FROM (
+        SELECT events.*, fate, sends, lag(event) OVER life AS before,
+            lag(place) OVER life AS place_before
+        FROM events JOIN judged USING ({_LIFE}) WHERE repeated AND {STEPS}
+        WINDOW life AS (PARTITION BY {_LIFE} ORDER BY place))
+    WHERE event IN ('sent', 'finished') AND (before = 'finished' OR before = event)
+        AND len(list_filter({starts},
+            lambda start: start > place_before AND start < place)) = 0"""
 
+
+OUT_OF_ORDER = f"""
+    SELECT * FROM (
+        SELECT {_LIFE}, first_sent AS us, lag("offset") OVER log AS before,
+            lag(message_id) OVER log AS id_before, lag(first_sent) OVER log AS us_before
+        FROM judged WHERE is_first
+        WINDOW log AS (PARTITION BY channel, partition ORDER BY sent_at))
+    WHERE "offset" < before AND message_id < id_before"""
 
 # --- sums ---
 
 _COARSE = 1.2  # one bar of the histogram is so much slower than the one before
 _FINE = 1.01  # percentiles are off by half a percent at most
-_IN_SLOTS = ("messages", "finished", "lost", "stuck")
 
 
 def bar_us(bar: int) -> float:
@@ -234,57 +256,42 @@ def fine_us(bar: int) -> float:
     return _FINE**bar - 1
 
 
-def tally(one: Judged, rules: Rules) -> dict[str, Any]:
-    """Counts that add up: plain numbers, lists and dicts, for JSON."""
-    slots = np.minimum((one.lives["published"] - rules.since_us) // rules.slot_us, SLOTS - 1)
-    flags = {
-        "messages": np.ones(len(one.fate), bool),
-        "finished": one.fate == FINISHED,
-        "lost": one.lost,
-        "stuck": one.stuck,
-    }
-    return {
-        "channel": one.channel,
-        "judged": int(one.judged.sum()),
-        "repeated": int(one.repeated.sum()),
-        "sends": int(one.lives["sends"].sum()),
-        "partitions": {
-            name: counted(one.lives["partition"][mask])
-            for name, mask in (
-                ("corrupt", one.lost & (one.fate == ENDED)),
-                ("lost", one.lost & (one.fate != ENDED)),
-                ("stuck", one.stuck),
-            )
-        },
-        "fates": np.bincount(one.fate, minlength=len(FATES)).tolist(),
-        "slots": {n: np.bincount(slots[flags[n]], minlength=SLOTS).tolist() for n in _IN_SLOTS},
-        "bars": _bars(one, slots),
-        "waits": {name: counted(_fine(one.waits(name))) for name in WAITS},
-    }
+def _bar(us: str, base: float, more: float = 0.0) -> str:
+    return f"floor(ln(greatest({us}, 0) + 1) / ln({base}) + {more})::INTEGER"
 
 
-def _bars(one: Judged, slots: Numbers) -> list[list[int]]:
-    """[slot, bar, messages] of whole latencies."""
-    both = (one.lives["published"] != NEVER) & (one.lives["finished"] != NEVER)
-    total, slots = one.waits("total"), slots[both]
-    bars = np.floor(np.log(np.maximum(total, 0) + 1) / np.log(_COARSE)).astype(np.int64)
-    found = counted(slots * _BARS_MAX + bars)
-    return [[key // _BARS_MAX, key % _BARS_MAX, count] for key, count in found]
+SUMS = """SELECT channel, count(*) AS messages, count(*) FILTER (judged) AS judged,
+    sum(sends) AS sends, count(*) FILTER (lost) AS lost, count(*) FILTER (stuck) AS stuck,
+    count(*) FILTER (repeated) AS repeated FROM judged GROUP BY channel ORDER BY channel"""
+FATE_COUNTS = "SELECT channel, fate, count(*) AS amount FROM judged GROUP BY ALL"
 
 
-_BARS_MAX = 1024  # 1.2 ** 1024 microseconds is for ever
+def slots(rules: Rules) -> str:
+    slot = f"least((published - {rules.since_us}) // {rules.slot_us}, {SLOTS - 1})"
+    return f"""SELECT channel, {slot} AS slot, count(*) AS messages,
+        count(*) FILTER (fate = 'finished') AS finished, count(*) FILTER (lost) AS lost,
+        count(*) FILTER (stuck) AS stuck FROM judged GROUP BY ALL"""
 
 
-def _fine(us: Numbers) -> Numbers:
-    bars = np.floor(np.log(np.maximum(us, 0) + 1) / np.log(_FINE) + 0.5)
-    found: Numbers = bars.astype(np.int64)
-    return found
+def latencies(rules: Rules) -> str:
+    """How many took how long from publish to finish, over time."""
+    slot = f"least((published - {rules.since_us}) // {rules.slot_us}, {SLOTS - 1})"
+    return f"""SELECT channel, {slot} AS slot, {_bar("finished - published", _COARSE)} AS bar,
+        count(*) AS amount FROM judged WHERE finished IS NOT NULL GROUP BY ALL"""
 
 
-def counted(numbers: Numbers) -> list[list[int]]:
-    """[number, how often], of small numbers."""
-    if not len(numbers):
-        return []
-    counts = np.bincount(numbers)
-    there = np.flatnonzero(counts)
-    return [[int(number), int(counts[number])] for number in there]
+def waits(name: str) -> str:
+    since, until = WAITS[name]
+    return f"""SELECT channel, {_bar(f"{until} - {since}", _FINE, 0.5)} AS bar, count(*) AS amount
+        FROM judged WHERE {until} - {since} IS NOT NULL GROUP BY ALL ORDER BY channel, bar"""
+
+
+def first_cases(shown: int) -> str:
+    """Of each kind and channel, in the order of the log, with the count by partition."""
+    return f"""SELECT * FROM cases QUALIFY row_number() OVER (
+        PARTITION BY kind, channel ORDER BY partition, "offset", message_id, place) <= {shown}
+        ORDER BY kind, channel, partition, "offset", message_id, place"""
+
+
+CASE_COUNTS = """SELECT kind, channel, partition, count(*) AS amount FROM cases
+    GROUP BY ALL ORDER BY ALL"""

@@ -24,9 +24,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
+import pyarrow as pa
 
-from penstock.pipelines.lifecycles.events import Numbers
 from penstock.trace.events import RATE_ALL
 
 _EVER_US = 1 << 62
@@ -45,6 +44,7 @@ class Step(NamedTuple):
     of_topic: int
     of_channel: int
     least: int  # of the channel, from here to the end
+    below: int  # mixed ids in the sample of that; what is in its last billionth counts as not in it
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,24 @@ class Tracing:
     steps: Mapping[str | None, tuple[Step, ...]] = field(default_factory=dict)
     starts: tuple[int, ...] = ()
 
-    def seen(self, channel: str, published_us: Numbers, ids: Numbers) -> Numbers:
-        """Of messages without a trace id that show nothing: whether that means that nothing was
-        done with them."""
-        steps = self._of(channel)
-        return _known(steps, [step.of_topic for step in steps], published_us, ids)
+    def rates(self, channels: Iterable[str]) -> pa.Table:
+        """A row for each channel."""
+        rows = []
+        for name in channels:
+            steps = self.steps.get(name, self.steps.get(None))
+            named = None if steps is None else [step._asdict() for step in steps]
+            rows.append({"channel": name, "steps": named})
+        return pa.Table.from_pylist(rows, schema=_RATES)
 
-    def whole(self, channel: str, first_sent_us: Numbers, ids: Numbers) -> Numbers:
-        """Whether all that was done with them since then is known."""
-        steps = self._of(channel)
-        return _known(steps, [step.of_channel for step in steps], first_sent_us, ids)
 
-    def _of(self, channel: str) -> tuple[Step, ...]:
-        return self.steps.get(channel, self.steps.get(None, ()))
+_STEP = pa.struct([(n, pa.uint64() if n == "below" else pa.int64()) for n in Step._fields])
+_RATES = pa.schema([("channel", pa.string()), ("steps", pa.list_(_STEP))])
 
 
 def tracing(switches: Iterable[Switch], starts: Iterable[int]) -> Tracing:
     """`switches` of one topic, in order."""
     notes = list(switches)
-    channels = {None, *(note.channel for note in notes)}
+    channels = {None, *(note.channel for note in notes)} if notes else set()
     return Tracing({channel: _steps(notes, channel) for channel in channels}, tuple(sorted(starts)))
 
 
@@ -82,7 +81,8 @@ def _steps(notes: list[Switch], channel: str | None) -> tuple[Step, ...]:
     least = RATE_ALL
     for since_us, of_topic, of_channel in reversed(_rates(notes, channel)):
         least = min(least, of_channel)
-        found.append(Step(since_us, of_topic, of_channel, least))
+        below = max(least - 1, 0) * (1 << 64) // RATE_ALL
+        found.append(Step(since_us, of_topic, of_channel, least, below))
     return tuple(reversed(found))
 
 
@@ -101,21 +101,28 @@ def _rates(notes: list[Switch], channel: str | None) -> list[tuple[int, int, int
     return steps
 
 
-def _known(steps: tuple[Step, ...], traced: list[int], times_us: Numbers, ids: Numbers) -> Numbers:
-    """Whether the least rate since each time is not below what was traced then, or has the id."""
-    if all(step.least >= rate for step, rate in zip(steps, traced, strict=True)):
-        return np.ones(len(times_us), bool)
-    at = np.searchsorted([step.since_us for step in steps], times_us, "right") - 1
-    least = np.array([step.least for step in steps])[at]
-    return (least >= np.array(traced)[at]) | _in_sample(ids, least)
+# As the kernel mixes an id (`in_sample`).
+MACROS = """
+CREATE MACRO times(a, b) AS ((a::UHUGEINT * b::UHUGEINT) & 18446744073709551615::UHUGEINT)::UBIGINT;
+CREATE MACRO shaken(id, bits) AS xor(id, id >> bits);
+CREATE MACRO mixed(id) AS shaken(times(shaken(times(
+    shaken(('0x' || id)::UBIGINT, 30), 13787848793156543929), 27), 10723151780598845931), 31);
+CREATE MACRO step_at(steps, us) AS list_filter(steps, lambda step: step.since_us <= us)[-1];
+CREATE MACRO known(step, rate, id) AS step.least >= rate OR mixed(id) < step.below;
+"""
 
 
-def _in_sample(ids: Numbers, rates: Numbers) -> Numbers:
-    """As the kernel does it (`in_sample`). Rates are noted in billionths: what lies in the last one
-    of them counts as not in it."""
-    below = [max(rate - 1, 0) * (1 << 64) // RATE_ALL for rate in np.unique(rates).tolist()]
-    bounds = np.array(below, np.uint64)[np.searchsorted(np.unique(rates), rates)]
-    mixed = (ids ^ (ids >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: Numbers = (mixed ^ (mixed >> np.uint64(31))) < bounds
-    return found
+def seen(published: str) -> str:
+    """Of messages without a trace id that show nothing: whether that means that nothing was done
+    with them."""
+    return _known(published, "of_topic")
+
+
+def whole(first_sent: str) -> str:
+    """Whether all that was done with them since then is known."""
+    return _known(first_sent, "of_channel")
+
+
+def _known(us: str, rate: str) -> str:
+    step = f"step_at(steps, {us})"
+    return f"CASE WHEN steps IS NULL THEN true ELSE known({step}, {step}.{rate}, message_id) END"

@@ -17,16 +17,16 @@ only when its version is in the table.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
@@ -36,23 +36,16 @@ from penstock import limits
 from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
 from penstock.pipelines.lakecare import vacuum
 from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
-from penstock.pipelines.lifecycles.events import (
-    COLUMNS,
-    EVENT,
-    RANGE,
-    TEXTS,
-    Names,
-    Numbers,
-    Packed,
-    Wanted,
-    coded,
-    joined,
-    numbers_of,
-    pack,
+from penstock.pipelines.lifecycles.engine import EVENT, Engine, files_of, text
+from penstock.pipelines.lifecycles.lives import (
+    ENDED_RANGES,
+    OF_MESSAGES,
+    Range,
+    islands,
+    lives_of,
+    view_islands,
 )
-from penstock.pipelines.lifecycles.lives import LIFE, lives_of, sorted_events
-from penstock.pipelines.lifecycles.ranges import islands
-from penstock.pipelines.lifecycles.table import SHAPE, brought_up, by_offset, cut, lives_in, rows_of
+from penstock.pipelines.lifecycles.table import COLUMNS, SHAPE, brought_up, cut, rows_of
 from penstock.pipelines.progress import Progress
 from penstock.spark.lake import Place, Replaced, Staged, commit
 from penstock.spark.lakefiles import Stager
@@ -102,53 +95,63 @@ class LifeTable:
         table = self._there()
         added: list[Staged] = []
         removed: list[Replaced] = []
-        count = 0
-        for topic, (names, events, ranges) in sorted(_read(trace, files, version, end).items()):
-            count += len(events)
-            state.channels[topic] = _firsts(state.channels.get(topic, {}), names, events)
-            state.ranges[topic] = _spans(state.ranges.get(topic, {}), names, ranges)
-            there = table.files([Among("topic", (topic,))])
-            parts, gone = self._merge(topic, state, names, events, ranges, there)
-            added += parts
-            removed += [_replaced(file, topic) for file in gone]
+        with Engine() as engine:
+            engine.view("trace", files_of(trace, files, self._options))
+            engine.run(
+                f"""CREATE TEMP TABLE batch AS SELECT {EVENT} FROM trace
+                WHERE trace_offset >= {version} AND trace_offset < {end}"""
+            )
+            (row,) = engine.rows(f"SELECT count(*) AS count FROM batch WHERE {OF_MESSAGES}")
+            for topic in engine.rows("SELECT DISTINCT topic FROM batch ORDER BY topic"):
+                name = topic["topic"]
+                there = table.files([Among("topic", (name,))])
+                parts, gone = self._merge(name, state, engine, there)
+                added += parts
+                removed += [_replaced(file, name) for file in gone]
         self._notes.write(end, state)
         if commit(self._place, SHAPE, app, end, added, removed, follows=version):
             self._notes.forget_all_but(end)
-            return count
+            return int(row["count"])
         return 0  # somebody else was faster
 
     def _merge(
-        self,
-        topic: str,
-        state: State,
-        names: Names,
-        events: Numbers,
-        ranges: Numbers,
-        files: list[LakeFile],
+        self, topic: str, state: State, engine: Engine, files: list[LakeFile]
     ) -> tuple[list[Staged], list[LakeFile]]:
         """Files of the topic that are new, and those that they replace."""
-        new = lives_of(sorted_events(events))
+        engine.run(
+            f"""CREATE OR REPLACE VIEW events AS SELECT * FROM batch WHERE topic = {text(topic)};
+            CREATE OR REPLACE TEMP TABLE fresh AS {lives_of("events")}"""
+        )
+        ranges: list[Any] = [tuple(row.values()) for row in engine.rows(ENDED_RANGES)]
+        state.add(topic, engine.rows(_FIRSTS), ranges)
+        firsts = [{"channel": n, "place": at} for n, at in state.channels[topic].items()]
+        engine.view("firsts", pa.Table.from_pylist(firsts, _FIRSTS_SCHEMA))
+        view_islands(engine, "ended", state.spans(topic))
         files = sorted(files, key=lambda file: int(file.least["offset"]))
-        owner = _owners(new["offset"], files)
-        touched = set(np.unique(owner).tolist()) | _in_ranges(ranges, files)
-        firsts = {int(names.numbers([name])[1]): at for name, at in state.channels[topic].items()}
+        touched = _in_ranges(ranges, files)
         added: list[Staged] = []
-        for number in sorted(touched):
-            parts = [np.empty(0, LIFE)]
+        gone: list[LakeFile] = []
+        for number, (first, end) in enumerate(_windows(files)):
+            fresh = f"""SELECT 1 FROM fresh
+                WHERE "offset" >= {first}::DOUBLE AND "offset" < {end}::DOUBLE LIMIT 1"""
+            if number not in touched and not engine.rows(fresh):
+                continue
+            old = COLUMNS.empty_table()
             if number < len(files):
-                opened = self._there().opened(files[number])
-                with opened, pq.ParquetFile(opened, read_dictionary=["channel"]) as file:
-                    parts += [lives_in(batch, names) for batch in file.iter_batches()]
-            lives = brought_up(np.concatenate(parts), new[owner == number], firsts)
-            for part in cut(by_offset(lives), limits.LIVES_FILE_ROWS):
-                spans = _ranges_of(state.ranges[topic], names)
-                added += self._write(rows_of(topic, names.names, part, spans))
-        return added, [files[number] for number in sorted(touched) if number < len(files)]
+                gone.append(files[number])
+                with self._there().opened(files[number]) as opened:
+                    old = pq.read_table(opened)
+            engine.view("old", old)
+            rows = rows_of(topic, engine.arrow(brought_up(first, end)))
+            for part in cut(rows, limits.LIVES_FILE_ROWS):
+                added += self._write(part)
+        return added, gone
 
-    def _write(self, rows: pa.RecordBatch) -> list[Staged]:
+    def _write(self, rows: pa.Table) -> list[Staged]:
         stager = Stager(self._place, SHAPE)
         try:
-            stager.add(rows)
+            for batch in rows.combine_chunks().to_batches():
+                stager.add(batch)
             return stager.finish()
         except BaseException:
             stager.abandon()
@@ -179,82 +182,29 @@ def _next(files: list[LakeFile], version: int, events_max: int) -> tuple[int, li
     return end, [file for file in waiting if file.least["trace_offset"] < end]
 
 
-Topic = tuple[Names, Numbers, Numbers]
+# --- channels and files of a topic ---
+
+_FIRSTS = f"""SELECT channel, min(place) AS place FROM events
+    WHERE channel IS NOT NULL AND {OF_MESSAGES} GROUP BY channel ORDER BY place"""
+_FIRSTS_SCHEMA = pa.schema([("channel", pa.string()), ("place", pa.int64())])
 
 
-def _read(trace: LakeTable, files: list[LakeFile], version: int, end: int) -> dict[str, Topic]:
-    """Events and ranges, by topic."""
-    found: dict[str, list[Packed]] = {}
-    for file in files:
-        source = trace.opened(file)
-        with source, pq.ParquetFile(source, read_dictionary=list(TEXTS)) as opened:
-            for batch in opened.iter_batches(limits.AUDIT_READ_ROWS, columns=list(COLUMNS)):
-                for topic, packed in _packed(batch, version, end):
-                    found.setdefault(topic, []).append(packed)
-    return {topic: _joined(parts) for topic, parts in found.items()}
-
-
-def _packed(batch: pa.RecordBatch, version: int, end: int) -> Iterator[tuple[str, Packed]]:
-    offset = numbers_of(batch.column("trace_offset"))
-    batch = batch.filter(pa.array((offset >= version) & (offset < end)))
-    topics, _ = coded(batch.column("topic"))
-    for topic in topics:
-        packed = pack(batch, Wanted(topic, -_EVER, _EVER))
-        if len(packed.events) or len(packed.ranges):
-            yield topic, packed
-
-
-def _joined(parts: list[Packed]) -> Topic:
-    names = Names()
-    events = joined(EVENT, [(part.names, part.events) for part in parts], names)
-    return names, events, joined(RANGE, [(part.names, part.ranges) for part in parts], names)
-
-
-# --- channels and ranges of a topic ---
-
-
-def _firsts(known: dict[str, int], names: Names, events: Numbers) -> dict[str, int]:
-    found = dict(known)
-    for number, name in enumerate(names.names, 1):
-        places = events["place"][events["channel"] == number]
-        if name not in found and len(places):
-            found[name] = int(places.min())
-    return found
-
-
-def _spans(
-    known: dict[str, list[list[int]]], names: Names, ranges: Numbers
-) -> dict[str, list[list[int]]]:
-    every = islands(np.concatenate([_ranges_of(known, names), ranges]))
-    found: dict[str, list[list[int]]] = {}
-    for channel, *span in every.tolist():
-        found.setdefault(names.names[channel - 1], []).append(span)
-    return found
-
-
-def _ranges_of(spans: dict[str, list[list[int]]], names: Names) -> Numbers:
-    rows: list[tuple[Any, ...]] = []
-    for name, each in spans.items():
-        number = int(names.numbers([name])[1])
-        rows += [(number, *span) for span in each]
-    return islands(np.array(rows, RANGE))
-
-
-def _owners(offset: Numbers, files: list[LakeFile]) -> Numbers:
-    """For each offset the number of its file; one more for what begins a new one."""
-    least = [int(file.least["offset"]) for file in files]
-    found = np.maximum(np.searchsorted(least, offset, "right") - 1, 0)
+def _windows(files: list[LakeFile]) -> list[tuple[float, float]]:
+    """The offsets [first, end) of each file, and of one that begins behind a last one that is full.
+    The first and the last reach as far as offsets go."""
+    bounds: list[float] = [int(file.least["offset"]) for file in files]
     if files and (files[-1].rows or 0) >= limits.LIVES_FILE_ROWS // 2:
-        found[offset > int(files[-1].most["offset"])] = len(files)
-    return found
+        bounds.append(int(files[-1].most["offset"]) + 1)
+    bounds = [-_EVER, *bounds[1:], _EVER]
+    return list(itertools.pairwise(bounds))
 
 
-def _in_ranges(ranges: Numbers, files: list[LakeFile]) -> set[int]:
+def _in_ranges(ranges: list[Range], files: list[LakeFile]) -> set[int]:
     return {
         number
         for number, file in enumerate(files)
-        for span in ranges
-        if span["first"] <= int(file.most["offset"]) and span["end"] > int(file.least["offset"])
+        for _, _, first, end in ranges
+        if first <= int(file.most["offset"]) and end > int(file.least["offset"])
     }
 
 
@@ -314,6 +264,22 @@ class State:
 
     channels: dict[str, dict[str, int]] = field(default_factory=dict)
     ranges: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
+
+    def add(self, topic: str, firsts: list[dict[str, Any]], ranges: list[Range]) -> None:
+        channels = self.channels.setdefault(topic, {})
+        for row in firsts:
+            channels.setdefault(row["channel"], row["place"])
+        every = islands([*self.spans(topic), *ranges])
+        self.ranges[topic] = {}
+        for channel, *span in every:
+            self.ranges[topic].setdefault(channel, []).append(span)
+
+    def spans(self, topic: str) -> list[Range]:
+        return [
+            (channel, partition, first, end)
+            for channel, spans in self.ranges.get(topic, {}).items()
+            for partition, first, end in spans
+        ]
 
 
 class Notes:

@@ -1,0 +1,104 @@
+"""DuckDB in this process, and the events of a trace table in it.
+
+What does not fit into its memory goes into a directory of its own, which is gone at the end. Files
+of this machine are read by DuckDB itself, those of an object store through pyarrow.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from penstock import limits
+from penstock.errors import TableUnreadable
+from penstock.pipelines.lakedataset import dataset
+from penstock.pipelines.lakeread import Condition, LakeFile, LakeTable, is_delta, is_remote
+
+if TYPE_CHECKING:
+    import duckdb
+
+Options = Mapping[str, str]  # of a table's store
+Source = Any  # paths of Parquet files; or a dataset, or a table, of Arrow
+INDEX_BITS = 20  # a body has fewer events than that: a message has at most some megabytes
+PLACE = f"(trace_offset << {INDEX_BITS}) + trace_index"
+# Times are microseconds, and `place` is that of the event in `_trace` as one number.
+EVENT = f"""event, epoch_us(time) AS us, topic, channel, partition, "offset",
+    coalesce(messages, 0) AS messages, message_id, nullif(trace_id, 0) AS trace_id,
+    coalesce(attempts, 0) AS attempts, client,
+    {PLACE} AS place"""
+
+
+def source_of(path: str, options: Options, conditions: Sequence[Condition] = ()) -> Source:
+    """A Delta table, or a directory or file of Parquet, with all rows that meet the conditions."""
+    if is_delta(path, options):
+        table = LakeTable(path, options=options)
+        return files_of(table, table.files(conditions), options)
+    if is_remote(path):
+        raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
+    try:
+        return ds.dataset(path, format="parquet", partitioning="hive")
+    except (OSError, ValueError) as error:
+        raise TableUnreadable(path, str(error)) from error
+
+
+def files_of(table: LakeTable, files: Sequence[LakeFile], options: Options) -> Source:
+    """At least the rows of these files of a table."""
+    if files and not is_remote(table.root):
+        return [file.uri for file in files]
+    return dataset(table.path, options)
+
+
+def text(value: str) -> str:
+    """As a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+class Engine:
+    def __init__(self) -> None:
+        import duckdb
+
+        self._directory = tempfile.mkdtemp(prefix="penstock-duckdb-")
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
+            ":memory:", config={"python_enable_replacements": "false"}
+        )
+        for setting in (
+            f"temp_directory = {text(self._directory)}",
+            f"memory_limit = {text(limits.AUDIT_MEMORY)}",
+            "TimeZone = 'UTC'",
+            "preserve_insertion_order = false",
+            "enable_progress_bar = false",
+        ):
+            self._connection.execute(f"SET {setting}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def run(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        found = self._connection.execute(sql)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def arrow(self, sql: str) -> pa.Table:
+        return self._connection.sql(sql).to_arrow_table()
+
+    def view(self, name: str, source: Source) -> None:
+        if isinstance(source, ds.Dataset | pa.Table):
+            self._connection.register(name, source)
+            return
+        files = ", ".join(map(text, source))
+        self.run(
+            f"CREATE OR REPLACE VIEW {name} AS"
+            f" SELECT * FROM read_parquet([{files}], hive_partitioning = false)"
+        )
