@@ -64,7 +64,12 @@ class Publishing:
     def pub(self, request: Request, answer: Answer) -> None:
         if not request.body:
             raise HttpError(400, "MSG_EMPTY")
-        self._find_topic(self._publish_one, request, answer)
+        parameters = parameters_of(request.query)
+        topic = self._topics.get(parameters.get("topic", ""))
+        if topic is not None:  # most of the time, and then there is nothing to wait for
+            self._publish_one(topic, request, parameters, answer)
+        else:
+            self._find_topic(self._publish_one, request, answer)
 
     def mpub(self, request: Request, answer: Answer) -> None:
         self._find_topic(self._publish_pack, request, answer)
@@ -72,7 +77,7 @@ class Publishing:
     def _find_topic(self, publish: Publish, request: Request, answer: Answer) -> None:
         parameters = parameters_of(request.query)
         topic = self._topics.get(parameters.get("topic", ""))
-        if topic is not None:  # most of the time, and then there is nothing to wait for
+        if topic is not None:
             publish(topic, request, parameters, answer)
             return
         call = Call(self._ground, self._guard, request, answer)
@@ -206,13 +211,11 @@ class Publishing:
         """What hears how a publish ended: with an error, or where it is if `said` tells that."""
 
         def done(told: PenstockError | Stored | None) -> None:
-            if told is None:
-                answer(OK)
-            elif isinstance(told, PenstockError):
+            if isinstance(told, PenstockError):
                 self._ground.protocol.refused_count += 1
                 answer(error_response(unavailable(told)))
             else:
-                answer(said(told) if said is not None else OK)
+                answer(OK if said is None else said(told))
 
         return done
 
@@ -226,26 +229,17 @@ class Publishing:
         sections: Sequence[Sections] = (),
     ) -> None:
         """Of a producer that numbers its messages. Raises HttpError."""
-        ground, stamp = self._ground, stamp_of(parameters)
-        due_ns = due_ns_of(ground, parameters)
+        stamp, due_ns = stamp_of(parameters), due_ns_of(self._ground, parameters)
+        told = self._answering(answer, said or just_ok)
 
         def done(error: PenstockError | None, where: Stored | None) -> None:
-            if error is None:
-                answer((said or just_ok)(where))
-            else:
-                ground.protocol.refused_count += 1
-                answer(error_response(unavailable(error)))
+            told(where if error is None else error)
 
         try:
             topic.publish_stamped(stamp, bodies, due_ns, done, sections)
-        except (SequenceGap, ProducerFenced) as error:
-            ground.protocol.refused_count += 1
-            answer(error_response(_conflict(error)))
-        except Refused as error:  # before anything was written: the producer need not wonder
-            ground.protocol.refused_count += 1
-            refused = unavailable(error)
-            details = {"taken": False}
-            answer(error_response(HttpError(refused.status, refused.code, details=details)))
+        except Refused as error:
+            self._ground.protocol.refused_count += 1
+            answer(error_response(_not_taken(error)))
         self._soon()
 
 
@@ -310,8 +304,12 @@ def _place(message: Traced | Headed, where: Stored | None) -> Response:
     )
 
 
-def _conflict(error: SequenceGap | ProducerFenced) -> HttpError:
-    """With what would have been right."""
+def _not_taken(error: Refused) -> HttpError:
+    """With what would have been right. A refusal came before anything was written: the producer
+    need not wonder whether it is stored."""
     if isinstance(error, SequenceGap):
         return HttpError(409, "SEQUENCE_GAP", details={"expected": error.expected})
-    return HttpError(409, "PRODUCER_FENCED", details={"epoch": error.epoch})
+    if isinstance(error, ProducerFenced):
+        return HttpError(409, "PRODUCER_FENCED", details={"epoch": error.epoch})
+    refused = unavailable(error)
+    return HttpError(refused.status, refused.code, details={"taken": False})
