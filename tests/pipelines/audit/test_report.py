@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from penstock.pipelines.audit.html import page
+from penstock.pipelines.audit.outline import lines
 from penstock.pipelines.audit.report import (
     KINDS,
     ChannelReport,
@@ -17,7 +18,6 @@ from penstock.pipelines.audit.report import (
     PartitionReport,
     Report,
     Waits,
-    lines,
 )
 
 

@@ -88,7 +88,7 @@ def over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     """Publishes by the time of day, with lost and stuck ones above them as marks."""
     most = max((slot["messages"] for slot in channel.slots.values()), default=0) or 1
     bottom, height, width = 130.0, 100.0, _INNER / SLOTS
-    parts = _scale(most, bottom, height)
+    parts = _scale(["0", short(most)], bottom, height)
     for place, slot in sorted(channel.slots.items()):
         x = _LEFT + place * width
         tall = height * slot["messages"] / most
@@ -113,7 +113,7 @@ def histogram(channel: ChannelReport) -> str:
     first, last = min(bars), max(bars)
     width, most = _INNER / (last - first + 1), max(bars.values())
     bottom, height = 110.0, 100.0
-    parts = _scale(most, bottom, height)
+    parts = _scale(["0", short(most)], bottom, height)
     for bar, count in sorted(bars.items()):
         tall = height * count / most
         title = f"{duration(bar_us(bar))} to {duration(bar_us(bar + 1))}: {count:,}"
@@ -131,9 +131,7 @@ def latency_over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     """p50 and p99 of the time from publish to finish, on a logarithmic scale."""
     lines = {"p50": 0.5, "p99": 0.99}
     points = {
-        name: [
-            (place, _percentile(bars, share)) for place, bars in sorted(channel.slot_bars.items())
-        ]
+        name: [(slot, _percentile(bars, share)) for slot, bars in sorted(channel.slot_bars.items())]
         for name, share in lines.items()
     }
     found = [bar for line in points.values() for _, bar in line]
@@ -141,12 +139,8 @@ def latency_over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
         return ""
     low, high = min(found) - 1, max(found) + 1
     bottom, height = 110.0, 100.0
-    parts = []
-    for share in range(_TICKS + 1):
-        y = bottom - height * share / _TICKS
-        at = bar_us(round(low + (high - low) * share / _TICKS))
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(_text(_LEFT - 6, y + 4, duration(max(at, 0)), "end"))
+    ticks = [bar_us(round(low + (high - low) * tick / _TICKS)) for tick in range(_TICKS + 1)]
+    parts = _scale([duration(max(us, 0)) for us in ticks], bottom, height)
     for name, line in points.items():
         spots = [
             (_LEFT + (place + 0.5) * _INNER / SLOTS, bottom - height * (bar - low) / (high - low))
@@ -170,10 +164,11 @@ def _percentile(bars: Mapping[int, int], share: float) -> int:
     return max(bars)
 
 
-def _scale(most: float, bottom: float, height: float) -> list[str]:
+def _scale(names: Sequence[str], bottom: float, height: float) -> list[str]:
+    """Lines at even heights, named from below."""
     parts = []
-    for share in (0, 1):
-        y = bottom - height * share
+    for number, name in enumerate(names):
+        y = bottom - height * number / (len(names) - 1)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(_text(_LEFT - 6, y + 4, short(most * share), "end"))
+        parts.append(_text(_LEFT - 6, y + 4, name, "end"))
     return parts

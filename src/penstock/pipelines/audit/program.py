@@ -22,7 +22,8 @@ from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.audit.asking import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
 from penstock.pipelines.audit.html import page
-from penstock.pipelines.audit.report import Report, lines, verdict
+from penstock.pipelines.audit.outline import lines, verdict
+from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules, micros
 from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline

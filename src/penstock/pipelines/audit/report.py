@@ -1,4 +1,4 @@
-"""What an audit has found: the report as values, as words for a terminal, and as JSON.
+"""What an audit has found: the report as values and as JSON.
 
 `KINDS` says for each finding what it means and what to do about it, so the report can be read by
 somebody who has never seen one.
@@ -6,13 +6,12 @@ somebody who has never seen one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.command.terminal import BOLD, DIM, GREEN, RED, YELLOW, painted, short, table
-from penstock.pipelines.moments import at, duration, moment
+from penstock.pipelines.moments import at, moment
 
 
 class Kind(NamedTuple):
@@ -227,111 +226,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-# --- words ---
-
-
-def coverage_line(coverage: Coverage) -> str:
-    share = coverage.share
-    if share is None:
-        return f"{coverage.traced:,} publishes are in the trace; nobody knows of how many"
-    return (
-        f"{coverage.traced:,} of {coverage.messages:,} messages are in the trace "
-        f"({share:.1%}; {coverage.basis}); only these are judged"
-    )
-
-
-def verdict(report: Report) -> str:
-    if report.clean:
-        return "clean"
-    total = sum(finding.count for finding in report.findings)
-    return f"{total:,} findings of {len(report.findings)} kinds and places"
-
-
-CHANNEL_HEADS = (
-    "channel", "traced", "judged", "finished", "ended", "waiting", "out", "lost", "stuck",
-    "p50", "p99", "slowest",
-)  # fmt: skip
-
-
-def channel_row(channel: ChannelReport) -> list[str]:
-    total = channel.waits.get("total")
-    fates = channel.fates
-    waiting = fates.get("unsent", 0) + fates.get("back", 0) + fates.get("delayed", 0)
-    counts = (
-        channel.messages, channel.judged, fates.get("finished", 0), fates.get("ended", 0),
-        waiting, fates.get("out", 0), channel.lost, channel.stuck,
-    )  # fmt: skip
-    times = (
-        [duration(total.percentiles[name]) for name in ("p50", "p99")] + [duration(total.most)]
-        if total
-        else ["", "", ""]
-    )
-    return [channel.name, *(f"{count:,}" for count in counts), *times]
-
-
-PARTITION_HEADS = ("partition", "traced", "in the archive", "in the log", "findings")
-
-
-def partition_rows(report: Report) -> list[list[str]]:
-    about_topic = [finding for finding in report.findings if finding.of_topic]
-    rows = []
-    for one in report.partitions:
-        count = sum(finding.partitions.get(one.partition, 0) for finding in about_topic)
-        known = (one.traced, one.archived, one.logged)
-        cells = ["-" if number is None else f"{number:,}" for number in known]
-        rows.append([str(one.partition), *cells, f"{count:,}"])
-    return rows
-
-
-def lines(report: Report) -> Iterator[str]:
-    """The report for a terminal."""
-    yield painted(f"Audit of topic {report.topic}", BOLD)
-    yield f"published  {moment(report.since)} to {moment(report.until)}"
-    yield f"known      up to {moment(report.as_of)}"
-    yield f"coverage   {coverage_line(report.coverage)}"
-    yield from (painted(f"note       {note}", YELLOW) for note in report.notes)
-    if report.several:
-        yield ""
-        yield from table(PARTITION_HEADS, partition_rows(report))
-    if report.channels:
-        yield ""
-        yield from table(CHANNEL_HEADS, [channel_row(channel) for channel in report.channels])
-    for finding in report.findings:
-        yield ""
-        yield from finding_lines(finding, report.several)
-    yield ""
-    rate = short(report.events / report.took_s) if report.took_s else "-"
-    said = painted(verdict(report), GREEN if report.clean else RED)
-    yield f"{said} ({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
-
-
-def where(finding: Finding, several: bool) -> str:
-    place = f"channel {finding.channel}" if finding.channel else finding.place
-    if not several or not finding.of_topic:
-        return place
-    named = (f"{number} ({count:,})" for number, count in finding.partitions.items())
-    return f"{place}, partition {', '.join(named)}"
-
-
-def finding_lines(finding: Finding, several: bool) -> Iterator[str]:
-    kind = KINDS[finding.kind]
-    place = where(finding, several)
-    yield painted(f"{finding.count:,} {kind.title}, {place}", RED) + f": {kind.meaning}"
-    for example in finding.examples:
-        yield "  " + example_line(example, several and finding.of_topic)
-    more = finding.count - len(finding.examples)
-    if more > 0 and finding.examples:
-        yield painted(f"  and {more:,} more", DIM)
-    yield f"  {kind.advice}"
-
-
-def example_line(example: Example, several: bool) -> str:
-    name = f" {example.message_id}" if example.message_id else ""
-    time = f" at {moment(example.time)}" if example.time else ""
-    log = f"partition {example.partition}, " if several else ""
-    return f"{log}offset {example.offset}{name}{time}: {example.note}"
 
 
 def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -1,0 +1,178 @@
+"""What the report says, part by part: one outline for the terminal and for the page (`html`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
+from penstock.pipelines.audit import charts
+from penstock.pipelines.audit.report import (
+    KINDS,
+    ChannelReport,
+    Coverage,
+    Example,
+    Finding,
+    Report,
+)
+from penstock.pipelines.audit.rules import SLOTS
+from penstock.pipelines.lifecycles.lives import WAITS
+from penstock.pipelines.moments import duration, moment
+
+
+class Part(NamedTuple):
+    """`kind` says how it looks. Charts, which are HTML already, and chapters are for the page."""
+
+    kind: str  # title, verdict, fact, note, table, finding, chapter, chart, end
+    text: str
+    label: str = ""
+    lines: Sequence[str] = ()
+    heads: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+_CHANNEL_HEADS = (
+    "channel", "traced", "judged", "finished", "ended", "waiting", "out", "lost", "stuck",
+    "p50", "p99", "slowest",
+)  # fmt: skip
+_PARTITION_HEADS = ("partition", "traced", "in the archive", "in the log", "findings")
+_WAIT_HEADS = ("", "p50", "p90", "p99", "p99.9", "slowest")
+_WAIT_NAMES = ("publish to first delivery", "first delivery to finish", "publish to finish")
+
+
+def outline(report: Report) -> Iterator[Part]:
+    yield Part("title", f"Audit of topic {report.topic}")
+    yield Part("verdict", verdict(report))
+    yield Part("fact", f"{moment(report.since)} to {moment(report.until)}", "published")
+    yield Part("fact", f"up to {moment(report.as_of)}", "known")
+    settle, stuck = duration(report.settle_s * 1e6), duration(report.stuck_s * 1e6)
+    yield Part("fact", f"what is older than {settle} then", "lost")
+    yield Part("fact", f"what was delivered more than {stuck} before", "stuck")
+    yield Part("fact", _coverage(report.coverage), "coverage")
+    yield from (Part("note", note, "note") for note in report.notes)
+    if report.several:
+        rows = _partition_rows(report)
+        yield Part("table", "Partitions", heads=_PARTITION_HEADS, rows=rows)
+    if report.channels:
+        rows = [_channel_row(channel) for channel in report.channels]
+        yield Part("table", "Channels", heads=_CHANNEL_HEADS, rows=rows)
+        yield Part("chart", charts.fates(report.channels))
+    yield from (_finding(finding, report.several) for finding in report.findings)
+    names = _slot_names(report)
+    for channel in report.channels:
+        yield from _chapter(channel, names)
+    rate = short(report.events / report.took_s) if report.took_s else "-"
+    took = f"({report.events:,} events in {report.took_s:.1f} s, {rate} events/s)"
+    yield Part("end", took, verdict(report))
+
+
+def verdict(report: Report) -> str:
+    if report.clean:
+        return "clean"
+    total = sum(finding.count for finding in report.findings)
+    return f"{total:,} findings of {len(report.findings)} kinds and places"
+
+
+def _coverage(coverage: Coverage) -> str:
+    share = coverage.share
+    if share is None:
+        return f"{coverage.traced:,} publishes are in the trace; nobody knows of how many"
+    return (
+        f"{coverage.traced:,} of {coverage.messages:,} messages are in the trace "
+        f"({share:.1%}; {coverage.basis}); only these are judged"
+    )
+
+
+def _channel_row(channel: ChannelReport) -> list[str]:
+    total, fates = channel.waits.get("total"), channel.fates
+    waiting = fates.get("unsent", 0) + fates.get("back", 0) + fates.get("delayed", 0)
+    counts = (
+        channel.messages, channel.judged, fates.get("finished", 0), fates.get("ended", 0),
+        waiting, fates.get("out", 0), channel.lost, channel.stuck,
+    )  # fmt: skip
+    times = (total.percentiles["p50"], total.percentiles["p99"], total.most) if total else ()
+    shown = [duration(time) for time in times] or [""] * 3
+    return [channel.name, *(f"{count:,}" for count in counts), *shown]
+
+
+def _partition_rows(report: Report) -> list[list[str]]:
+    about_topic = [finding for finding in report.findings if finding.of_topic]
+    rows = []
+    for one in report.partitions:
+        count = sum(finding.partitions.get(one.partition, 0) for finding in about_topic)
+        known = (one.traced, one.archived, one.logged)
+        cells = ["-" if number is None else f"{number:,}" for number in known]
+        rows.append([str(one.partition), *cells, f"{count:,}"])
+    return rows
+
+
+def _finding(finding: Finding, several: bool) -> Part:
+    kind = KINDS[finding.kind]
+    place = f"channel {finding.channel}" if finding.channel else finding.place
+    if several and finding.of_topic:
+        named = (f"{number} ({count:,})" for number, count in finding.partitions.items())
+        place = f"{place}, partition {', '.join(named)}"
+    lines = [_example(one, several and finding.of_topic) for one in finding.examples]
+    more = finding.count - len(lines)
+    if more > 0 and lines:
+        lines.append(f"and {more:,} more")
+    head = f"{finding.count:,} {kind.title}, {place}"
+    return Part("finding", head, kind.meaning, [*lines, kind.advice])
+
+
+def _example(example: Example, several: bool) -> str:
+    name = f" {example.message_id}" if example.message_id else ""
+    time = f" at {moment(example.time)}" if example.time else ""
+    log = f"partition {example.partition}, " if several else ""
+    return f"{log}offset {example.offset}{name}{time}: {example.note}"
+
+
+# --- a channel, on the page ---
+
+
+def _chapter(channel: ChannelReport, slot_names: Sequence[str]) -> Iterator[Part]:
+    known = zip(_WAIT_NAMES, (channel.waits.get(name) for name in WAITS), strict=True)
+    rows = [
+        [words, *map(duration, waits.percentiles.values()), duration(waits.most)]
+        for words, waits in known
+        if waits is not None
+    ]
+    yield Part("chapter", f"Channel {channel.name}", heads=_WAIT_HEADS, rows=rows)
+    about = "Published over time; lost (red) and stuck (yellow) above"
+    yield Part("chart", charts.over_time(channel, slot_names), about)
+    if channel.histogram:
+        yield Part("chart", charts.histogram(channel), "From publish to finish")
+        about = "The same over time: half of the messages (blue), 99 of 100 (yellow)"
+        yield Part("chart", charts.latency_over_time(channel, slot_names), about)
+
+
+def _slot_names(report: Report) -> list[str]:
+    step = (report.until - report.since) / SLOTS
+    fine = step < timedelta(minutes=1)
+    pattern = "%H:%M:%S.%f" if fine else "%m-%d %H:%M"
+    return [
+        (report.since + place * step).strftime(pattern)[: -4 if fine else None]
+        for place in range(SLOTS)
+    ]
+
+
+# --- for a terminal ---
+
+
+def lines(report: Report) -> Iterator[str]:
+    for part in outline(report):
+        if part.kind in ("table", "finding", "end"):
+            yield ""
+        if part.kind == "title":
+            yield painted(part.text, BOLD)
+        elif part.kind in ("fact", "note"):
+            said = f"{part.label:<11}{part.text}"
+            yield painted(said, YELLOW) if part.kind == "note" else said
+        elif part.kind == "table":
+            yield from table(part.heads, part.rows)
+        elif part.kind == "finding":
+            yield f"{painted(part.text, RED)}: {part.label}"
+            yield from (f"  {line}" for line in part.lines)
+        elif part.kind == "end":
+            yield f"{painted(part.label, GREEN if report.clean else RED)} {part.text}"
