@@ -9,7 +9,7 @@ counts as old, so many pages that browsers have long left wait for it.
 
 **Memory that is kept** (a node of a cluster). What a node copies comes in pieces of 256 KiB, each
 for a moment. Left to itself glibc maps and unmaps every one, or gives the top of its heap back
-after it, and the kernel clears the same pages again and again: a third of what replication cost.
+after it, and the kernel clears the same pages again and again.
 """
 
 from __future__ import annotations
