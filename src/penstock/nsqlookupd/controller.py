@@ -120,12 +120,10 @@ class ControllerService:
         effects, self._controller.out = self._controller.out, []
         self.key.is_wanted = any(isinstance(effect, Campaign) for effect in effects)
         for effect in effects:
-            if isinstance(effect, Campaign):
-                continue
             if isinstance(effect, Propose):
                 for change in effect.changes:
                     log.info("partition %s/%d: %s", *change.partition, _words(change))
-            self._coordinator.transact(transaction_of(effect), _settled)
+                self._coordinator.transact(transaction_of(effect), _settled)
 
     # --- what it sees ---
 
