@@ -35,13 +35,23 @@ async def consume_from_all(options: dict[str, Any]) -> None:
         lookupd_poll_interval=LOOKUPD_POLL_MS,
     )
     left = options["count"]
+    polling = asyncio.create_task(keep_polling(reader))
     async for message in reader.messages():
         print(json.dumps({"body": message.body.decode(), "attempts": message.attempts}), flush=True)
         await message.fin()
         left -= 1
         if not left:
             break
+    polling.cancel()
     await reader.close()
+
+
+async def keep_polling(reader: ansq.tcp.reader.Reader) -> None:
+    """The library's task that asks lookupd ends at the first nsqd that refuses a connection, as one
+    does that was just killed; started again, it goes on."""
+    while True:
+        await asyncio.sleep(LOOKUPD_POLL_MS / 1000)
+        await reader._lookupd.start_polling()
 
 
 async def consume_from_one(options: dict[str, Any]) -> None:
