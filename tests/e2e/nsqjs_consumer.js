@@ -71,7 +71,7 @@ reader.on('message', (message) => {
 
 reader.on('error', (error) => {
   console.error(error)
-  process.exit(1)
+  if (!options.lookupd) process.exit(1) // else lookupd names another nsqd, or this one again
 })
 
 reader.connect()
