@@ -59,7 +59,6 @@ class OwnConsumer(threading.Thread):
                 await message.fin()
 
 
-@pytest.mark.long
 def test_consumers_of_all_libraries_get_what_was_acknowledged(
     cluster: Cluster, lookupd: Lookupd, tmp_path: Path
 ) -> None:

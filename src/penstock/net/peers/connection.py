@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.errors import PeerFault
 from penstock.net.peers.handshake import Dialling, Listening, PeerRefused, State
@@ -20,23 +20,15 @@ if TYPE_CHECKING:
 _GREETING_BYTES = 4096
 
 
-class Inbox(Protocol):
-    """Where the bytes of a lane go."""
-
-    def space(self) -> memoryview: ...
-
-    def filled(self, count: int) -> None:
-        """So many bytes have come there."""
-
-
 class PeerConnection(asyncio.BufferedProtocol):
-    """`on_open`: the handshake is done; then `inbox` is there. `on_end`: it is over, and why; never
-    after `close`."""
+    """`on_open`: the handshake is done. From then on bytes go into `space()`, and `on_filled` hears
+    how many came there. `on_end`: it is over, and why; never after `close`."""
 
     def __init__(self, handshake: Dialling | Listening, since_ns: int) -> None:
         self.since_ns = since_ns
         self.on_open: Callable[[], None] = _nothing
-        self.inbox: Inbox | None = None
+        self.space: Callable[[], memoryview] = lambda: self._greeting
+        self.on_filled: Callable[[int], None] = _nothing_of
         self.on_end: Callable[[str], None] = _nothing_of
         self._handshake = handshake
         self._transport: asyncio.Transport | None = None
@@ -61,13 +53,13 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.write(self._handshake.begin())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.inbox.space() if self._reads and self.inbox is not None else self._greeting
+        return self.space() if self._reads else self._greeting
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._closed:
             return
-        if self._reads and self.inbox is not None:
-            self.inbox.filled(nbytes)
+        if self._reads:
+            self.on_filled(nbytes)
         elif self._handshake.state is State.OPEN:
             self._held += self._greeting[:nbytes]
         else:
@@ -96,11 +88,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         """The link is whole: what has come is handed out, now and as it comes."""
         self._reads = True
         held, self._held = memoryview(self._held), b""
-        while held and self.inbox is not None and not self._closed:
-            space = self.inbox.space()
+        while held and not self._closed:
+            space = self.space()
             part, held = held[: len(space)], held[len(space) :]
             space[: len(part)] = part
-            self.inbox.filled(len(part))
+            self.on_filled(len(part))
         if self._transport is not None and not self._closed:
             self._transport.resume_reading()
 

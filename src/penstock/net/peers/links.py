@@ -84,12 +84,6 @@ class _Dial:
         self.task: asyncio.Task[None] | None = None
 
 
-class _Inbox:
-    def __init__(self, decoder: Decoder, filled: Callable[[int], None]) -> None:
-        self.space = decoder.space
-        self.filled = filled
-
-
 class PeerLinks:
     """`nonce`: 32 random bytes, each time others. `may_link`: does the metadata know this life of a
     node, or may it be newer than what is known here?"""
@@ -302,7 +296,8 @@ class PeerLinks:
         if link is None:
             link = self.links[node] = Link(node, self._linked, self._events.unlinked)
         decoder = self._new_decoder(node)
-        connection.inbox = _Inbox(decoder, partial(self._received, link, connection, decoder))
+        connection.space = decoder.space
+        connection.on_filled = partial(self._received, link, connection, decoder)
         connection.on_end = lambda reason: self._ended(link, connection, reason)
         link.opened(session, lane, life, connection)
 
