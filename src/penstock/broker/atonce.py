@@ -1,8 +1,8 @@
-"""The short way of a publish into the log: in one call of the kernel, and without a row.
+"""A publish stored in one call of the kernel.
 
-It is for an open batch that nobody in Python waits for, of a topic that is alone with its log and
-does not wait for the disk: then what is written is committed. With one publisher that waits for
-each answer a batch has one message, and costs of each batch are costs of each message.
+For a topic with one replica and durability `os`, where what is written is committed, and for
+batches that no Python code waits for. A publisher that waits for each answer makes batches of one
+message, so what each batch costs, each message costs.
 """
 
 from __future__ import annotations

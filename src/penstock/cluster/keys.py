@@ -112,8 +112,11 @@ def partition_of(key: str) -> PartitionName:
 
 
 def topic_of(key: str) -> str:
-    """Of the keys that end with a topic's name."""
-    return key.partition("/")[2]
+    """Of the keys that end with a topic's name. Raises ValueError."""
+    name = key.partition("/")[2]
+    if not name or "/" in name:
+        raise ValueError(f"{key}: no key of a topic")
+    return name
 
 
 def channel_of(key: str) -> ChannelName:

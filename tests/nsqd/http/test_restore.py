@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.broker.settings import ChannelSettings, TopicSettings
@@ -16,7 +17,7 @@ from penstock.cluster.placed import CREATED, EXTENDED, as_settings, channel_docu
 from penstock.cluster.view import View
 from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
-from penstock.nsqd.http.restore import Restoring, memory_document, memory_of
+from penstock.nsqd.http.restore import Restoring, memory_of, told_by
 from penstock.replica.record import Member, Record, Seat
 from sim.brokers.port import Port
 from sim.store import Store
@@ -27,6 +28,20 @@ WORK = Channel(7, 4, False, as_settings(ChannelSettings(), **{CREATED: 6}), Fals
 MEMBERS = Member(1, 101, 1), Member(2, 102, 1)
 LED = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 2))
 PLACE = keys.PartitionName("orders", 0)
+
+
+ROW = {"revision": 1, "created": 1, "document": {}}
+NOTHING: dict[str, Any] = {"records": {}, "topics": {}, "channels": {}}
+
+
+def told(**given: Any) -> bytes:
+    """A body with one node's answer."""
+    one = {"node": 1, "uuid": "9", "revision": 1, "restorations": 0, **NOTHING, **given}
+    return json.dumps({"memories": [one]}).encode()
+
+
+def as_json(told: Any) -> Any:
+    return json.loads(msgspec.json.encode(told))
 
 
 class Desk:
@@ -42,7 +57,7 @@ class Desk:
         self.view.meet(Reading(self.store.revision, self.store.entries[keys.CLUSTER]))
         self.view.page(Page(self.store.revision, tuple(self.store.entries.values()), True))
         self.view.apply(10)
-        self.memories = [memory_document(node, self.view, ()) for node in (1, 2)]
+        self.memories = [as_json(told_by(node, self.view, ())) for node in (1, 2)]
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))
@@ -80,6 +95,13 @@ def test_what_was_lost_is_put_there_again() -> None:
     assert CLUSTER.decode("", desk.document(keys.CLUSTER)) == Cluster(9, 1, 1, 1)
 
 
+def test_a_node_tells_what_it_knows() -> None:
+    desk, answers, path = Desk(), list[Response](), "/cluster/memory"
+    request = Request("GET", path, b"", b"", "r", "1.1", True, False)
+    Restoring(1, desk.view, {}, Port(desk.store)).table()[path].serve(request, answers.append)
+    assert json.loads(answers[0].body) == desk.memories[0]
+
+
 def test_a_plan_changes_nothing() -> None:
     desk = Desk()
     desk.lose()
@@ -103,8 +125,14 @@ def test_a_node_that_is_silent_is_waited_for_unless_it_is_lost() -> None:
     ("query", "body", "reason"),
     [
         ("", b"x", "not what GET /cluster/memory answers"),
-        ("", b'{"memories": [{"node": 1}]}', "KeyError('uuid')"),
-        ("", b'{"memories": []}', "no node's memory is in it"),
+        ("", b"[" * 100_000, "not what GET /cluster/memory answers"),
+        ("", b'{"memories": [{"node": 1}]}', "missing required field `uuid`"),
+        ("", b'{"memories": []}', "length >= 1 - at `$.memories`"),
+        ("", told(records=[1]), "Expected `object`, got `array`"),
+        ("", told(uuid="no number"), "invalid literal"),
+        ("", told(records={"x": ROW}), "x: a partition's key"),
+        ("", told(topics={"topics/": ROW}), "topics/: no key of a topic"),
+        ("", told(topics={"topics/a": ROW}), "topics/a"),
         ("lost=x", None, "lost 'x': numbers of nodes are needed"),
     ],
 )
@@ -120,7 +148,7 @@ def test_what_the_view_lacks_is_told_from_the_files() -> None:
     file = placed_topic("orders", ORDERS, 1).file()
     file.channels.append(ChannelEntry("work", 4, 6))
     records = {PLACE: desk.view.partitions[PLACE]}
-    memory = memory_of(memory_document(1, View(desk.view.remembered, records), [file]))
+    memory = memory_of(told_by(1, View(desk.view.remembered, records), [file]))
     assert memory.topics == {"orders": ORDERS._replace(replicas=2)}
     assert memory.channels[keys.ChannelName("orders", "work")].document == WORK
     assert memory.records == records

@@ -12,9 +12,10 @@ what it was made from, so one that is late changes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from penstock import limits
 from penstock.cluster import keys
@@ -25,8 +26,18 @@ from penstock.cluster.placed import channel_document, topic_document
 from penstock.cluster.restoration import Memory, Restoration, restoration, standing_of
 from penstock.cluster.view import Held, Remembered
 from penstock.errors import PenstockError, Refused
-from penstock.net.api import GET, POST, Answer, HttpError, Route, error_response, json_response
-from penstock.net.exchange import Request
+from penstock.net.api import (
+    GET,
+    JSON,
+    NSQ_HEADER,
+    POST,
+    Answer,
+    HttpError,
+    Route,
+    error_response,
+    json_response,
+)
+from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
 from penstock.replica.leading import Outcome
 
@@ -40,7 +51,29 @@ if TYPE_CHECKING:
 # --- what a node remembers, as JSON ---
 
 
-def memory_document(node: int, view: View, files: Iterable[TopicFile]) -> dict[str, Any]:
+class _Row(msgspec.Struct):
+    revision: int
+    created: int
+    document: msgspec.Raw
+
+
+class _Told(msgspec.Struct):
+    """Rows have the keys of the metadata."""
+
+    node: int
+    uuid: str
+    revision: int
+    restorations: int
+    records: dict[str, _Row]
+    topics: dict[str, _Row]
+    channels: dict[str, _Row]
+
+
+class _Body(msgspec.Struct):
+    memories: Annotated[list[_Told], msgspec.Meta(min_length=1)]
+
+
+def told_by(node: int, view: View, files: Iterable[TopicFile]) -> _Told:
     """`files`: topics with replicas here. Of those that the view does not have, since the node was
     started after etcd had lost them, they say the settings and the channels."""
     remembered = view.remembered
@@ -53,48 +86,41 @@ def memory_document(node: int, view: View, files: Iterable[TopicFile]) -> dict[s
             for entry in file.channels:
                 document = channel_document(entry, int(file.identity, 16))
                 channels[keys.ChannelName(file.name, entry.name)] = Held(document, 0, 0)
+    return _Told(
+        node,
+        f"{remembered.uuid:032x}",
+        remembered.revision,
+        remembered.restorations,
+        _rows(RECORD, ((keys.partition(*at), one) for at, one in view.partitions.items())),
+        _rows(TOPIC, ((keys.topic(at), one) for at, one in topics.items())),
+        _rows(CHANNEL, ((keys.channel(*at), one) for at, one in channels.items())),
+    )
+
+
+def _rows(form: Form[Any], held: Iterable[tuple[str, Held[Any]]]) -> dict[str, _Row]:
     return {
-        "node": node,
-        "uuid": f"{remembered.uuid:032x}",
-        "revision": remembered.revision,
-        "restorations": remembered.restorations,
-        "records": _rows(
-            RECORD, ((keys.partition(*at), one) for at, one in view.partitions.items())
-        ),
-        "topics": _rows(TOPIC, ((keys.topic(at), one) for at, one in topics.items())),
-        "channels": _rows(CHANNEL, ((keys.channel(*at), one) for at, one in channels.items())),
+        key: _Row(one.revision, one.created, msgspec.Raw(form.encode(one.document)))
+        for key, one in held
     }
 
 
-def _rows(form: Form[Any], held: Iterable[tuple[str, Held[Any]]]) -> dict[str, Any]:
-    return {
-        key: {"revision": one.revision, "created": one.created,
-              "document": json.loads(form.encode(one.document))}
-        for key, one in held
-    }  # fmt: skip
-
-
-def memory_of(document: Mapping[str, Any]) -> Memory:
-    """Raises KeyError, TypeError, ValueError and DocumentBroken."""
-    remembered = Remembered(
-        int(document["uuid"], 16), int(document["revision"]), int(document["restorations"])
-    )
-    topics = _held(document["topics"], TOPIC, keys.topic_of)
+def memory_of(told: _Told) -> Memory:
+    """Raises ValueError and DocumentBroken."""
+    topics = _held(told.topics, TOPIC, keys.topic_of)
     return Memory(
-        int(document["node"]), remembered,
-        _held(document["records"], RECORD, keys.partition_of),
+        told.node,
+        Remembered(int(told.uuid, 16), told.revision, told.restorations),
+        _held(told.records, RECORD, keys.partition_of),
         {name: one.document for name, one in topics.items()},
-        _held(document["channels"], CHANNEL, keys.channel_of),
-    )  # fmt: skip
+        _held(told.channels, CHANNEL, keys.channel_of),
+    )
 
 
 def _held(
-    rows: Mapping[str, Any], form: Form[Any], name_of: Callable[[str], Any]
+    rows: Mapping[str, _Row], form: Form[Any], name_of: Callable[[str], Any]
 ) -> dict[Any, Held[Any]]:
     return {
-        name_of(key): Held(
-            form.decode(key, json.dumps(row["document"]).encode()), row["revision"], row["created"]
-        )
+        name_of(key): Held(form.decode(key, bytes(row.document)), row.revision, row.created)
         for key, row in rows.items()
     }
 
@@ -117,19 +143,19 @@ class Restoring:
 
     def _tell(self, request: Request, answer: Answer) -> None:
         files = [one.file() for one in self._topics.values() if one.replicas and one.hosted]
-        answer(json_response(memory_document(self._own, self._view, files)))
+        body = msgspec.json.encode(told_by(self._own, self._view, files))
+        answer(Response(200, body, JSON, NSQ_HEADER))
 
     def _restore(self, request: Request, answer: Answer) -> None:
         parameters = parse_query(request.query)
         lost = _numbers(parameters.get("lost", ""))
         applies = parameters.get("apply", "") == "true"
         try:
-            memories = [memory_of(one) for one in json.loads(request.body)["memories"]]
-        except (KeyError, TypeError, ValueError, PenstockError) as error:
-            reason = f"not what GET /cluster/memory answers: {error!r}"
+            body = msgspec.json.decode(request.body, type=_Body)
+            memories = [memory_of(one) for one in body.memories]
+        except (ValueError, RecursionError, PenstockError) as error:
+            reason = f"not what GET /cluster/memory answers: {error}"
             raise HttpError(400, "INVALID_BODY", details={"reason": reason}) from error
-        if not memories:
-            raise HttpError(400, "INVALID_BODY", details={"reason": "no node's memory is in it"})
         entries: list[Entry] = []
 
         def listed(page: Page | Failed) -> None:
@@ -141,7 +167,7 @@ class Restoring:
                 return
             try:
                 plan = restoration(standing_of(entries), memories, lost)
-            except PenstockError as error:
+            except (ValueError, PenstockError) as error:
                 reason = error.reason if isinstance(error, Refused) else str(error)
                 answer(error_response(HttpError(409, "NO_PLAN", details={"reason": reason})))
                 return
