@@ -281,6 +281,7 @@ class Cluster:
         self.clock.pass_ns(ns)
         for node in self.up():
             node.turn()
+            node.hosting.tell_committed()
             node.broker.housekeeping()
             while node.broker.search():
                 node.turn()

@@ -18,6 +18,7 @@ def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
     channel: Channel = node.topic.find_channel("billing")
     channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
     cluster.publish(0, b"poison")
+    cluster.pass_ns(limits.SECOND)
     consumer = node.consume()
     (message,) = consumer.take()
     segment = node.topic.replicas[0].log.segments[0].path

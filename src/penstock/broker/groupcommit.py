@@ -427,7 +427,6 @@ class GroupCommit:
             return
         if awaited or rule.waits:
             self.write(self._context.clock.wall_ns())
-        self.office.tell_committed()
 
     def _fail_sync(self, error: StorageError) -> None:
         row = self._row

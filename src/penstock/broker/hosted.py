@@ -38,7 +38,7 @@ from penstock.broker.placed import begin_office, end_office
 from penstock.broker.ports import Lane
 from penstock.broker.producers import headers_of
 from penstock.broker.repairing import Repairing
-from penstock.broker.roles import Served, Stopped
+from penstock.broker.roles import Follower, Leading, Served, Stopped
 from penstock.broker.shippedtables import FollowedTable, LedTables
 from penstock.broker.station import target_of
 from penstock.errors import PenstockError, StorageError
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.broker.replica import Replica
     from penstock.log.cutting import Removed
     from penstock.replica.frames import Frame
+    from penstock.replica.record import Record
 
 
 NO_SESSION = -1
@@ -83,6 +84,7 @@ class HostedReplica:
         self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
         self.held_starts: set[int] = set()  # and those whose starts its set has
         self._start = 0  # all below it may be removed
+        self._settled: Record | None = None  # of a leadership in which all followers have all
         place = Place(self.topic.name, self.topic.identity, self.number)
         self._store = StageStore(
             context.disk, context.health, hosting.stage_row, replica.path, place
@@ -369,6 +371,7 @@ class HostedReplica:
 
     def refresh(self) -> None:
         """After something has come: what follows from where the office's machine stands now."""
+        self._settled = None
         self._end_inherited()
         office = self.office
         self._report(office.line if office is not None and not office.line.over else None)
@@ -388,6 +391,23 @@ class HostedReplica:
         self._complete(office, led)
         if self.led is not None:
             self.replica.leader.permit(line.permits)
+            has_all = all(peer.complete for peer in line.peers.values())
+            if has_all and len(line.peers) == len(needed) - 1 == len(line.record.members) - 1:
+                self._settled = line.record
+
+    @property
+    def is_steady(self) -> bool:
+        """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at."""
+        role = self.assigned.role
+        if isinstance(role, Follower):
+            return not (self._table.waits or self._inherited or role.followed.stopped)
+        if not isinstance(role, Leading):
+            return False
+        line = role.office.line
+        if line.over or line.record is not self._settled or len(line.possible_sets) > 1:
+            return False
+        self.replica.leader.permit(line.permits)
+        return True
 
     def _report(self, line: LeaderLine | None) -> None:
         before, self._line = self._line, line

@@ -51,8 +51,9 @@ from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.replica.authority import Heard, Isolation
+from penstock.replica.effects import Acknowledge
 from penstock.replica.forwardframes import BatchAnswered, SendBatch
-from penstock.replica.frames import Target
+from penstock.replica.frames import Row, Target
 
 if TYPE_CHECKING:
     from penstock.broker.commits.stages import Stages
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from penstock.replica.record import Record
 
 ASIDE = "aside"  # directory of what was released
+STEADY_FRAMES = (Row, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
 Owns = Mapping[int, OwnFile]
@@ -444,9 +446,12 @@ class Hosting:
             self.forwarding.receive(node, target, frame)
             return
         hosted = self._replicas.get(target)
-        if hosted is not None:
-            hosted.receive(node, frame)
-            self._came(hosted)
+        if hosted is None:
+            return
+        hosted.receive(node, frame)
+        self._wake(hosted)
+        if type(frame) not in STEADY_FRAMES or not hosted.is_steady:
+            self._look(hosted)
 
     def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
         """Of what the office proposed."""
@@ -485,6 +490,10 @@ class Hosting:
         """`turn` is to look at it."""
         self._stirred[hosted] = None
 
+    @property
+    def is_stirred(self) -> bool:
+        return bool(self._stirred or self._offices)
+
     # --- time ---
 
     def turn(self) -> None:
@@ -501,6 +510,13 @@ class Hosting:
         self.forwarding.tick(mono_ns)
         for hosted in self._due(mono_ns):
             hosted.tick(mono_ns)
+        self.tell_committed()
+
+    def tell_committed(self) -> None:
+        """Followers hear how far all is committed where no row has said it."""
+        for hosted in self._awake:
+            if hosted.office is not None:
+                hosted.office.tell_committed()
 
     def _due(self, mono_ns: int) -> list[HostedReplica]:
         """All leaderships; or, while every node has answered so lately that none of them can lose

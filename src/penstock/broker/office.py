@@ -6,7 +6,9 @@ says how far all is committed. A partition that is kept on one node has an offic
 no other node to send to.
 
 A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
-piece at a time, on a lane of its own, and hears of committed ends again when it has all there is.
+piece at a time, on a lane of its own. A committed end goes out with the next row. Where none
+follows, followers hear of it with the next tick: it changes nothing that they do, and a frame for
+each commit would cost as much as the row.
 """
 
 from __future__ import annotations
@@ -206,6 +208,7 @@ class Office:
                     line.told(node, session, replica, generation, extent)
                 case Matched(session, end):
                     line.matched(node, session, end)
+                    self._has_news = True  # it may lack nothing but the committed end
                 case Refuse(session, epoch):
                     line.refused(node, session, epoch)
                 case _:
@@ -237,7 +240,6 @@ class Office:
     def _changed(self) -> None:
         self.work()
         self.on_change()
-        self.tell_committed()
 
     # --- effects ---
 

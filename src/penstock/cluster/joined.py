@@ -21,8 +21,9 @@ the lost one out (`replica.record`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
-offices that began or ended are reported, and what was proposed goes out. Nothing here is called
-from within a turn of the kernel.
+offices that began or ended are reported, and what was proposed goes out. Rows and their
+acknowledgements begin nothing of that, so most turns of a busy node need none. Nothing here is
+called from within a turn of the kernel.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from functools import partial
 
 from penstock.broker.broker import Broker
 from penstock.broker.hosted import HostedReplica
-from penstock.broker.hosting import Hosting
+from penstock.broker.hosting import STEADY_FRAMES, Hosting
 from penstock.broker.hosting import Membership as BrokerMembership
 from penstock.broker.logview import LogView
 from penstock.broker.ports import Peers
@@ -112,6 +113,7 @@ class Joined:
         self._say = say
         self._new_replica = new_replica
         self._now_ns = mono_ns
+        self._is_due = True  # `turn` has something to do
         self._names: dict[Target, PartitionName] = {}
         self._targets: dict[PartitionName, Target] = {}
         self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
@@ -350,11 +352,13 @@ class Joined:
     # --- what the offices want of the coordinator ---
 
     def propose(self, target: Target, proposal: Propose) -> None:
+        self._is_due = True
         hosted, name = self.hosting.replica(target), self._names.get(target)
         if name is not None and hosted is not None and hosted.office is not None:
             self.participant.offices.propose(name, hosted.office.line, proposal)
 
     def read(self, target: Target) -> None:
+        self._is_due = True
         name = self._names.get(target)
         if name is not None:
             self.participant.offices.read(name)
@@ -378,6 +382,9 @@ class Joined:
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         self.hosting.receive(node, target, frame)
+        if type(frame) in STEADY_FRAMES:
+            return
+        self._is_due = True
         if isinstance(frame, Hello):
             self._note_hello(node, target, frame)
 
@@ -389,6 +396,7 @@ class Joined:
             self.participant.offices.elections.in_office(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
+        self._is_due = True
         match message:
             case Renewed(name):
                 self._greet(node, name)
@@ -429,9 +437,19 @@ class Joined:
         self._greet_again()
         self.turn()
 
+    @property
+    def is_due(self) -> bool:
+        """Something has come since the last turn that is no publish, or a client waits."""
+        return self._is_due or self.hosting.is_stirred or self._is_waited_for
+
+    @property
+    def _is_waited_for(self) -> bool:
+        return self._makings.is_waiting or self._asked.is_waiting or self._topics.are_waited_for
+
     def turn(self) -> None:
-        """At the end of a turn of the node."""
-        if self._makings.is_waiting or self._asked.is_waiting or self._topics.are_waited_for:
+        """At the end of a turn of the node in which it is due; each tick ends with one."""
+        self._is_due = False
+        if self._is_waited_for:
             self._hurry()
         self.hosting.turn()
         self._report()

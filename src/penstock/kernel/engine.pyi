@@ -151,6 +151,11 @@ class Engine:
     @property
     def busy(self) -> bool: ...
     @property
+    def has_work(self) -> bool:
+        """Something was done between two turns that the next one is to carry out."""
+        ...
+
+    @property
     def quiet(self) -> bool:
         """After a flush: nothing more is to be done now or later, but for what comes from outside
         and for timers."""

@@ -421,6 +421,13 @@ cdef class Engine(Routes):
         return bool(self.hub.ready or self.hub.pumps or self.hub.outputs)
 
     @property
+    def has_work(self):
+        cdef Hub hub = self.hub
+        return bool(hub.ready or hub.pumps or hub.outputs or hub.settled or hub.handed
+                    or hub.unstalled or hub.dirty_tails or hub.journals or hub.detached
+                    or hub.interests or hub.events)
+
+    @property
     def quiet(self):
         cdef Hub hub = self.hub
         return not (hub.ready or hub.pumps or hub.outputs or hub.journals or hub.detached

@@ -113,8 +113,8 @@ class TurnOrder:
         # The time anew: a message's timeout counts from when it is sent, and a turn can be long.
         now_ns = self._mono_ns()
         events = engine.flush(now_ns, wall_ns + now_ns - began_ns)
-        if engine.quiet and not events and self.after is None and not self._links.again:
-            return False  # as where all there was is a publish: what follows would ask for each
+        if engine.quiet and not events and not self._links.again:
+            return self._end(False)  # all there was is a publish: what follows would ask for each
         unsettled = self._settle(events) if events else False
         windows = engine.dirty_windows()
         if windows:
@@ -124,10 +124,13 @@ class TurnOrder:
             self._links.serve(conns)
         if self.trace_due_ns == NEVER_NS and engine.trace_pending:
             self.trace_due_ns = mono_ns + limits.TRACE_GATHER_NS
-        if self.after is not None:
-            self.after()
-            unsettled |= bool(self._done)
-        return unsettled or engine.busy
+        return self._end(unsettled or engine.busy)
+
+    def _end(self, more: bool) -> bool:
+        if self.after is None:
+            return more
+        self.after()
+        return more or bool(self._done)
 
     def _settle(self, events: list[tuple[Any, ...]]) -> bool:
         """Answer what a flush asked for, and flush again, a bounded number of times. True: the

@@ -314,7 +314,7 @@ class ClusterMember:
         if self.view.is_pending and mono_ns - self._looked_ns >= limits.VIEW_LOOK_NS:
             self._looked_ns = mono_ns
             self.cluster.tick(mono_ns)
-        else:
+        elif self.cluster.is_due:
             self.cluster.turn()
 
     def _say(self, node: int, message: Message) -> None:
@@ -343,7 +343,8 @@ class ClusterMember:
             self.cluster.hear(node, decode_message(node, frame.data))
         else:
             self.cluster.receive(node, target, frame)
-        self._soon()
+        if self.cluster.is_due or self._broker.context.engine.has_work:
+            self._soon()
 
     # --- for people ---
 
