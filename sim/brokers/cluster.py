@@ -356,8 +356,11 @@ class JoinedCluster:
             said = [one for one in said if one[1] not in hung]
         for source, to, data in sent:
             if frozenset((source, to)) in self.linked:
-                for target, frame in Frames(source).feed(data):
+                decoder = Frames(source)
+                decoder.space()[: len(data)] = data
+                for target, frame in decoder.filled(len(data)):
                     self.nodes[to].joined.receive(source, target, frame)
+                decoder.space()[: len(data)] = bytes(len(data))  # as the next bytes would
         for source, to, message in said:
             if frozenset((source, to)) in self.linked:
                 self.nodes[to].joined.hear(source, message)

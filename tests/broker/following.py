@@ -139,7 +139,12 @@ class Lab:
         return self.wire.take()
 
     def send(self, frame: Any, node: int = LEADER) -> list[Any]:
+        """A row stands in a link's buffer, which is used again."""
+        buffer = bytearray(frame.batches) if isinstance(frame, Row) else bytearray()
+        if isinstance(frame, Row):
+            frame = frame._replace(batches=memoryview(buffer))
         self.followed.receive(node, frame)
+        buffer[:] = bytes(len(buffer))
         return self.turn()
 
     def hello(self, epoch: int = 1, session: int = SESSION) -> list[Any]:

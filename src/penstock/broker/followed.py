@@ -54,6 +54,8 @@ from penstock.replica.frames import Frame, Row, encode
 from penstock.replica.matching import NO_BATCH, Chain
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from penstock.broker.health import Health
     from penstock.broker.ownfile import OwnFile
     from penstock.broker.syncs import Syncs
@@ -83,7 +85,7 @@ class Files(NamedTuple):
 class Watch(NamedTuple):
     """Who keeps something beside the log, and has to know what happens to that."""
 
-    appended: Callable[[bytes], None]  # batches
+    appended: Callable[[Buffer], None]  # batches
     cut: Callable[[Removed], None]
 
 
@@ -156,7 +158,12 @@ class Followed:
             self._events.clear()
             self._effects.clear()
             self._awaited = Awaited.NOTHING
+        waits = self._working or self._awaited is not Awaited.NOTHING
+        if isinstance(frame, Row) and (waits or self._events or self._effects):
+            frame = _kept(frame)
         self._take(lambda: receiver(self, node, frame))
+        if self._effects:
+            self._effects = deque((one, _kept(effect)) for one, effect in self._effects)
 
     def unlinked(self, node: int) -> None:
         self._take(lambda: self._unlink(node))
@@ -386,11 +393,20 @@ class Followed:
             raise RuntimeError(f"{self.files.label}: in sync, and not all that headers promise")
 
 
-def _promised_end(batches: bytes) -> int:
+def _kept(one: Any) -> Any:
+    """With batches of its own, if it has any: the buffer of the link that brought them is used
+    again."""
+    if isinstance(one, Row | Append) and isinstance(one.batches, memoryview):
+        return one._replace(batches=bytes(one.batches))
+    return one
+
+
+def _promised_end(batches: Buffer) -> int:
     """What the headers of a row say that every member has synced. What is no batch promises
     nothing: the log refuses it."""
     promised = position = 0
-    while position < len(batches):
+    length = memoryview(batches).nbytes
+    while position < length:
         try:
             header = decode_header(batches, position)
         except ValueError:

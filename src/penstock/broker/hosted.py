@@ -53,6 +53,8 @@ from penstock.replica.stageframes import AskStage, SendStage, StageFrame
 from penstock.replica.tableframes import HasTable, SendTable
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from penstock.broker.context import Context
     from penstock.broker.hosting import Hosting
     from penstock.broker.office import Office
@@ -145,7 +147,7 @@ class HostedReplica:
         inherits = self._inherited is not None and self._inherited[1].busy
         return not (self.channels.busy or inherits)
 
-    def _appended(self, batches: bytes) -> None:
+    def _appended(self, batches: Buffer) -> None:
         self.replica.producers.appended(headers_of(batches))
 
     def _cut(self, removed: Removed) -> None:

@@ -26,7 +26,7 @@ of its topic, the topic is set aside. It goes to `aside/` when the topic's last 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,18 +38,16 @@ from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.forwarding import Forwarding
 from penstock.broker.health import Trouble
 from penstock.broker.outbox import renew_outboxes
-from penstock.broker.ownfile import OwnFile
+from penstock.broker.ownfile import OwnFile, owns_in
 from penstock.broker.placed import adopt, adopt_channels
 from penstock.broker.promises import Promises
 from penstock.broker.replica import Replica
 from penstock.broker.settings import TopicSettings
 from penstock.broker.station import Station, identity_number
 from penstock.broker.topicfile import ChannelEntry, TopicFile
-from penstock.errors import NotFound, Refused, StorageError, TopicDamaged
+from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import AUTHORITY_NS, PARTITIONS_MAX
-from penstock.log import names
-from penstock.log.errors import ReplicaUnreadable
-from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
+from penstock.log.replicafile import ReplicaFile, State, replica_id, write_replica
 from penstock.replica.authority import Heard, Isolation
 from penstock.replica.effects import Acknowledge
 from penstock.replica.forwardframes import BatchAnswered, SendBatch
@@ -64,7 +62,6 @@ if TYPE_CHECKING:
     from penstock.broker.ports import ClusterMetadata, Led, Peers
     from penstock.broker.topic import Topic
     from penstock.broker.topicdirs import TopicDirectories
-    from penstock.log.disk import Disk
     from penstock.log.ledger import Ledger
     from penstock.log.partition import PartitionLog
     from penstock.replica.frames import Frame
@@ -591,24 +588,3 @@ class Hosting:
             if target != hosted.target or target.identity != identity_number(hosted.key.identity):
                 raise RuntimeError(f"{hosted.replica.label} is listed as {target}")
             hosted.validate()
-
-
-def owns_in(
-    disk: Disk, directory: str, numbers: Iterable[int]
-) -> tuple[dict[int, OwnFile], dict[int, TopicDamaged]]:
-    """Which of these partitions have a replica here, and which have one that cannot be read. Raises
-    StorageError."""
-    found: dict[int, OwnFile] = {}
-    unreadable: dict[int, TopicDamaged] = {}
-    for number in numbers:
-        path = directories.partition_directory(directory, number)
-        try:
-            file = read_replica(disk, path)
-        except ReplicaUnreadable as error:
-            unreadable[number] = TopicDamaged(path, f"{names.REPLICA} cannot be read: {error}")
-            continue
-        except OSError as error:
-            raise StorageError(path, f"{names.REPLICA} cannot be read: {error}") from error
-        if file is not None:
-            found[number] = OwnFile(disk, path, file)
-    return found, unreadable

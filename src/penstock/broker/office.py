@@ -305,7 +305,7 @@ class Office:
         if row is not None and self._is_live(node, start):
             if self._payload is None:
                 self._row_bytes = b"".join(row.buffers)
-                self._payload = cut(self._row_bytes)
+                self._payload = cut(self._row_bytes, is_row=True)
             return Lane.LIVE, self._row_bytes, self._payload
         self._bulk.add(node)
         self._in_turn.add(node)

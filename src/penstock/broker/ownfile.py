@@ -5,12 +5,16 @@ Each change is durable before it is seen here. `log/replicafile.py` has the stat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.errors import WriteRefused
-from penstock.log.replicafile import ReplicaFile, State, write_replica
+from penstock.broker import directories
+from penstock.errors import StorageError, TopicDamaged, WriteRefused
+from penstock.log import names
+from penstock.log.errors import ReplicaUnreadable
+from penstock.log.replicafile import ReplicaFile, State, read_replica, write_replica
 
 if TYPE_CHECKING:
     from penstock.log.disk import Disk
@@ -45,3 +49,24 @@ class OwnFile:
             text = f"the replica does not become {state!r}: {error}"
             raise WriteRefused(self._directory, text) from error
         self.file = file
+
+
+def owns_in(
+    disk: Disk, directory: str, numbers: Iterable[int]
+) -> tuple[dict[int, OwnFile], dict[int, TopicDamaged]]:
+    """Which of these partitions have a replica here, and which have one that cannot be read. Raises
+    StorageError."""
+    found: dict[int, OwnFile] = {}
+    unreadable: dict[int, TopicDamaged] = {}
+    for number in numbers:
+        path = directories.partition_directory(directory, number)
+        try:
+            file = read_replica(disk, path)
+        except ReplicaUnreadable as error:
+            unreadable[number] = TopicDamaged(path, f"{names.REPLICA} cannot be read: {error}")
+            continue
+        except OSError as error:
+            raise StorageError(path, f"{names.REPLICA} cannot be read: {error}") from error
+        if file is not None:
+            found[number] = OwnFile(disk, path, file)
+    return found, unreadable

@@ -49,6 +49,8 @@ from penstock.log.sealed import seal, unseal
 from penstock.replica.producerline import Known, ProducerLine, Stamped
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from penstock.broker.context import Context
     from penstock.kernel import BatchHeader
     from penstock.log.partition import PartitionLog
@@ -389,10 +391,10 @@ def stamped_of(header: BatchHeader) -> Stamped:
     )
 
 
-def headers_of(batches: bytes) -> Iterator[BatchHeader]:
+def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
     """Of a row."""
-    position = 0
-    while position < len(batches):
+    position, length = 0, memoryview(batches).nbytes
+    while position < length:
         header = decode_header(batches, position)
         yield header
         position += header.length

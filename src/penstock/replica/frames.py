@@ -43,7 +43,8 @@ the last go ahead as frames 15, in the same session: `kind` is that of the frame
 the length of the whole payload, `at` the place of this piece in it. The frame itself brings the
 last, and `before` says how many bytes went ahead of it. The last number of the fields is the crc32c
 of the payload in this frame, which has its own because it is the same for all replicas and the
-session is not ([pieces.py](pieces.py)).
+session is not ([pieces.py](pieces.py)). It is 0 in a row and in pieces of one: each batch has a
+checksum, which the follower's log looks at before it writes.
 """
 
 from __future__ import annotations
@@ -176,13 +177,13 @@ class Target(NamedTuple):
 
 class Row(NamedTuple):
     """Batches that follow `previous`, as they stand in the leader's log; without any, the committed
-    end alone."""
+    end alone. Of one that came over a link, the batches are valid until more is read from there."""
 
     session: int
     epoch: int
     previous: Chain
     start: int
-    batches: bytes | bytearray
+    batches: bytes | bytearray | memoryview
     committed: int
 
 
@@ -220,7 +221,7 @@ def encode(target: Target, frame: Frame, payload: Payload | None = None) -> list
     """`payload`: what is behind the fields, where it was cut already for another replica."""
     match frame:
         case Row():
-            return _with_payload(target, frame, payload or cut(frame.batches))
+            return _with_payload(target, frame, payload or cut(frame.batches, is_row=True))
         case SendRecord():
             return _with_payload(target, frame, payload or cut(frame.record))
         case SendTable():
@@ -311,7 +312,8 @@ class Frames:
     """What comes over one lane of a link, cut into frames. `node`: where it comes from.
 
     A socket reads into `space()`, and `filled` says how much came. What is in a frame is copied out
-    of there once, and a piece of a payload straight to its place in the whole.
+    of there once, and a piece of a payload straight to its place in the whole; a row that is in one
+    frame is not copied at all.
     """
 
     def __init__(self, node: int) -> None:
@@ -324,13 +326,16 @@ class Frames:
         return self._buffer[self._end :]
 
     def feed(self, data: Buffer) -> Iterator[tuple[Target, Frame]]:
-        """As if a socket had brought it."""
+        """As if a socket had brought it. Rows may be kept."""
         rest = memoryview(data).cast("B")
         while rest:
             space = self.space()
             part, rest = rest[: len(space)], rest[len(space) :]
             space[: len(part)] = part
-            yield from self.filled(len(part))
+            for target, frame in self.filled(len(part)):
+                if isinstance(frame, Row):
+                    frame = frame._replace(batches=bytes(frame.batches))
+                yield target, frame
 
     def filled(self, count: int) -> Iterator[tuple[Target, Frame]]:
         """The frames that are whole now. Raises `FrameBroken`, and then the link is of no use."""
@@ -368,7 +373,9 @@ class Frames:
                 f"{_NAMES[kind]} of {len(fields)} bytes, it has {fields_end - _HEAD.size}"
             )
         payload = content[fields_end:]
-        if crc32c(payload) != _CRC.unpack_from(content, fields_end - _CRC.size)[0]:
+        is_row = (fields[0] if kind == _PIECE_KIND else kind) == _ROW_KIND
+        crc = _CRC.unpack_from(content, fields_end - _CRC.size)[0]
+        if not is_row and crc32c(payload) != crc:
             raise FrameBroken(f"a payload of {len(payload)} bytes does not have its checksum")
         try:
             return self._with_payload(target, kind, session, fields, payload)
@@ -385,7 +392,10 @@ class Frames:
             self.assembly.add(Key(*target, of_kind), session, total, at, payload)
             return None
         before, _ = _OF_PAYLOAD.unpack_from(fields, len(fields) - _OF_PAYLOAD.size)
-        whole = self.assembly.finish(Key(*target, kind), session, before, payload)
+        found = self.assembly.finish(Key(*target, kind), session, before, payload)
+        if kind == _ROW_KIND:
+            return target, _row(session, fields, found)
+        whole = found if isinstance(found, bytearray) else bytes(found)
         if kind == RECORD_KIND:
             return target, journal_frame(
                 kind, self._node, session, fields[: -_OF_PAYLOAD.size], whole
@@ -396,9 +406,7 @@ class Frames:
             return target, sent_range(session, fields, whole)
         if kind == BATCH_KIND:
             return target, sent_batch(session, fields, whole)
-        if kind == STAGE_KIND:
-            return target, sent_stage(session, fields, whole)
-        return target, _row(session, fields, whole)
+        return target, sent_stage(session, fields, whole)
 
     def _frame(self, target: Target, kind: int, session: int, body: bytes) -> Frame:
         decoder = _DECODERS.get(kind)
@@ -469,7 +477,7 @@ def _matched(node: int, session: int, body: bytes) -> Matched:
     return Matched(session, *_fields(_OFFSET, body, "an answer to a match"))
 
 
-def _row(session: int, fields: bytes, batches: bytes | bytearray) -> Row:
+def _row(session: int, fields: bytes, batches: bytearray | memoryview) -> Row:
     epoch, before, offset, crc, start, committed = _ROW.unpack_from(fields)
     return Row(session, epoch, Chain(before, offset, crc), start, batches, committed)
 

@@ -17,6 +17,7 @@ receiver holds what has come, never more than was announced, and what all announ
 sender keeps to the same bounds.
 
 Each piece has its checksum, of its bytes alone: it is computed once, however many replicas get it.
+Of a row there is none, since its batches have their own.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ class Payload(NamedTuple):
     pieces: tuple[Piece, ...]  # at least one
 
 
-def cut(data: Buffer) -> Payload:
+def cut(data: Buffer, is_row: bool = False) -> Payload:
     piece_bytes = limits.REPLICA_PIECE_BYTES
     view = memoryview(data)
     length = view.nbytes
     if length <= piece_bytes:
-        return Payload(length, (Piece(data, crc32c(data)),))
+        return Payload(length, (Piece(data, 0 if is_row else crc32c(data)),))
     if length > limits.REPLICA_PAYLOAD_BYTES_MAX:
         raise ValueError(f"{length} bytes, at most {limits.REPLICA_PAYLOAD_BYTES_MAX} are sent")
     parts = (view[at : at + piece_bytes] for at in range(0, length, piece_bytes))
-    return Payload(length, tuple(Piece(part, crc32c(part)) for part in parts))
+    return Payload(length, tuple(Piece(part, 0 if is_row else crc32c(part)) for part in parts))
 
 
 class Key(NamedTuple):
@@ -130,12 +131,13 @@ class Assembly:
         return one
 
     def finish(
-        self, key: Key, session: int, before: int, data: bytes | memoryview
-    ) -> bytes | bytearray:
-        """The whole payload of a frame, of which `before` bytes went ahead and `data` came now."""
+        self, key: Key, session: int, before: int, data: memoryview
+    ) -> bytearray | memoryview:
+        """The whole payload of a frame, of which `before` bytes went ahead and `data` came now. It
+        is `data` itself where that is all."""
         if before == 0:
             self._drop(key)
-            return bytes(data)
+            return data
         one = self._continued(key, session, before + len(data), before)
         self._drop(key)
         one.add(data)
