@@ -12,7 +12,7 @@ from penstock.net.order import TurnOrder
 class Recorder:
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        self.busy = self.quiet = False
+        self.busy = self.quiet = self.has_work = False
         self.trace_pending = self.trace_full = False
         self.deadline_ns = 0
         self.polled: deque[list[tuple[Any, ...]]] = deque()

@@ -110,7 +110,11 @@ def test_a_tick_hears_what_has_come_before_it_looks_at_the_timers(world: Recorde
     world.wait_ns = 5
     assert world.order.tick() == (False, NOW_NS + 5)
     heard = ["poll", ("handle", LINE), "flush"]
-    assert world.notes == [*heard, "tick", "poll", "flush", "tick"]
+    assert world.notes == [*heard, "tick"]
+    world.notes.clear()
+    world.has_work = True  # a timer has fired
+    assert world.order.tick() == (False, NOW_NS + 5)
+    assert world.notes == ["poll", "flush", "tick", "poll", "flush", "tick"]
 
 
 def test_the_next_turn_is_due_at_the_first_of_all_times(world: Recorder) -> None:

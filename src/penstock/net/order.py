@@ -39,6 +39,8 @@ class TurnEngine(Protocol):
     @property
     def busy(self) -> bool: ...
     @property
+    def has_work(self) -> bool: ...
+    @property
     def trace_pending(self) -> bool: ...
     @property
     def trace_full(self) -> bool: ...
@@ -161,10 +163,11 @@ class TurnOrder:
         if self.stopped:
             return False, NEVER_NS
         engine, mono_ns = self._engine, self._mono_ns()
-        engine.tick(mono_ns, self._wall_ns())
-        more = self.run(mono_ns) or more
-        # Nothing more can fire at this same instant; the answer counts in what the turn has sent.
         wait_ns = engine.tick(mono_ns, self._wall_ns())
+        if engine.has_work:
+            more = self.run(mono_ns) or more
+            # Nothing more can fire at this same instant; this counts in what the turn has sent.
+            wait_ns = engine.tick(mono_ns, self._wall_ns())
         return more, self.due_ns(mono_ns + wait_ns if wait_ns else NEVER_NS)
 
     def due_ns(self, latest_ns: int) -> int:
