@@ -129,6 +129,29 @@ def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: 
     assert repaired.broker.health == "OK"
 
 
+def test_another_replica_may_take_the_place_of_one_that_cannot_be_read(cluster: Cluster) -> None:
+    again, placed = unreadable_one_of_two(cluster)
+    assert again.hosting.discard("orders", 0) == f"{PATH}/aside/orders-0"
+    assert again.broker.health == "OK"
+    again.hosting.host(placed, 0, 9)
+    assert again.hosting.targets() == [target(1), target(0)]
+
+
+def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+    node.hosting.host(ORDERS, 0, 7)
+    node.disk.flip(f"{PATH}/topics/orders/topic.json", 20, 3)
+    cluster.kill(0)
+    again = cluster.start(0)
+    with pytest.raises(Refused, match="topic orders is set aside"):
+        again.hosting.host(ORDERS, 0, 9)
+    assert again.hosting.discard("orders") == f"{PATH}/aside/orders"
+    assert again.broker.health == "OK"
+    again.hosting.host(ORDERS, 0, 9)
+    assert again.hosting.targets() == [target()]
+    assert again.disk.exists(f"{PATH}/aside/orders/0/replica.json")
+
+
 def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
     again, _ = unreadable_one_of_two(cluster)
     again.hosting.release(target(1))

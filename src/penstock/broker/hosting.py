@@ -319,17 +319,24 @@ class Hosting:
         finally:
             if not topic.replicas:
                 self._started.pop(topic.identity, None)
-                self._move_set_aside(topic)
+                for one in [one for one in self._set_aside if one.identity == target.identity]:
+                    self.discard(topic.name, one.partition)
                 self._drop_topic(topic)
 
-    def _move_set_aside(self, topic: Topic) -> None:
-        """Its directory is about to be removed. Raises StorageError, and then it stays."""
-        identity = identity_number(topic.identity)
-        for target in [one for one in self._set_aside if one.identity == identity]:
-            path = directories.partition_directory(topic.directory, target.partition)
-            self._move_aside(path, f"{topic.name}-{target.partition}")
-            del self._set_aside[target]
-            self._context.health.forget(f"{topic.name}/{target.partition}")
+    def discard(self, topic: str, partition: int | None = None) -> str:
+        """A replica that cannot be read, or (None) a topic whose file cannot be, is moved out of
+        the way of another. Returns where to. Raises StorageError, and then it stays."""
+        path, name = self._files.path(topic), topic
+        if partition is None:
+            place = self._move_aside(path, name)
+            del self._context.set_aside[topic]
+        else:
+            path, name = directories.partition_directory(path, partition), f"{topic}/{partition}"
+            place = self._move_aside(path, f"{topic}-{partition}")
+            identity = identity_number(self._topics[topic].identity)
+            del self._set_aside[Target(identity, partition)]
+        self._context.health.forget(name)
+        return place
 
     def _move_aside(self, path: str, name: str) -> str:
         disk, parent = self._context.disk, os.path.join(self._context.data_path, ASIDE)

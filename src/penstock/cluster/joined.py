@@ -5,7 +5,7 @@
 | a record that lists or wants this node | a replica, made when it is not there |
 | a record that neither lists nor wants it any more | the replica is moved aside |
 | the record of a replica that is here | assigned to it: its role follows |
-| a record without the replica that is here, which is stopped | moved aside, another is copied |
+| a record without the replica that is here, stopped or corrupt | moved aside, another is copied |
 | a topic's settings, or one more partition | adopted |
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
@@ -70,6 +70,7 @@ from penstock.replica.frames import Frame, Target
 from penstock.replica.record import Member, Record
 
 _log = logging.getLogger("penstock.cluster")
+_COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 Say = Callable[[int, Message], None]
 Records = dict[PartitionName, Held[Record]]
 Channels = dict[ChannelName, Held[Channel]]
@@ -189,6 +190,7 @@ class Joined:
             for one, record in sorted(records.items())
             if record.document.identity == topic.identity
         }
+        self._discard_unreadable(name, current)
         for one, record in current.items():
             self._place(one, record, topic, len(current))
         self._adopt(name, topic, len(current), channels)
@@ -199,6 +201,22 @@ class Joined:
                     self._targets[one], record.revision, record.document, restorations,
                     encode_remembered(one, record),
                 )  # fmt: skip
+
+    def _discard_unreadable(self, topic: str, records: Records) -> None:
+        """What was set aside at the start is copied again once no commit counts on it: the leader
+        leaves it out after a while, unless there would be too few."""
+        is_listed = {
+            one: record.document.member_on(self.own) is not None for one, record in records.items()
+        }
+        if topic in self.broker.context.set_aside:
+            if records and not any(is_listed.values()):
+                _log.warning(_COPIED_AGAIN, topic, self.hosting.discard(topic))
+            return
+        for name, record in records.items():
+            target = target_for(record.document.identity, name.number)
+            if self.hosting.is_set_aside(target) and not is_listed[name]:
+                place = self.hosting.discard(topic, name.number)
+                _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
@@ -232,7 +250,7 @@ class Joined:
                 self._release(name, target)
             return
         if self.hosting.is_set_aside(target):
-            return  # reported, and left to an operator: the other partitions are served
+            return  # reported: commits count on it, and the other partitions are served
         if hosted is not None and self._is_given_up(name, hosted, entry):
             self._give_up(name, target, hosted)
             hosted = None

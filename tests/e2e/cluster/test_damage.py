@@ -1,0 +1,118 @@
+"""What broke other clusters: flipped bits in the files of one node, kills of most nodes, pauses of
+the others between. Nothing that was acknowledged is lost, and no topic is forgotten.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .processes import Cluster, Node
+from .test_stories import bring_back, check
+from .traffic import Traffic
+
+
+@pytest.fixture(scope="module")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(three_nodes: Cluster) -> Cluster:
+    three_nodes.wait_until_linked()
+    return three_nodes
+
+
+def flip(path: Path, dice: random.Random) -> None:
+    """One bit of a file."""
+    data = bytearray(path.read_bytes())
+    if data:
+        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+        path.write_bytes(data)
+
+
+def files(node: Node, topic: str) -> list[Path]:
+    return sorted(one for one in (node.data_path / "topics" / topic).rglob("*") if one.is_file())
+
+
+def test_a_bit_flips_in_every_file_of_a_topic_on_one_node(cluster: Cluster) -> None:
+    """Its replica is moved aside and copied again, and may lead then."""
+    dice = random.Random(1)
+    with Traffic(cluster, "flipped") as traffic:
+        cluster.until(lambda: cluster.is_whole("flipped"))
+        leader = cluster.leader("flipped")
+        hurt = next(node for node in cluster.nodes if node is not leader)
+        hurt.kill()
+        for path in files(hurt, "flipped"):
+            flip(path, dice)
+        bring_back(cluster, hurt, "flipped")
+        leader.kill()
+        cluster.until(lambda: cluster.leader("flipped") is not leader)
+        time.sleep(2)
+        bring_back(cluster, leader, "flipped")
+    check(traffic.told(leader))
+    assert (hurt.data_path / "aside" / "flipped").is_dir()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["*.log", "*.index", "channels.*", "producers", "replica.json"])
+def test_a_bit_flips_in_files_of_one_kind(cluster: Cluster, name: str) -> None:
+    topic, dice = f"kind-{name.strip('*.').replace('.', '')}", random.Random(name)
+    with Traffic(cluster, topic) as traffic:
+        cluster.until(lambda: cluster.is_whole(topic))
+        hurt = cluster.leader(topic)
+        hurt.kill()
+        for path in files(hurt, topic):
+            if path.match(name):
+                flip(path, dice)
+        bring_back(cluster, hurt, topic)
+        others = [node for node in cluster.nodes if node is not hurt]
+        for node in others:
+            node.kill()
+            time.sleep(2)
+            bring_back(cluster, node, topic)
+    check(traffic.told(hurt))
+
+
+@pytest.mark.long
+def test_most_nodes_are_killed_again_and_again(cluster: Cluster) -> None:
+    dice = random.Random(1)
+    with Traffic(cluster, "killed") as traffic:
+        cluster.until(lambda: cluster.is_whole("killed"))
+        for _ in range(4):
+            killed = dice.sample(cluster.nodes, 2)
+            for node in killed:
+                node.kill()
+                time.sleep(dice.random())
+            time.sleep(1)
+            for node in killed:
+                node.start()
+            time.sleep(3 * dice.random())
+        cluster.until(lambda: cluster.is_whole("killed"))
+    check(traffic.told())
+
+
+@pytest.mark.long
+def test_one_node_is_killed_between_pauses_of_the_others(cluster: Cluster) -> None:
+    dice = random.Random(2)
+    with Traffic(cluster, "paused") as traffic:
+        cluster.until(lambda: cluster.is_whole("paused"))
+        for _ in range(3):
+            victim, *others = dice.sample(cluster.nodes, 3)
+            for node in others:
+                with node.paused():
+                    time.sleep(7 * dice.random())
+            with ExitStack() as stack:
+                stack.enter_context(others[0].paused())
+                victim.kill()
+                time.sleep(4 * dice.random())
+            victim.start()
+            time.sleep(3 * dice.random())
+        cluster.until(lambda: cluster.is_whole("paused"))
+    check(traffic.told())
