@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 from penstock import kernel
-from penstock.limits import FULL_DISK_NS, SECOND
+from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
+from sim.disk import Fault
 
 
 def full(node: JoinedNode, is_full: bool = True) -> None:
@@ -39,3 +42,15 @@ def test_where_all_are_full_the_leader_stays_and_refuses() -> None:
     cluster.run(20)
     assert cluster.leader("orders") is node
     assert "disk almost full" in node.broker.topics["orders"].refusal
+
+
+def test_no_commit_waits_for_a_follower_that_can_write_nothing() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.publish("orders", b"before")
+    follower = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    follower.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    outcome = cluster.led_by("orders").put("orders", b"then")
+    assert cluster.until(lambda: outcome.told) < REPLICA_TIMEOUT_NS / SECOND / 2
+    assert outcome.told == [None]
+    assert cluster.record("orders").member_on(follower.number) is None

@@ -16,7 +16,7 @@ from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.registration import Registering
 from sim.brokers.cluster import JoinedCluster
-from sim.brokers.node import JoinedNode
+from sim.brokers.node import PATH, JoinedNode
 from sim.disk import Fault
 
 ORDERS = PartitionName("orders", 0)
@@ -43,6 +43,24 @@ def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: Join
     assert cluster.leader("orders") not in (None, corrupt)  # though it is preferred
     damage.forget_from(0)
     cluster.until(lambda: cluster.leader("orders") is corrupt, 60)
+
+
+@pytest.mark.parametrize("file", ["topic.json", "0/replica.json", "0/producers"])
+def test_what_cannot_be_read_is_left_out_and_copied_again(
+    cluster: JoinedCluster, file: str
+) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", *(b"%d" % n for n in range(10)))
+    cluster.until(lambda: cluster.is_whole("orders"))
+    number = next(node.number for node in cluster.nodes if node is not cluster.leader("orders"))
+    before = cluster.record("orders").member_on(number)
+    cluster.kill(number)
+    disk = cluster.nodes[number].disk
+    disk.flip(f"{PATH}/topics/orders/{file}", 20, 3)
+    node = cluster.start(number)
+    cluster.until(lambda: cluster.record("orders").member_on(number) not in (None, before), 60)
+    assert node.hosted("orders", 0) is not None
+    assert node.broker.health == "OK"
 
 
 def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:

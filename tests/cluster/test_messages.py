@@ -40,11 +40,11 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
         SendReport(4, ORDERS, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
         SendReport(4, ORDERS, 8, Report(ENTRY, 0, None)),
-        Corrupt(()),
+        Corrupt((), ()),
         Renewed(ORDERS),
         StartAsked(ORDERS, (1 << 64) - 1, 3),
         StartHeld(ORDERS, 7, 1),
-        Corrupt((ORDERS, PartitionName("t", 0))),
+        Corrupt((ORDERS, PartitionName("t", 0)), (ORDERS,)),
     ],
 )
 def test_there_and_back(message: Message) -> None:

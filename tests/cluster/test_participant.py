@@ -112,9 +112,9 @@ def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> N
     part.found_corrupt(frozenset({name}))
     part.linked(2, 31)
     part.found_corrupt(frozenset())
-    said = [(1, Corrupt((name,))), (2, Corrupt((name,))), (1, Corrupt(())), (2, Corrupt(()))]
+    said = [(node, Corrupt(names, ())) for names in ((name,), ()) for node in (1, 2)]
     assert part.out == said
-    part.receive(1, Corrupt((name,)))
+    part.receive(1, Corrupt((name,), ()))
     assert not part.offices.soundness.may_be_given(name, 1)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.followed import Files, Followed, Watch
+from penstock.broker.followed import Awaited, Files, Followed, Watch
 from penstock.broker.health import Trouble
 from penstock.broker.logview import LogView
 from penstock.broker.office import Office, Post, Records
@@ -106,6 +106,13 @@ class Assigned:
     @property
     def followed(self) -> Followed | None:
         return self.role.followed if isinstance(self.role, (Learner, Follower)) else None
+
+    @property
+    def has_failed(self) -> bool:
+        """It acknowledges nothing: it is stopped, or its disk takes nothing."""
+        followed = self.followed
+        waits = followed is not None and followed.awaited is Awaited.ROOM
+        return waits or isinstance(self.role, Stopped)
 
     @property
     def committed(self) -> int:

@@ -121,6 +121,7 @@ class Joined:
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
+        self._unreadable: set[PartitionName] = set()  # set aside, and commits count on them
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
         self._asked = AskedStarts(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
@@ -205,18 +206,22 @@ class Joined:
     def _discard_unreadable(self, topic: str, records: Records) -> None:
         """What was set aside at the start is copied again once no commit counts on it: the leader
         leaves it out after a while, unless there would be too few."""
-        is_listed = {
-            one: record.document.member_on(self.own) is not None for one, record in records.items()
-        }
-        if topic in self.broker.context.set_aside:
-            if records and not any(is_listed.values()):
-                _log.warning(_COPIED_AGAIN, topic, self.hosting.discard(topic))
-            return
-        for name, record in records.items():
-            target = target_for(record.document.identity, name.number)
-            if self.hosting.is_set_aside(target) and not is_listed[name]:
-                place = self.hosting.discard(topic, name.number)
-                _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
+        is_whole = topic in self.broker.context.set_aside
+        known = {name for name in self._unreadable if name.topic == topic}
+        listed, discarded = set[PartitionName](), []
+        for name, held in records.items():
+            record = held.document
+            if is_whole or self.hosting.is_set_aside(target_for(record.identity, name.number)):
+                is_listed = record.member_on(self.own) is not None
+                listed.add(name) if is_listed else discarded.append(name)
+        self._unreadable = self._unreadable - known | listed
+        if is_whole and discarded and not listed:
+            _log.warning(_COPIED_AGAIN, topic, self.hosting.discard(topic))
+        for name in () if is_whole else discarded:
+            place = self.hosting.discard(topic, name.number)
+            _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
+        if known != listed:
+            self._corrupt_due_ns = 0  # the leaders should know
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
@@ -279,6 +284,7 @@ class Joined:
         self._renewed_ns[name] = self._now_ns
         reason = hosted.own.file.reason
         place = self.hosting.release(target)
+        self._corrupt_due_ns = 0
         _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
 
     def _is_new(self, topic: str, held: Held[Record]) -> bool:
@@ -495,7 +501,7 @@ class Joined:
         if self.broker.context.disk_refusal:
             self._full_until_ns = self._now_ns + FULL_DISK_NS
         is_full = self._now_ns < self._full_until_ns
-        found = []
+        found, failed = set(self._unreadable), set(self._unreadable)
         for name, target in self._targets.items():
             hosted = self.hosting.replica(target)
             if hosted is None:
@@ -503,9 +509,11 @@ class Joined:
             # A learner that stops changes no record, and a member may do so after it was let go.
             if isinstance(hosted.assigned.role, Stopped):
                 self._due[name.topic] = None
-            if is_full or len(hosted.replica.log.damage):
-                found.append(name)
-        self.participant.found_corrupt(frozenset(found))
+            if hosted.assigned.has_failed:
+                failed.add(name)
+            if is_full or hosted.assigned.has_failed or len(hosted.replica.log.damage):
+                found.add(name)
+        self.participant.found_corrupt(frozenset(found), frozenset(failed))
 
     def _report(self) -> None:
         offices = self.participant.offices

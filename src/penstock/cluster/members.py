@@ -93,7 +93,9 @@ class Members:
 
     def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
         """The replica there says that it has failed: it is not to blame for being slow."""
-        self._drop(name, (node,), mono_ns)
+        line = self.lines[name]
+        if line.record.member_on(node) is not None and not line.is_changing:
+            self._drop(name, (node,), mono_ns)
 
     # --- what follows ---
 

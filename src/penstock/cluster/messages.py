@@ -9,7 +9,7 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 | 2 | Answer | the same number |
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
-| 5 | Corrupt | pairs of topic and partition |
+| 5 | Corrupt | pairs of topic and partition; those among them that have failed |
 | 6 | Renewed | topic, partition |
 | 7 | StartAsked | topic, partition, identity of the topic, number of a channel |
 | 8 | StartHeld | the same |
@@ -89,8 +89,12 @@ class _Report(_Form, tag=4):
     extent: _Extent | None
 
 
+_Names = Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
+
+
 class _Corrupt(_Form, tag=5):
-    names: Annotated[tuple[tuple[_Name, _Number], ...], msgspec.Meta(max_length=CORRUPT_NAMED_MAX)]
+    names: _Names
+    failed: _Names
 
 
 class _Renewed(_Form, tag=6):
@@ -139,8 +143,8 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Answer(sent_ns))
         case Refused(node, life):
             return _encode(_Refused(node, life))
-        case Corrupt(names):
-            return _encode(_Corrupt(tuple((name.topic, name.number) for name in names)))
+        case Corrupt(names, failed):
+            return _encode(_Corrupt(names, failed))
         case Leaving():
             return _encode(_Leaving())
         case Renewed(name):
@@ -168,7 +172,10 @@ def decode_message(node: int, data: bytes) -> Message:
     if isinstance(form, _Refused):
         return Refused(form.node, form.life)
     if isinstance(form, _Corrupt):
-        return Corrupt(tuple(PartitionName(*name) for name in form.names))
+        names, failed = (
+            [PartitionName(*one) for one in each] for each in (form.names, form.failed)
+        )
+        return Corrupt(tuple(names), tuple(failed))
     if isinstance(form, _Leaving):
         return Leaving()
     if isinstance(form, _Renewed):

@@ -266,6 +266,9 @@ class Offices:
         for node in self.members.unlinked_nodes:
             if self._is_gone(node):
                 self.members.gone(node, mono_ns)
+        for node, names in self.soundness.failed_of_node.items():
+            for name in names & self.lines.keys():
+                self.members.failed(name, node, mono_ns)
         self.members.tick(mono_ns)
         self.wishes.tick(mono_ns)
         self._give_way()

@@ -52,9 +52,10 @@ class Refused(NamedTuple):
 
 
 class Corrupt(NamedTuple):
-    """All replicas of the sender whose logs are corrupt."""
+    """All replicas of the sender whose logs are corrupt, or that cannot be written or read."""
 
     names: tuple[PartitionName, ...]
+    failed: tuple[PartitionName, ...]  # the latter: they acknowledge nothing
 
 
 class Leaving(NamedTuple):
@@ -154,8 +155,8 @@ class Participant:
                 self.offices.refused(node, other, life)
             case SendReport(_, name, epoch, report):
                 self.offices.elections.reported(node, name, epoch, report)
-            case Corrupt(names):
-                self.offices.soundness.heard(node, names)
+            case Corrupt(names, failed):
+                self.offices.soundness.heard(node, names, failed)
             case Leaving():
                 self.offices.leaving(node)
 
@@ -166,15 +167,21 @@ class Participant:
 
     # --- corrupt logs ---
 
-    def found_corrupt(self, names: frozenset[PartitionName]) -> None:
-        """All replicas of this node whose logs are corrupt now."""
-        if names != self.offices.soundness.corrupt:
-            self.offices.soundness.corrupt = names
+    def found_corrupt(
+        self, names: frozenset[PartitionName], failed: frozenset[PartitionName] = frozenset()
+    ) -> None:
+        """All replicas of this node whose logs are corrupt now, and those of them that acknowledge
+        nothing."""
+        soundness = self.offices.soundness
+        if (names, failed) != (soundness.corrupt, soundness.failed):
+            soundness.corrupt, soundness.failed = names, failed
             self._say_corrupt(self.links)
 
     def _say_corrupt(self, nodes: Iterable[int]) -> None:
-        names = tuple(sorted(self.offices.soundness.corrupt)[:CORRUPT_NAMED_MAX])
-        self.out.extend((node, Corrupt(names)) for node in nodes)
+        soundness = self.offices.soundness
+        names = tuple(sorted(soundness.corrupt)[:CORRUPT_NAMED_MAX])
+        failed = tuple(sorted(soundness.failed)[:CORRUPT_NAMED_MAX])
+        self.out.extend((node, Corrupt(names, failed)) for node in nodes)
 
     # --- a turn ---
 
