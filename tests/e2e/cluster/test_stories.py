@@ -139,6 +139,24 @@ def test_etcd_is_away_and_all_goes_on(cluster: Cluster) -> None:
     assert not any(one.refused or one.unknown for one in traffic.publishers)
 
 
+@pytest.mark.long
+def test_etcd_is_away_for_a_minute_and_a_leader_is_killed_meanwhile(cluster: Cluster) -> None:
+    """Nobody can be elected until etcd is back; then somebody is."""
+    with Traffic(cluster, "minute") as traffic:
+        leader = cluster.leader("minute")
+        cluster.etcd.kill()
+        time.sleep(30)
+        acked = [len(one.acked) for one in traffic.publishers]
+        leader.kill()
+        time.sleep(30)
+        cluster.etcd.start()
+        cluster.until(lambda: cluster.leader("minute") is not leader)
+        bring_back(cluster, leader, "minute")
+        time.sleep(2)
+    check(traffic.told(leader), sum(acked))
+    assert min(acked) > 100  # it was away, and all went on
+
+
 def test_strict_order_lasts_over_a_change_of_leadership(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.ask("/topic/create?topic=strict", "POST")
