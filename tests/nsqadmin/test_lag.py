@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin import lag
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.snapshot import ChannelState
 
 

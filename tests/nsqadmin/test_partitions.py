@@ -15,8 +15,7 @@ from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.partitions import said
 from penstock.nsqadmin.pages.replay import said as said_of_move
-from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
-from penstock.nsqadmin.split import behind
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, behind, lean, make
 from penstock.nsqadmin.upstream import Producer
 
 from .test_browse import FakeLog, hunt, seen, shelf

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.recent import Recent, Sample
+from penstock.nsqadmin.history import FIELDS, Recent, Sample
 
 LOOKS = st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max_size=40)
 

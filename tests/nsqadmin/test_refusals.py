@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cases import each
 from penstock.errors import FetchFailed, NotFound, PenstockError
-from penstock.nsqadmin.refusals import reason
-from penstock.nsqadmin.upstream import DaemonRefused, NotOffered
+from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, reason
 
 
 @each(

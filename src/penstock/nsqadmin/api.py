@@ -318,7 +318,7 @@ async def _change(
     about: dict[str, str], run: Callable[[], Awaitable[str]],
 ) -> Document:  # fmt: skip
     came = origin(request)
-    return {"message": await ground.perform(caller, actions, about, run, came)}
+    return {"message": await ground.audit.perform(caller, actions, about, run, origin=came)}
 
 
 async def _stats_of(

@@ -3,72 +3,55 @@ them, the charts, who may log in, what was done, and whom to tell."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+import ssl
 from pathlib import Path
+from typing import Any
 
+from penstock import limits
+from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
-from penstock.nsqadmin.access import Caller
+from penstock.net.listener import parse_address
+from penstock.net.secretfile import first_secret
 from penstock.nsqadmin.actions import Actions
-from penstock.nsqadmin.audit import About, Audit, of
+from penstock.nsqadmin.audit import Audit, Notifier
 from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
-from penstock.nsqadmin.notify import Notifier
-from penstock.nsqadmin.oidclogin import OidcLogin
+from penstock.nsqadmin.oidc import OidcLogin
 from penstock.nsqadmin.options import Options
-from penstock.nsqadmin.remembered import words_about
+from penstock.nsqadmin.remembered import Remembered, words_about
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream, warnings
 from penstock.nsqadmin.watch import Watch
 
 
-@dataclass
 class Ground:
-    options: Options
-    store: Store
-    gate: Gate
-    notifier: Notifier
-    fetcher: Fetcher
-    oidc: OidcLogin | None
-    upstream: Upstream
-    actions: Actions
-    watch: Watch
-    history: History
-    connections: Connections
-    runs: RunWatch
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
-
-    @property
-    def base(self) -> str:
-        """What every path begins with: "" or "/some/where"."""
-        return self.options.base_path.rstrip("/")
-
-    @property
-    def data_path(self) -> Path:
-        return Path(self.options.data_path)
-
-    @property
-    def audit(self) -> Audit:
-        return Audit(self.store)
-
-    def done(self, caller: Caller, action: str) -> None:
-        """Write what is about nothing but the caller into the audit log. StoreFailed."""
-        self.store.record(caller.shown, caller.how, caller.remote, action, "", "", "ok")
-
-    async def perform(
-        self, caller: Caller, actions: Sequence[str], about: About,
-        run: Callable[[], Awaitable[str]], origin: dict[str, str], detail: str = "",
-    ) -> str:  # fmt: skip
-        """Do what changes something, write it down, and tell about it. `run` returns a warning or
-        "". NotDone, when it can't be written down."""
-        warning = await self.audit.perform(caller, actions, about, run, detail)
-        who = {"user": caller.name} if caller.session else {}  # the official one knows no log-in
-        for action in actions:
-            self.notifier.tell(action, of(action, about), who | origin)
-        return warning
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.base = options.base_path.rstrip("/")  # what every path begins with: "" or "/some"
+        self.data_path = Path(options.data_path)
+        self.fetcher = Fetcher(
+            options.http_client_connect_timeout_ns,
+            options.http_client_request_timeout_ns,
+            _client_tls(options),
+        )
+        self.store = Store(self.data_path)
+        secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
+        self.upstream = Upstream(
+            self.fetcher, options.lookupd_http_address, options.nsqd_http_address, secret
+        )
+        self.actions = Actions(self.upstream)
+        self.watch = Watch(self.upstream, options.poll_interval_ns, Remembered(self.store))
+        self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
+        self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
+        self.audit = Audit(self.store, self.notifier)
+        self.oidc = OidcLogin(options) if options.oidc_issuer else None
+        self.history = History(self.data_path, options.history_retention_ns / limits.SECOND)
+        self.connections = Connections(self.upstream, self.watch)
+        self.runs = RunWatch(self.upstream, self.watch)
+        self.diagnostics = Diagnostics()
 
     async def delete(self, topic: str, channel: str = "") -> str:
         """Everywhere; the warning says what is left on nodes that do not answer."""
@@ -89,3 +72,27 @@ class Ground:
         if self.oidc is not None:
             await self.oidc.close()
         self.store.close()
+
+
+def _client_tls(options: Options) -> ssl.SSLContext | None:
+    """For https to nsqds and nsqlookupds; None: the system's authorities."""
+    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
+    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
+        return None
+    name: Any = "http-client-tls-root-ca-file"
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+        name = "http-client-tls-cert"
+        if certificate:
+            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
+    except (OSError, ssl.SSLError) as error:
+        value = authorities if name.endswith("file") else certificate
+        raise ConfigError(name, value, str(error)) from error
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.snapshot import ChannelState
 
 IDLE, KEEPS_UP, PAUSED, UNREAD = "idle", "keeps up", "paused", "unread"

@@ -9,9 +9,8 @@ from fastapi.responses import JSONResponse
 
 from penstock.nsqadmin import traces
 from penstock.nsqadmin.api import ERRORS, ApiError, viewed
-from penstock.nsqadmin.contexts import contexts
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.traces import IdInvalid, Seeker
+from penstock.nsqadmin.traces import IdInvalid, Seeker, contexts
 from penstock.nsqadmin.tracetable import Found
 from penstock.trace.search import row_of
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.internal import is_internal
-from penstock.nsqadmin import deadletters
+from penstock.nsqadmin import snapshot
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle.contents import Contents, Node, is_number, listed, rows, text, texts
 from penstock.nsqadmin.pages.words import wait
@@ -236,7 +236,7 @@ def _consumers(nodes: list[Node]) -> Iterator[Finding]:
                     value = channel.get(key)
                     sums[at] += value if isinstance(value, int) else 0
     idle = []
-    holders = deadletters.holders((*names, dead) for names, dead in told.items())
+    holders = snapshot.holders((*names, dead) for names, dead in told.items())
     for (name, part), (clients, depth, in_flight) in sorted(found.items()):
         if clients or is_internal(name) or (name, part) in holders:
             continue

@@ -19,8 +19,7 @@ from penstock.nsqadmin.attention import Finding, Level, Window
 from penstock.nsqadmin.bundle import across, onmachine
 from penstock.nsqadmin.bundle.contents import Node, contents
 from penstock.nsqadmin.bundle.reading import Bundle
-from penstock.nsqadmin.history import series_of
-from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.history import Sample, series_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer
 

@@ -9,11 +9,10 @@ from typing import Any
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin.history import FIELDS
+from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.style import CURVES, FONT
-from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.snapshot import Snapshot
 
 SPANS = {"5 min": 0.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "24 h": 86400.0, "48 h": 172_800.0}

@@ -16,7 +16,7 @@ from fastapi import Request
 from nicegui import context, ui
 
 from penstock.errors import PenstockError
-from penstock.nsqadmin import refusals
+from penstock.nsqadmin import upstream
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
 from penstock.nsqadmin.ground import Ground
@@ -237,7 +237,7 @@ async def change_all(
         ui.notify("You may not do this any more: open the page again.", type="negative")
         return False
     try:
-        warning = await ground.perform(here.caller, actions, about, run, here.origin, detail)
+        warning = await ground.audit.perform(here.caller, actions, about, run, detail, here.origin)
     except PenstockError as error:
         ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
         return False
@@ -251,9 +251,9 @@ async def change_all(
 def _why(error: PenstockError) -> str:
     """Who did not do it, and why."""
     if isinstance(error, UpstreamFailed) and error.failed:
-        named = "; ".join(f"{at}: {refusals.reason(one)}" for at, one in error.failed.items())
+        named = "; ".join(f"{at}: {upstream.reason(one)}" for at, one in error.failed.items())
         return f"Nothing was done: {named}"
-    return refusals.reason(error)
+    return upstream.reason(error)
 
 
 async def confirm(words: str, name: str = "") -> bool:

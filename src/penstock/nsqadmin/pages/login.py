@@ -17,8 +17,7 @@ from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.oidc import OidcFailed, to_cookie
-from penstock.nsqadmin.oidclogin import CALLBACK, OidcLogin
+from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin, to_cookie
 from penstock.nsqadmin.pages import plain
 from penstock.nsqadmin.store import StoreFailed
 
@@ -95,7 +94,7 @@ def _add_provider(app: FastAPI, ground: Ground, oidc: OidcLogin) -> None:
             claimed, target = await oidc.finish(request.query_params, cookie)
             name = claimed.name
             token = ground.gate.login_by_provider(claimed, remote)
-            ground.done(Caller(name, Role.NONE, "oidc", remote), "login")
+            ground.audit.done(Caller(name, Role.NONE, "oidc", remote), "login")
         except (OidcFailed, Forbidden, StoreFailed) as error:
             caller = Caller(name, Role.NONE, "oidc", remote)
             ground.audit.note(caller, "login", f"failed: {error}")
@@ -132,7 +131,7 @@ async def _login(ground: Ground, request: Request) -> Response:
     try:
         counted = ground.gate.counted(request.headers, remote)
         token = await ground.gate.login(name, fields.get("password", ""), counted)
-        ground.done(caller, "login")
+        ground.audit.done(caller, "login")
     except LoginRefused as error:
         ground.audit.note(caller, "login", f"failed: {error}")
         status = 429 if error.wait_s else 401

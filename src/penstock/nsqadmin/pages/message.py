@@ -12,7 +12,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import jsonview, messages, standing
+from penstock.nsqadmin import inside, jsonview, messages
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.messages import Message, Place
 from penstock.nsqadmin.pages import layout, publish, static, words
@@ -148,8 +148,8 @@ def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 # --- in the channels ---
 
-_COLOURS = {standing.FINISHED: "good", standing.DEAD: "bad", standing.IN_FLIGHT: "warn",
-            standing.REQUEUED: "warn"}  # fmt: skip
+_COLOURS = {inside.FINISHED: "good", inside.DEAD: "bad", inside.IN_FLIGHT: "warn",
+            inside.REQUEUED: "warn"}  # fmt: skip
 
 
 def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
@@ -160,7 +160,7 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
 
     async def show() -> None:
         try:
-            found = await standing.of_message(
+            found = await inside.of_message(
                 here.ground.upstream, place, topic, message.offset, message.id
             )
         except PenstockError as error:
@@ -179,7 +179,7 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
     ui.timer(0.05, show, once=True)
 
 
-def _channel(here: Opened, topic: str, one: standing.Standing) -> None:
+def _channel(here: Opened, topic: str, one: inside.Standing) -> None:
     with ui.element("div").classes("heading"):
         ui.link(one.channel, here.link("topics", topic, one.channel))
         ui.label(one.state).classes(f"badge {_COLOURS.get(one.state, 'soft')}")

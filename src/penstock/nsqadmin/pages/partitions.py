@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.nsqadmin import split
+from penstock.nsqadmin import snapshot
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.pages.grid import (
     BYTES,
@@ -20,8 +20,7 @@ from penstock.nsqadmin.pages.grid import (
     wide,
 )
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.snapshot import Snapshot, TopicState
-from penstock.nsqadmin.split import ChannelPart, TopicPart
+from penstock.nsqadmin.snapshot import ChannelPart, Snapshot, TopicPart, TopicState
 
 Show = Callable[[Snapshot], None]
 
@@ -146,7 +145,7 @@ def channel_rows(here: Opened, parts: list[ChannelPart]) -> list[Row]:
 
 def said(parts: list[ChannelPart]) -> str:
     """A sentence on the one that lags; none where it is no different from the others."""
-    worst = split.lagging(parts)
+    worst = snapshot.lagging(parts)
     if worst is None:
         return ""
     waits = sum(one.depth for one in parts)

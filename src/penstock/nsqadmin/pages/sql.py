@@ -15,7 +15,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import sandbox
+from penstock.nsqadmin import console
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
 from penstock.nsqadmin.gate import Forbidden
@@ -281,7 +281,7 @@ async def _ask(ground: Ground, text: str) -> Reply:
         rows_max=limits.ADMIN_SQL_ROWS,
         ca_file=ground.options.http_client_tls_root_ca_file,
     )
-    return await sandbox.ask(question)
+    return await console.ask(question)
 
 
 def _exact(value: Any) -> Any:

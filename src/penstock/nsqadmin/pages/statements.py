@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import sandbox
+from penstock.nsqadmin import console
 from penstock.nsqadmin.console import Question
 from penstock.nsqadmin.ground import Ground
 from penstock.pipelines.lakeread import tables_below
@@ -63,7 +63,7 @@ async def columns(ground: Ground, table: str) -> tuple[tuple[str, str], ...]:
     """Of a table, asked of the process that answers statements; () when it can't be read."""
     sql = f"SELECT * FROM {quoted(table)} LIMIT 0"
     question = Question(sql, [], list(ground.options.lake), rows_max=1)
-    reply = await sandbox.ask(question)
+    reply = await console.ask(question)
     return tuple(zip(reply.columns, reply.types, strict=True))
 
 

@@ -11,12 +11,11 @@ from nicegui import ui
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import lifeline, traces
-from penstock.nsqadmin.contexts import contexts
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import layout, static, words
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker, Traced
+from penstock.nsqadmin.traces import Seeker, Traced, contexts
 from penstock.nsqadmin.tracetable import Found
 from penstock.trace.events import Event
 
