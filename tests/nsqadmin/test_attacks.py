@@ -11,14 +11,14 @@ import pytest
 
 from cases import each
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import bar
 from penstock.nsqadmin.store import Store, hash_password
 
 from .conftest import Installation
 from .running import Admin
 
 REBOUND = {"Host": "evil.example"}  # a name of theirs that means our address
-PATHS = [path for path, _, _ in layout.PLACES]
+PATHS = [path for path, _, _ in bar.PLACES]
 READING = [*PATHS, "/topics/t", "/topics/t/c", "/messages/t", "/nodes/n", "/api/topics",
            "/api/topics/t", "/api/topics/t/c", "/api/nodes", "/api/nodes/n", "/api/counter",
            "/api/graphite?metric=rate&target=x", "/config/log_level",

@@ -10,7 +10,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.nsqadmin import jsonview
+from penstock.nsqadmin.pages import message
 
 EVIL = "</span><img src=x onerror=alert(1)>\"'&"
 TAGS = re.compile(r"<[^>]*>")
@@ -27,7 +27,7 @@ TAGS = re.compile(r"<[^>]*>")
     ],
 )
 def test_its_text_is_the_document(document: object) -> None:
-    found = jsonview.as_html(json.dumps(document).encode())
+    found = message.as_html(json.dumps(document).encode())
     assert found is not None
     assert "<img" not in found
     text = html.unescape(TAGS.sub("", found))
@@ -35,15 +35,15 @@ def test_its_text_is_the_document(document: object) -> None:
 
 
 def test_it_says_how_much_is_folded() -> None:
-    found = jsonview.as_html(b'{"a":[1]}') or ""
+    found = message.as_html(b'{"a":[1]}') or ""
     assert 'data-count="1 field"' in found
     assert 'data-count="1 item"' in found
 
 
 @pytest.mark.parametrize("body", [b"no", b"\xff", b"[" * 100_000, b"[" * 900 + b"]" * 900])
 def test_what_is_none(body: bytes) -> None:
-    jsonview.as_html(body)  # whatever it says, it says it
+    message.as_html(body)  # whatever it says, it says it
 
 
 def test_too_much_is_left_to_plain_text() -> None:
-    assert jsonview.as_html(json.dumps([1] * limits.ADMIN_JSON_LINES).encode()) is None
+    assert message.as_html(json.dumps([1] * limits.ADMIN_JSON_LINES).encode()) is None

@@ -10,8 +10,9 @@ from cases import each
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.net.fetch import Fetched, Fetcher
-from penstock.nsqadmin import jsonview, messages
+from penstock.nsqadmin import messages
 from penstock.nsqadmin.messages import MASK, Message
+from penstock.nsqadmin.pages.message import as_html
 from penstock.nsqadmin.upstream import Upstream
 
 NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
@@ -76,7 +77,7 @@ def test_words_about_a_masked_field_are_words() -> None:
 
 
 def test_half_a_character_is_shown_as_none() -> None:
-    for shown in (messages.as_json(b'["\\ud83d"]'), jsonview.as_html(b'["\\ud83d"]')):
+    for shown in (messages.as_json(b'["\\ud83d"]'), as_html(b'["\\ud83d"]')):
         assert shown is not None
         assert "?" in shown
         shown.encode()

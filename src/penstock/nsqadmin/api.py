@@ -75,9 +75,11 @@ def caller_of(ground: Ground, request: Request) -> Caller:
     return ground.gate.caller(request.headers, request.cookies, remote)
 
 
-def viewed(ground: Ground, request: Request) -> Ground:
+def viewed(ground: Ground, request: Request, role: Role = Role.VIEW) -> Ground:
     """`ground`, when the caller may look at it."""
-    ground.gate.check(caller_of(ground, request), Role.VIEW)
+    caller = caller_of(ground, request)
+    ground.gate.check(caller, Role.VIEW)
+    ground.gate.check(caller, role)
     return ground
 
 

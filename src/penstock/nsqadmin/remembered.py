@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import limits
-from penstock.nsqadmin.pages import words
-from penstock.nsqadmin.pages.words import count
+from penstock.nsqadmin import words
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store, StoreFailed
 from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.words import count
 
 log = logging.getLogger("penstock.nsqadmin.remembered")
 

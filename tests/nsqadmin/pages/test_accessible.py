@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import bar
 
 from ..conftest import HOUR_MS, Installation
 
@@ -44,7 +44,7 @@ def paths(installation: Installation) -> list[str]:
     node = f"127.0.0.1:{installation.nsqd.http_port}"
     below = [f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", f"/messages/{TOPIC}?at=oldest&open=0",
              f"/nodes/{node}", "/trace?id=1", "/account", "/login"]  # fmt: skip
-    return [path for path, _, _ in layout.PLACES] + below
+    return [path for path, _, _ in bar.PLACES] + below
 
 
 def go(page: Page, installation: Installation, path: str) -> None:

@@ -32,7 +32,7 @@ from penstock.broker.internal import is_internal
 from penstock.nsqadmin import snapshot
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle.contents import Contents, Node, is_number, listed, rows, text, texts
-from penstock.nsqadmin.pages.words import wait
+from penstock.nsqadmin.words import wait
 
 # What producers and consumers rely on: it should be the same wherever they are connected.
 _SHARED = frozenset((

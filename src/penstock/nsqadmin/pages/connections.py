@@ -7,14 +7,12 @@ a colleague. nsqds are asked for their connections only while somebody has such 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
-from fastapi import Request
 from nicegui import context, ui
 
+from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -24,20 +22,16 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/connections")
-    async def connections(
-        request: Request, q: str = "", kind: str = "", topic: str = "", channel: str = "",
-        node: str = "", sort: str = "",
-    ) -> None:  # fmt: skip
-        here = layout.opened(ground, request)
-        chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
-                  "channel": channel, "node": node, "sort": sort}  # fmt: skip
-        shown = _Page(here, chosen)
-        context.client.on_delete(here.ground.connections.listen(shown.show))
-        await here.ground.connections.ready()
-        with layout.page(here, "Connections"):
-            shown.draw()
+async def draw(
+    here: Opened, q: str = "", kind: str = "", topic: str = "", channel: str = "", node: str = "",
+    sort: str = "",
+) -> None:  # fmt: skip
+    chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
+              "channel": channel, "node": node, "sort": sort}  # fmt: skip
+    shown = _Page(here, chosen)
+    context.client.on_delete(here.ground.connections.listen(shown.show))
+    await here.ground.connections.ready()
+    shown.draw()
 
 
 class _Page:
@@ -49,16 +43,16 @@ class _Page:
 
     def draw(self) -> None:
         chosen = self._chosen
-        with layout.heading("Connections"):
-            self._count = ui.label().classes("soft").props('role="status"')
-            ui.element("div").classes("grow")
+        with parts.heading("Connections"):
+            self._count = parts.note()
+            parts.grow()
             kind = ui.select(_WORDS, value=chosen["kind"]).props(
                 'dense outlined aria-label="Kind of connection"'
             )
             search = ui.input("Search", value=chosen["q"]).props(
                 'clearable dense outlined debounce=200 aria-label="Search connections"'
             )
-        self._narrowed = ui.element("div").classes("heading")
+        self._narrowed = parts.row()
         self._draw_narrowed()
         rows = self._wanted(self._here.ground.connections.latest)
         self._grid = Grid(_columns(chosen["sort"]), rows, "key", _EMPTY, "Connections", _HEIGHT)
@@ -75,7 +69,7 @@ class _Page:
                 if self._chosen[name]:
                     words_ = f"{name} {self._chosen[name]}"
                     button = ui.button(f"{words_} ✕", on_click=lambda _, at=name: self._widen(at))
-                    layout.named(button.props("outline dense no-caps"), f"Not only {words_}")
+                    parts.named(button.props("outline dense no-caps"), f"Not only {words_}")
         self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
 
     # --- what is chosen ---
@@ -106,10 +100,8 @@ class _Page:
         self._remember()
 
     def _remember(self) -> None:
-        given = {name: value for name, value in self._chosen.items() if value}
-        query = f"?{urlencode(given)}" if given else ""
         with self._client:
-            ui.navigate.history.replace(self._here.link("connections") + query)
+            self._here.show_address("connections", **self._chosen)
 
     # --- what is shown ---
 

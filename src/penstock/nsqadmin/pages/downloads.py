@@ -24,7 +24,7 @@ from penstock.nsqadmin.browse import Shelf, Span
 from penstock.nsqadmin.criteria import Criteria
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.messages import NEWEST, Log, Message, Place
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.layout import Opened
 
 _FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies alone, one a line"}
@@ -154,9 +154,7 @@ async def ask(
     here: Opened, topic: str, shelf: Shelf, shown: dict[str, Span], asked: tuple[str, str]
 ) -> None:
     """What is shown, or from one place to another."""
-    question = f"Download messages of {topic}"
-    with layout.named(ui.dialog(), question) as dialog, ui.card():
-        ui.label(question)
+    with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
         which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")
         with ui.element("div") as places:
             first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
@@ -167,11 +165,8 @@ async def ask(
         form = ui.select(_FORMS, value="lines", label="As").props("outlined dense")
         held = " ".join(one for one in asked if one)
         if held:
-            ui.label(f"Only those that hold: {held}").classes("soft")
-        ui.label(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.").classes("soft")
-        with ui.row():
-            ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-            ui.button("Download", on_click=lambda: dialog.submit(True))
+            parts.soft(f"Only those that hold: {held}")
+        parts.soft(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.")
     if not await dialog:
         return
     try:
@@ -186,7 +181,7 @@ async def ask(
         return
     query = [("span", f"{place},{span.first},{span.following}") for place, span in spans.items()]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
-    layout.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
+    parts.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
 async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:

@@ -13,7 +13,7 @@ import msgspec
 from nicegui import background_tasks, ui
 
 from penstock.errors import PenstockError
-from penstock.nsqadmin.pages import layout, static
+from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -131,6 +131,12 @@ _FIT = static.text("grid_fit.js")
 _TICK = static.text("grid_tick.js")
 
 
+def row_of(columns: Iterable[dict[str, Any]], one: object, **own: Any) -> Row:
+    """`own`, and under the other fields of the columns what `one` has by that name."""
+    fields = (each["field"] for each in columns if each["field"] not in own)
+    return {name: getattr(one, name) for name in fields} | own
+
+
 class _Table(ui.aggrid):
     """Rows become a text when the table is sent to its browser, which reads it: NiceGUI would watch
     each value of a list, and of thousands of rows each page would keep a megabyte."""
@@ -185,7 +191,7 @@ class Grid:
         self._box = ui.element("div")
         with self._box:
             self.element = _Table(options, lambda: self._shown.values()).classes("grid")
-        layout.named(self.element, label)
+        parts.named(self.element, label)
         self._rows_drawn = -1
         self._fit(len(rows))
         self._waiting: Sequence[Row] | None = None

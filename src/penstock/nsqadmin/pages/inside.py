@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from nicegui import ui
 
 from penstock import limits
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.inside import Held, Inside, Listed, letter_of
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -54,7 +54,7 @@ _COLUMNS = [
 
 
 def panel(here: Opened, topic: str, name: str) -> None:
-    with layout.section("Messages inside"):
+    with parts.section("Messages inside"):
         _Messages(here, topic, name).draw()
 
 
@@ -68,12 +68,12 @@ class _Messages:
 
     def draw(self) -> None:
         here = self._here
-        with ui.element("div").classes("heading"):
+        with parts.row():
             choice = ui.toggle(_STATES, value=IN_FLIGHT)
             choice.props('dense unelevated aria-label="Which messages"')
-            ui.element("div").classes("grow")
+            parts.grow()
             self._buttons()
-        self._note = ui.label(_EXPLAINED[IN_FLIGHT]).classes("soft").props('role="status"')
+        self._note = parts.note(_EXPLAINED[IN_FLIGHT])
         empty = "No message in this state."
         may = here.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
@@ -81,27 +81,25 @@ class _Messages:
         self._grid.follow(here, self._rows)
 
     def _buttons(self) -> None:
-        here = self._here
-        self._requeuing: list[ui.button] = []
-        self._settling: list[ui.button] = []
-        self._redriving: list[ui.button] = []
-        if here.may(Role.OPERATE):
-            self._requeuing.append(ui.button("Requeue", on_click=self._requeue))
-            self._redriving.append(ui.button("Redrive", on_click=self._redrive))
-            self._redriving.append(ui.button("Redrive all", on_click=self._redrive_all))
-        if here.may(Role.DESTROY):
-            self._settling.append(ui.button("Finish", on_click=self._finish, color="negative"))
-        for button in (*self._requeuing, *self._settling, *self._redriving):
-            button.props("flat dense")
+        """Those that the caller may press, each with the states in which it does something."""
+        offered: list[tuple[str, Role, Callable[[], Awaitable[None]], tuple[str, ...]]] = [
+            ("Requeue", Role.OPERATE, self._requeue, (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND)),
+            ("Redrive", Role.OPERATE, self._redrive, (DEAD,)),
+            ("Redrive all", Role.OPERATE, self._redrive_all, (DEAD,)),
+            ("Finish", Role.DESTROY, self._finish,
+             (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND, HELD)),
+        ]  # fmt: skip
+        self._pressed: list[tuple[ui.button, tuple[str, ...]]] = []
+        for words_, role, act, where in offered:
+            if self._here.may(role):
+                colour = "negative" if role is Role.DESTROY else "primary"
+                button = ui.button(words_, on_click=act, color=colour).props("flat dense")
+                self._pressed.append((button, where))
         self._show_buttons()
 
     def _show_buttons(self) -> None:
-        for button in self._requeuing:
-            button.set_visibility(self._state not in (DEAD, HELD))
-        for button in self._settling:
-            button.set_visibility(self._state != DEAD)
-        for button in self._redriving:
-            button.set_visibility(self._state == DEAD)
+        for button, where in self._pressed:
+            button.set_visibility(self._state in where)
 
     async def _turn_to(self, state: str) -> None:
         self._state = state
@@ -134,14 +132,14 @@ class _Messages:
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._topic)
-        asked = {"node": node, "at": message["offset"], "open": message["offset"]}
-        if message.get("partition"):
-            asked["partition"] = message["partition"]
-        query = urlencode(asked)
+        way = self._here.link(
+            "messages", topic, node=node, at=message["offset"], open=message["offset"],
+            partition=message.get("partition") or "",
+        )  # fmt: skip
         return {
             "key": f"{node} {message['id']}",
             "id": message["id"],
-            "link": f"{self._here.link('messages', topic)}?{query}",
+            "link": way,
             "offset": message["offset"],
             "attempts": message["attempts"],
             "left": _left_s(message),
@@ -181,13 +179,8 @@ class _Messages:
         held = await self._chosen()
         if not held:
             return
-        question = f"Requeue {words.count(len(held), 'message')}"
-        with layout.named(ui.dialog(), question) as dialog, ui.card():
-            ui.label(question)
+        with parts.dialog(f"Requeue {words.count(len(held), 'message')}") as dialog:
             delay = ui.number("Delay, in seconds", value=0, min=0).props("outlined")
-            with ui.row():
-                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-                ui.button("Go on", on_click=lambda: dialog.submit(True))
         if await dialog:
             delay_ms = int(max(float(delay.value or 0), 0) * 1000)
             run = partial(self._inside.requeue, held, delay_ms)

@@ -18,7 +18,7 @@ from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin, to_cookie
-from penstock.nsqadmin.pages import plain
+from penstock.nsqadmin.pages.style import plain
 from penstock.nsqadmin.store import StoreFailed
 
 _BEGUN = "penstock_oidc"  # the cookie of a log-in by a provider that is on its way
@@ -158,8 +158,8 @@ async def _fields(request: Request) -> dict[str, str]:
 
 def _own(ground: Ground, target: str) -> str:
     """Where to go on: a page of ours and nothing else, however it is written."""
-    plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
-    if not plain or not target.isprintable():
+    is_plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
+    if not is_plain or not target.isprintable():
         return f"{ground.base}/"
     return f"{ground.base}{target}"
 
@@ -183,4 +183,4 @@ def _page(
         parts.append(_FORM.format(
             base=escape(ground.base), target=escape(target), name=escape(name)
         ))  # fmt: skip
-    return plain.page(request, "Log in", "Penstock", "".join(parts), status)
+    return plain(request, "Log in", "Penstock", "".join(parts), status)

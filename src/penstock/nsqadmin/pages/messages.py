@@ -11,19 +11,16 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlencode
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import criteria, messages
+from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.messages import NEWEST, Log, Place
-from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
+from penstock.nsqadmin.pages import downloads, layout, message, parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -57,18 +54,17 @@ _WATCH_TAB = (
 )
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/messages/{topic}")
-    async def browse(
-        request: Request, topic: str, node: str = "", at: str = "newest", contains: str = "",
-        where: str = "", open: str = "", on: str = "", partition: str = "",
-    ) -> None:  # fmt: skip
-        here = layout.opened(ground, request)
-        await here.ground.watch.ready()
-        await existing.check(here, topic)
-        with layout.page(here, f"Messages of {topic}"):
-            asked = _Asked(node, at, contains, where, partition)
-            await _Browser(here, topic, asked).draw((on, open))
+async def check(here: Opened, topic: str) -> None:
+    await here.ground.watch.ready()
+    await layout.check_exists(here, topic)
+
+
+async def draw(
+    here: Opened, topic: str, node: str = "", at: str = "newest", contains: str = "",
+    where: str = "", open: str = "", on: str = "", partition: str = "",
+) -> None:  # fmt: skip
+    asked = _Asked(node, at, contains, where, partition)
+    await _Browser(here, topic, asked).draw((on, open))
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,8 @@ class _Browser:
             await self._ask_partitions()  # and so may they be
         ui.add_css(message.SHEET)
         trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
-        with layout.heading(f"Messages of {topic}", *trail):
-            ui.element("div").classes("grow")
+        with parts.heading(f"Messages of {topic}", *trail):
+            parts.grow()
             if here.may(Role.OPERATE) and self._nodes:
                 button = ui.button("Publish one", on_click=self._publish)
                 button.props("flat dense")
@@ -157,7 +153,7 @@ class _Browser:
 
     def _controls(self) -> None:
         asked = self._asked
-        with ui.element("div").classes("heading"):
+        with parts.row():
             nodes = {_ALL: "All nodes"} | {node: node for node in self._nodes}
             chosen = asked.node if asked.node in self._nodes else _ALL
             self._node = ui.select(nodes, value=chosen, label="Node").props("dense outlined")
@@ -184,13 +180,13 @@ class _Browser:
         self._at.on("keydown.enter", self._again)
         with self._at.add_slot("append"):
             more = ui.button(icon="schedule").props("flat dense round")
-            layout.named(more, "Choose where to begin")
+            parts.named(more, "Choose where to begin")
             with more, ui.menu() as menu:
                 for text, said in _PRESETS.items():
                     ui.menu_item(said, lambda text=text: self._begin(text))
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
-                    layout.named(moment, "A time, in UTC")
+                    parts.named(moment, "A time, in UTC")
                     button = ui.button("Go there").props("flat dense")
 
                     async def go() -> None:
@@ -201,11 +197,11 @@ class _Browser:
                     button.on_click(go)
 
     def _below(self) -> None:
-        with ui.element("div").classes("heading"):
-            self._note = ui.label().classes("soft").props('role="status"')
+        with parts.row():
+            self._note = parts.note()
             self._stop_button = ui.button("Stop searching", on_click=self._stop)
             self._on_button = ui.button("Go on searching", on_click=self._go_on)
-            ui.element("div").classes("grow")
+            parts.grow()
             earlier = ui.button("Earlier", on_click=self._earlier)
             later = ui.button("Later", on_click=self._later)
             self._save_button = ui.button("Download …", on_click=self._save)
@@ -352,14 +348,12 @@ class _Browser:
     def _remember(self) -> None:
         """The address leads to what is shown."""
         place, offset = self._open
-        given = {
-            "node": self._node.value, "partition": self._partition.value, "at": self._at.value,
-            "contains": self._contains.value, "where": self._where.value,
-            "open": str(offset) if offset >= 0 else "",
-            "on": place if len(self._shelf().logs) > 1 else "",
-        }  # fmt: skip
-        query = urlencode({name: str(value) for name, value in given.items() if value})
-        ui.navigate.history.replace(f"{self._here.link('messages', self._topic)}?{query}")
+        self._here.show_address(
+            "messages", self._topic, node=self._node.value, partition=self._partition.value,
+            at=self._at.value, contains=self._contains.value, where=self._where.value,
+            open=offset if offset >= 0 else "",
+            on=place if len(self._shelf().logs) > 1 else "",
+        )  # fmt: skip
 
     def _row(self, line: Line) -> Row:
         one = line.message
@@ -483,7 +477,7 @@ class _Browser:
 
     async def _publish(self) -> None:
         node = str(self._node.value or self._nodes[0])
-        if await publish.one(self._here, self._topic, self._nodes, node):
+        if await message.publish(self._here, self._topic, self._nodes, node):
             await self._begin("newest")
 
     async def _save(self) -> None:

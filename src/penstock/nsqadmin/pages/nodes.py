@@ -6,17 +6,24 @@ import time
 from functools import partial
 from typing import Any
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import aggregate, remembered
+from penstock.nsqadmin import aggregate, remembered, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import chart, copies, existing, layout, process, states, static, words
+from penstock.nsqadmin.pages import (
+    chart,
+    layout,
+    partitions,
+    parts,
+    process,
+    resource,
+    states,
+    static,
+)
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     RATE,
@@ -29,33 +36,12 @@ from penstock.nsqadmin.pages.grid import (
     stated,
     wide,
 )
-from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.nodestrip import disk_of, state_of
+from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer
 
 _HEIGHT = "calc(100vh - 150px)"
 _SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
-
-
-def add(ground: Ground) -> None:
-    @ui.page("/nodes")
-    def nodes(request: Request) -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Nodes"):
-            draw_all(here)
-
-    @ui.page("/nodes/{address}")
-    async def node(request: Request, address: str) -> None:
-        here = layout.opened(ground, request)
-        await here.ground.watch.ready()
-        if here.ground.watch.is_unknown(address):
-            raise existing.NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it"
-                                      " was not seen before or has been forgotten")  # fmt: skip
-        with layout.page(here, address):
-            draw(here, address)
-
-
 # How full a disk is, and what it has left.
 _DISK = static.text("nodes_disk.js")
 _ALL = [
@@ -77,8 +63,8 @@ _ALL = [
 
 
 def draw_all(here: Opened) -> None:
-    with layout.heading("Nodes"):
-        count = ui.label().classes("soft")
+    with parts.heading("Nodes"):
+        count = parts.soft()
     said = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
     latest = here.ground.watch.latest
@@ -111,8 +97,8 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     producer = node.producer
     is_old = bool(producer.version) and f"{producer.broadcast_address}{producer.http_port}" in old
     disk = node.document.get("disk") or {}
-    used, left = disk_of(node)
-    state, level = state_of(node)
+    used, left = states.disk_of(node)
+    state, level = states.node_badge(node)
     return {
         "address": node.address,
         "link": here.link("nodes", node.address),
@@ -136,14 +122,12 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     }
 
 
+# --- one of them ---
+
 _TOPICS = [
     linked("topic", "Topic", "link", flex=2, minWidth=150),
-    numbers(
-        "waits",
-        "In channels",
-        minWidth=105,
-        headerTooltip="Messages that wait in the channels of the topic",
-    ),
+    numbers("waits", "In channels", minWidth=105,
+            headerTooltip="Messages that wait in the channels of the topic"),
     wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
     wide(700, numbers("memory", "In memory", minWidth=100)),
     wide(700, numbers("disk", "Behind")),
@@ -151,23 +135,28 @@ _TOPICS = [
     wide(500, numbers("channels", "Channels", minWidth=90)),
     wide(500, numbers("clients", "Clients")),
     wide(500, column("tombstoned", "State", width=120)),
-]
+]  # fmt: skip
+
+
+async def check(here: Opened, address: str) -> None:
+    await here.ground.watch.ready()
+    if here.ground.watch.is_unknown(address):
+        raise NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it was not seen"
+                         " before or has been forgotten")  # fmt: skip
 
 
 def draw(here: Opened, address: str) -> None:
-    with layout.heading(address, ("Nodes", here.link("nodes"))):
-        state = layout.Badge()
     ways = [("Node", here.link("nodes", address)),
-            ("Connections", here.connections(node=address))]  # fmt: skip
-    layout.tabs("This node", ways, "Node")
+            ("Connections", here.link("connections", node=address))]  # fmt: skip
+    head = resource.Head(address, [("Nodes", here.link("nodes"))], "node", ways)
     error = ui.label().classes("bad")
-    with ui.element("div").classes("tiles row") as tiles_row:
-        tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
-    with layout.section("Topics"):
+    with parts.row("tiles row") as tiles_row:
+        tiles = {name: parts.Tile(name) for name in _figures_of(None)}
+    with parts.section("Topics"):
         empty = "No topic of it is known."
         grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
-    replicas = copies.of_node(here, address)
+    show_replicas = partitions.replicas_of_node(here, address)
     chart.pair(here, series_of_node(address))
     process.panel(here, address)
     taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
@@ -177,16 +166,13 @@ def draw(here: Opened, address: str) -> None:
         node = snapshot.nodes.get(address)
         taking.set_visibility(bool(node and node.can_be_asked))
         forgetting.set_visibility(bool(node and not node.is_listed and node.error))
-        layout.show_age(tiles_row, node.stale_s if node else 0)
-        if node is None:
-            state.show("unknown", "bad")
-        else:
-            state.show(*state_of(node))
+        parts.show_age(tiles_row, node.stale_s if node else 0)
+        head.show(snapshot, states.node_badge(node))
         error.set_text(_why(snapshot, node))
         error.set_visibility(bool(error.text))
-        for name, shown in _tiles_of(node).items():
+        for name, shown in _figures_of(node).items():
             tiles[name].show(*shown)
-        replicas(snapshot)
+        show_replicas(snapshot)
 
     layout.follow(here, show)
 
@@ -208,7 +194,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     return node.health if node.is_unhealthy else node.warning
 
 
-def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
+def _figures_of(node: NodeState | None) -> resource.Figures:
     found = node or NodeState("", Producer("", "", 0, 0, ""))
     disk = found.document.get("disk") or {}
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
@@ -282,10 +268,10 @@ def _forget(here: Opened, address: str) -> ui.element:
                 return ""
 
             if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
-                layout.go(here.link("nodes"))
+                parts.go(here.link("nodes"))
 
-    panel = layout.section("Gone for good?")
-    with panel, ui.element("div").classes("heading"):
+    panel = parts.section("Gone for good?")
+    with panel, parts.row():
         ui.label("It stays on the list with what it held, until it answers or is forgotten.")
         ui.button("Forget this node", on_click=go).props("flat color=negative")
     return panel
@@ -304,8 +290,8 @@ def _tombstone(here: Opened, address: str) -> ui.element:
             run = partial(here.ground.actions.tombstone, address, topic)
             await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
 
-    panel = layout.section("Take a topic off this node")
-    with panel, ui.element("div").classes("heading"):
+    panel = parts.section("Take a topic off this node")
+    with panel, parts.row():
         name = ui.input("Topic").props("dense outlined")
         ui.button("Delete there", on_click=go).props("flat color=negative")
     return panel

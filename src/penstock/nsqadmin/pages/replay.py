@@ -11,9 +11,10 @@ from functools import partial
 
 from nicegui import ui
 
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.inside import PLACES, Inside, Move, PlaceInvalid, position_of
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -29,7 +30,7 @@ _HINTS = {
 def panel(here: Opened, topic: str, name: str) -> None:
     """For those who may; the others don't see it."""
     if here.may(Role.OPERATE):
-        with layout.section("Replay"):
+        with parts.section("Replay"):
             _Replay(here, topic, name).draw()
 
 
@@ -41,8 +42,8 @@ class _Replay:
         self._inside = Inside(here.ground.upstream, topic, name)
 
     def draw(self) -> None:
-        ui.label("Go back and process messages again, or on and leave some out.").classes("soft")
-        with ui.element("div").classes("heading"):
+        parts.soft("Go back and process messages again, or on and leave some out.")
+        with parts.row():
             kinds = {kind: label for kind, label, _ in PLACES}
             self._kind = ui.select(kinds, value="time", label="To").props("dense outlined")
             self._kind.style("min-width: 12rem")
@@ -90,7 +91,7 @@ class _Replay:
             for text in errors:
                 ui.label(text).classes("bad")
             if not moves and not errors:
-                ui.label("No nsqd that answers has this channel.").classes("soft")
+                parts.soft("No nsqd that answers has this channel.")
 
     def _say(self, text: str) -> None:
         with self._result:
@@ -98,15 +99,15 @@ class _Replay:
 
     def _offer(self, move: Move) -> None:
         role = _role_of(move)
-        with ui.element("div").classes("heading"):
+        with parts.row():
             ui.label(move.node).classes("mono")
             ui.label(said(move))
-            ui.element("div").classes("grow")
+            parts.grow()
             if self._here.may(role):
                 button = ui.button("Move it there", on_click=partial(self._move, move))
-                layout.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
+                parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
             else:
-                ui.label("Leaving messages out takes the role destroy.").classes("soft")
+                parts.soft("Leaving messages out takes the role destroy.")
 
     async def _move(self, move: Move) -> None:
         if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):

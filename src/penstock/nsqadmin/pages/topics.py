@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from fastapi import Request
 from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages import layout, states
+from penstock.nsqadmin.pages import bar, layout, parts, states
 from penstock.nsqadmin.pages.grid import (
     BYTES,
     FLASH,
@@ -29,6 +26,7 @@ from penstock.nsqadmin.pages.grid import (
     curves,
     linked,
     numbers,
+    row_of,
     stated,
     wide,
 )
@@ -65,27 +63,22 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 }
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/topics")
-    def topics(request: Request, q: str = "", state: str = "") -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Topics"):
-            with_internal = request.cookies.get(_COOKIE) == "1"
-            _Page(here, q, state if state in _STATES else "", with_internal).draw()
+def draw(here: Opened, q: str = "", state: str = "") -> None:
+    _Page(here, q, state if state in _STATES else "").draw()
 
 
 class _Page:
-    def __init__(self, here: Opened, sought: str, state: str, with_internal: bool) -> None:
+    def __init__(self, here: Opened, sought: str, state: str) -> None:
         self._here = here
         self._sought = sought
         self._state = state
-        self._with_internal = with_internal
+        self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client
 
     def draw(self) -> None:
-        with layout.heading("Topics"):
-            self._count = ui.label().classes("soft").props('role="status"')
-            ui.element("div").classes("grow")
+        with parts.heading("Topics"):
+            self._count = parts.note()
+            parts.grow()
             internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
             state = ui.select({name: words for name, (words, _) in _STATES.items()},
                               value=self._state)  # fmt: skip
@@ -121,7 +114,7 @@ class _Page:
 
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown
-        layout.remember(self._here, _COOKIE, str(int(shown)))
+        bar.remember(self._here, _COOKIE, str(int(shown)))
         self._show(self._here.ground.watch.latest)
 
     def _choose(self, state: str) -> None:
@@ -135,11 +128,8 @@ class _Page:
         self._grid.search(text)
 
     def _remember(self) -> None:
-        given = {"q": self._sought, "state": self._state}
-        query = urlencode({name: value for name, value in given.items() if value})
         with self._client:
-            way = self._here.link("topics")
-            ui.navigate.history.replace(f"{way}?{query}" if query else way)
+            self._here.show_address("topics", q=self._sought, state=self._state)
 
 
 _COLUMNS = [
@@ -194,27 +184,19 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
 
 def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
     known = drawn.rows.get(topic.name)
-    channels = topic.channels.values()
-    state, level = states.of_topic(topic, told)
-    return {
-        "name": topic.name,
-        "link": known["link"] if known else here.link("topics", topic.name),
-        "in_rate": round(topic.in_rate, 1),
-        "out_rate": round(sum(one.finish_rate for one in channels), 1),
-        "backlog": topic.backlog,
-        "curve": drawn.curves.get(topic.name, ""),
-        "oldest": _rounded(max((one.oldest_s for one in channels), default=0.0)),
-        "in_flight": topic.in_flight,
-        "deferred": topic.deferred,
-        "channels": len(channels),
-        "clients": topic.clients,
-        "messages": topic.messages,
-        "stored": topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
-        "nodes": len(topic.nodes) or len(topic.registered),
-        "stale": bool(topic.stale_s),
-        "state": state,
-        "level": level,
-    }
+    state, level = states.topic_badge(topic, told)
+    return row_of(
+        _COLUMNS, topic,
+        link=known["link"] if known else here.link("topics", topic.name),
+        in_rate=round(topic.in_rate, 1),
+        out_rate=round(topic.finish_rate, 1),
+        curve=drawn.curves.get(topic.name, ""),
+        oldest=_rounded(topic.oldest_s),
+        channels=len(topic.channels),
+        stored=topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
+        nodes=len(topic.nodes) or len(topic.registered),
+        stale=bool(topic.stale_s), state=state, level=level,
+    )  # fmt: skip
 
 
 def _rounded(age_s: float) -> int:
