@@ -13,8 +13,8 @@ import pytest
 
 from e2e.lookupd import eventually
 from penstock import limits
+from penstock.nsqadmin.bundle.files import read
 from penstock.nsqadmin.bundle.judge import judge
-from penstock.nsqadmin.bundle.reading import read
 from penstock.nsqadmin.diagnostics import Diagnostics, Kept
 from penstock.nsqadmin.store import Store
 

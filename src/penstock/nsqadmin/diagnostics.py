@@ -21,12 +21,10 @@ from typing import IO, TYPE_CHECKING, Any
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.attention import Finding, findings, of_runs
-from penstock.nsqadmin.bundle import reading
-from penstock.nsqadmin.bundle.form import Failure
-from penstock.nsqadmin.bundle.gather import Tell, make_fetcher
+from penstock.nsqadmin.bundle import files
+from penstock.nsqadmin.bundle.files import Failure, Spool
+from penstock.nsqadmin.bundle.gather import Tell, Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge
-from penstock.nsqadmin.bundle.making import Wish, file_name, make
-from penstock.nsqadmin.bundle.writing import Spool
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
 
@@ -116,7 +114,7 @@ class Diagnostics:
         try:
             path = folder / file_name(now_s)
             failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, ground))
-            found = await asyncio.to_thread(lambda: judge(reading.read(str(path))))
+            found = await asyncio.to_thread(lambda: judge(files.read(str(path))))
             file = path.open("rb")
             return Kept(
                 secrets.token_urlsafe(12), path.name, file, path.stat().st_size, now_s, who,

@@ -9,6 +9,8 @@ meanwhile. How far a daemon's clock is from ours is told by the Date of its answ
 seconds: every answer narrows the bounds.
 
 Paths that a daemon does not have (the official nsqd has no /connections) are no failure.
+
+`make` does it all, from the addresses to the file.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -26,11 +30,14 @@ from urllib.parse import urlencode
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetched, Fetcher
-from penstock.nsqadmin.bundle.form import LOOKUPD, NSQD, Kind, Member
-from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.bundle import files, machine
+from penstock.nsqadmin.bundle.files import Failure, Member, Spool
+from penstock.nsqadmin.bundle.hiding import Kind
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD
 from penstock.nsqd.options import FLAGS
 
 Tell = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
+Extra = Callable[[Spool], None]  # adds files of the one who gathers
 
 _WHERE = ("broadcast_address", "http_port")
 _DATE_S = 1.0  # the Date of an answer may be so old
@@ -78,6 +85,46 @@ def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> 
         connect_timeout_ns or limits.FETCH_CONNECT_NS, timeout_ns, tls,
         limits.BUNDLE_ANSWER_BYTES_MAX,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wish:
+    who: str
+    command: str  # as it was typed, or the page
+    nsqds: tuple[str, ...] = ()
+    lookupds: tuple[str, ...] = ()
+    seconds: int = limits.BUNDLE_SECONDS
+
+
+def file_name(now_s: float) -> str:
+    return f"penstock-bundle-{datetime.fromtimestamp(now_s, UTC):%Y%m%d-%H%M%S}.zip"
+
+
+async def make(
+    path: Path, wish: Wish, fetcher: Fetcher, tell: Tell, extra: Extra | None = None
+) -> list[Failure]:
+    """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
+    zip can't be written."""
+    begun_s = time.time()
+    spool = Spool()
+    try:
+        await Gatherer(fetcher, spool, wish.seconds, tell).run(wish.nsqds, wish.lookupds)
+        spool.add_json("machine/versions.json", machine.versions())
+        spool.add_json("machine/limits.json", machine.limits_here())
+        if extra is not None:
+            extra(spool)
+        tell(1.0, "writing")
+        about = {
+            "made": datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds"),
+            "who": wish.who,
+            "command": wish.command,
+            "seconds": wish.seconds,
+            "took_seconds": round(time.time() - begun_s, 3),
+        }
+        await asyncio.to_thread(files.write, spool, path, about)
+        return spool.failures
+    finally:
+        spool.close()
 
 
 @dataclass
