@@ -17,13 +17,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from penstock import __version__, limits
 from penstock.command.program import version_line
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
-from penstock.nsqadmin import (
-    api,
-    config_api,
-    diagnostics_api,
-    paths,
-    traces_api,
-)
+from penstock.nsqadmin import api, paths, routes
 from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
@@ -99,12 +93,8 @@ def make_app(ground: Ground) -> FastAPI:
         docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
-    proxied = bool(ground.options.proxy_graphite and ground.options.graphite_url)
-    app.add_middleware(paths.OfficialPaths, base=ground.base, is_graphite_proxied=proxied)
-    app.include_router(traces_api.TracesApi(ground).router())
-    app.include_router(diagnostics_api.DiagnosticsApi(ground).router())
-    app.include_router(api.Api(ground).router())
-    app.include_router(config_api.ConfigApi(ground).router())
+    app.add_middleware(paths.OfficialPaths, ground=ground)
+    app.include_router(routes.router(ground))
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)

@@ -31,6 +31,7 @@ from penstock.nsqadmin.watch import pause_s
 if TYPE_CHECKING:
     from penstock.nsqadmin.ground import Ground
 
+ACTION = "gather_diagnostics"  # in the audit log
 _READ_BYTES = 1 << 16
 
 

@@ -52,6 +52,7 @@ class Ground:
         self.connections = Connections(self.upstream, self.watch)
         self.runs = RunWatch(self.upstream, self.watch)
         self.diagnostics = Diagnostics()
+        self.configured: dict[str, Any] = {}  # options that were changed since the start
 
     async def delete(self, topic: str, channel: str = "") -> str:
         """Everywhere; the warning says what is left on nodes that do not answer."""

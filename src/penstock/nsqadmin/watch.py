@@ -117,6 +117,10 @@ class Watch:
         self._wanted_s = time.monotonic()
         self._hurry.set()
 
+    def up(self) -> list[str]:
+        """The nodes whose last question did not fail."""
+        return [one.address for one in self.latest.nodes.values() if one.is_up]
+
     def is_unknown(self, address: str) -> bool:
         """Who may know such a node has been asked, and none does."""
         has_asked = self._is_told or not self._upstream.lookupds

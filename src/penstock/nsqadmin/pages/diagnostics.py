@@ -8,8 +8,7 @@ from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.diagnostics import Kept
-from penstock.nsqadmin.diagnostics_api import ACTION
+from penstock.nsqadmin.diagnostics import ACTION, Kept
 from penstock.nsqadmin.pages import guard, overview, parts
 from penstock.nsqadmin.pages.layout import Opened
 

@@ -62,7 +62,8 @@ _HEADERS = {
 
 def add(app: FastAPI, ground: Ground) -> None:
     async def text_of(request: Request, run: str, form: str) -> str:
-        text = await viewed(ground, request).runs.page(run, form)
+        viewed(ground, request)
+        text = await ground.runs.page(run, form)
         if text is None:
             raise ApiError(404, "REPORT_NOT_FOUND")
         return text

@@ -286,7 +286,7 @@ async def _ask(ground: Ground, text: str) -> Reply:
     """Over the topics of all nodes that answer, and the tables of -lake."""
     question = Question(
         sql=text,
-        nodes=[one.address for one in ground.watch.latest.nodes.values() if one.is_up],
+        nodes=ground.watch.up(),
         lakes=list(ground.options.lake),
         rows_max=limits.ADMIN_SQL_ROWS,
         ca_file=ground.options.http_client_tls_root_ca_file,

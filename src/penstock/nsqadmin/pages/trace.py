@@ -65,7 +65,7 @@ class _Lives:
     async def _show_recent(self) -> None:
         """Something to click on, where there is anything."""
         ground, mine = self._here.ground, self._search_count
-        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
+        nodes = ground.watch.up()
         found = await traces.recent(ground.upstream, nodes)
         if mine != self._search_count:
             return
@@ -96,7 +96,7 @@ class _Lives:
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
         partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
         ground = self._here.ground
-        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
+        nodes = ground.watch.up()
         try:
             ask = traces.wanted(text, since)
             only = traces.only_in(topic, partition)
