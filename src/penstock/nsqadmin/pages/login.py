@@ -17,7 +17,7 @@ from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
 from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin, to_cookie
+from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin
 from penstock.nsqadmin.pages.style import plain
 from penstock.nsqadmin.store import StoreFailed
 
@@ -81,7 +81,7 @@ def _add_provider(app: FastAPI, ground: Ground, oidc: OidcLogin) -> None:
             return _page(ground, request, next, f"{error}".capitalize() + ".", status=502)
         response = RedirectResponse(way, 303)
         response.set_cookie(
-            _BEGUN, to_cookie(begun), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
+            _BEGUN, begun.to_cookie(), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
             samesite="lax", secure=secure,
         )  # fmt: skip
         return response
