@@ -141,63 +141,45 @@ class Diagnostics:
 
 
 def add_facts(spool: Spool, ground: Ground) -> None:
-    spool.add_json("nsqadmin/config.json", _options(ground))
+    latest = ground.watch.latest
+    options = {flag.file_key: getattr(ground.options, flag.attribute) for flag in FLAGS
+               if flag.name not in UNTOLD}  # fmt: skip
+    spool.add_json("nsqadmin/config.json", options)
     spool.add_json("nsqadmin/stores.json", _stores(ground))
-    spool.add_json("nsqadmin/polling.json", _polling(ground))
-    spool.add_json("nsqadmin/attention.json", _attention(ground))
-
-
-def _options(ground: Ground) -> dict[str, Any]:
-    found = {}
-    for flag in FLAGS:
-        if flag.name not in UNTOLD:
-            value = getattr(ground.options, flag.attribute)
-            found[flag.file_key] = list(value) if isinstance(value, tuple) else value
-    return found
+    interval_s = ground.options.poll_interval_ns / limits.SECOND
+    nodes = [
+        {
+            "address": node.address,
+            "answers_s": [round(one, 4) for one in node.took_s],
+            "pause_s": round(pause_s(interval_s, node), 3),
+            "error": node.error,
+        }
+        for node in latest.nodes.values()
+    ]
+    polling = {"interval_s": interval_s, "errors": list(latest.errors), "nodes": nodes}
+    spool.add_json("nsqadmin/polling.json", polling)
+    found = [*findings(latest, ground.history.window), *of_runs(ground.runs.runs, time.time())]
+    rows = [
+        {
+            "level": int(one.level),
+            "what": one.what,
+            "why": one.why,
+            "next_step": one.next_step,
+            "place": list(one.path),
+        }
+        for one in found
+    ]
+    spool.add_json("nsqadmin/attention.json", {"findings": rows})
 
 
 def _stores(ground: Ground) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    data = ground.data_path
-    for path in sorted((*data.glob("admin.db*"), *data.glob("history.db*"))):
+    for path in sorted(
+        (*ground.data_path.glob("admin.db*"), *ground.data_path.glob("history.db*"))
+    ):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
             continue  # a journal that has just gone
     return {"bytes": sizes, "user_count": len(ground.store.users())}
-
-
-def _polling(ground: Ground) -> dict[str, Any]:
-    latest = ground.watch.latest
-    interval_s = ground.options.poll_interval_ns / limits.SECOND
-    return {
-        "interval_s": interval_s,
-        "errors": list(latest.errors),
-        "nodes": [
-            {
-                "address": node.address,
-                "answers_s": [round(one, 4) for one in node.took_s],
-                "pause_s": round(pause_s(interval_s, node), 3),
-                "error": node.error,
-            }
-            for node in latest.nodes.values()
-        ],
-    }
-
-
-def _attention(ground: Ground) -> dict[str, Any]:
-    found = findings(ground.watch.latest, ground.history.window)
-    found += of_runs(ground.runs.runs, time.time())
-    return {
-        "findings": [
-            {
-                "level": int(one.level),
-                "what": one.what,
-                "why": one.why,
-                "next_step": one.next_step,
-                "place": list(one.path),
-            }
-            for one in found
-        ]
-    }

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -202,8 +204,8 @@ class _Browser:
             self._stop_button = ui.button("Stop searching", on_click=self._stop)
             self._on_button = ui.button("Go on searching", on_click=self._go_on)
             parts.grow()
-            earlier = ui.button("Earlier", on_click=self._earlier)
-            later = ui.button("Later", on_click=self._later)
+            earlier = ui.button("Earlier", on_click=partial(self._move, True))
+            later = ui.button("Later", on_click=partial(self._move, False))
             self._save_button = ui.button("Download …", on_click=self._save)
             buttons = (self._stop_button, self._on_button, earlier, later, self._save_button)
             for button in buttons:
@@ -250,15 +252,15 @@ class _Browser:
         self._open = ("", -1)
         self._close()
         shelf = self._shelf()
-        if await self._look(lambda hunt: shelf.page(place, hunt)):
+        if await self._look(partial(shelf.page, place)):
             self._remember()
 
-    async def _look(self, ask: Any) -> bool:
-        """One look at a time: the last one counts."""
+    async def _look(self, ask: Callable[[Hunt], Awaitable[Page]], searched: int = 0) -> bool:
+        """One look at a time: the last one counts. `searched`: it goes on counting from there."""
         self._hunt.is_stopped = True
         try:
             found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
-            mine = self._hunt = Hunt(found, on_progress=self._on_progress)
+            mine = self._hunt = Hunt(found, searched=searched, on_progress=self._on_progress)
             self._stop_button.set_visibility(bool(found))
             page = await ask(mine)
         except PenstockError as error:
@@ -278,38 +280,28 @@ class _Browser:
     def _stop(self) -> None:
         self._hunt.is_stopped = True
 
+    def _further(self, is_back: bool) -> Callable[[Hunt], Awaitable[Page]]:
+        """Back from where the page begins, or on from where it ends."""
+        shelf, spans = self._shelf(), self._page.spans
+        ask = shelf.back if is_back else shelf.onward
+        return partial(ask, {at: span.first if is_back else span.following
+                             for at, span in spans.items()})  # fmt: skip
+
     async def _go_on(self) -> None:
         """The same search from where it ended; what was found stays."""
-        before, spans, shelf = self._lines, self._page.spans, self._shelf()
-        searched = self._hunt.searched
-        if self._is_back:
-            ends = {node: span.first for node, span in spans.items()}
-            done = await self._look(lambda hunt: shelf.back(ends, _counted(hunt, searched)))
-        else:
-            firsts = {node: span.following for node, span in spans.items()}
-            done = await self._look(lambda hunt: shelf.onward(firsts, _counted(hunt, searched)))
-        if done:
+        before, spans = self._lines, self._page.spans
+        if await self._look(self._further(self._is_back), self._hunt.searched):
             found = self._page.spans
             joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
             self._page = replace(self._page, spans=joined)
             more = list(self._page.lines)
             self._show(more + before if self._is_back else before + more)
 
-    async def _earlier(self) -> None:
-        ends = {node: span.first for node, span in self._page.spans.items()}
-        await self._move(True, ends)
-
-    async def _later(self) -> None:
-        firsts = {node: span.following for node, span in self._page.spans.items()}
-        await self._move(False, firsts)
-
-    async def _move(self, is_back: bool, offsets: dict[str, int]) -> None:
+    async def _move(self, is_back: bool) -> None:
         self._end_follow()
-        shelf, before = self._shelf(), self._page
+        ask, before = self._further(is_back), self._page
         self._is_back = is_back
-        ask = shelf.back if is_back else shelf.onward
-        done = await self._look(lambda hunt: ask(offsets, hunt))
-        if done and not self._lines and self._page.is_end:
+        if await self._look(ask) and not self._lines and self._page.is_end:
             self._page = before
             self._show(list(before.lines))
             ui.notify("There is nothing earlier." if is_back else "There is nothing later yet.")
@@ -484,12 +476,6 @@ class _Browser:
         spans = dict(self._page.spans)
         asked = (str(self._contains.value or ""), str(self._where.value or ""))
         await downloads.ask(self._here, self._topic, self._shelf(), spans, asked)
-
-
-def _counted(hunt: Hunt, searched: int) -> Hunt:
-    """Goes on counting from there."""
-    hunt.searched = searched
-    return hunt
 
 
 def _joined(one: Span, other: Span) -> Span:
