@@ -27,7 +27,7 @@ SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
 DOERS = ("change", "perform", "begin", "done", "_change")
 MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
-          "routes.Call.perform", "pages.inside._Messages._change"}  # fmt: skip
+          "routes.Call.perform", "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
 PAGE, CHANNEL, NODE = f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", "/nodes/{node}"
 VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
@@ -61,14 +61,14 @@ CLICKS = {
     "pages.message._publish": Click(
         "pages/test_messages.py::test_publishing_one", f"/messages/{TOPIC}", "Publish one",
         OPERATE),
-    "pages.inside._Messages._finish": Click(
+    "pages.channel_messages._Messages._finish": Click(
         f"{INSIDE}test_a_message_in_flight_has_an_owner_and_is_finished", CHANNEL, "Finish",
         DESTROY),
-    "pages.inside._Messages._requeue": Click(
+    "pages.channel_messages._Messages._requeue": Click(
         f"{INSIDE}test_a_deferred_message_is_sent_now", CHANNEL, "Requeue", OPERATE),
-    "pages.inside._Messages._redrive": Click(
+    "pages.channel_messages._Messages._redrive": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive", OPERATE),
-    "pages.inside._Messages._redrive_all": Click(
+    "pages.channel_messages._Messages._redrive_all": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
     "pages.replay._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
@@ -182,7 +182,7 @@ def test_every_route_that_changes_needs_a_role() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("app.post", "app.put", "app.delete", "app.patch")
     }
-    assert posts == {f"f'{{ground.base}}/{name}'" for name in ("login", "logout", "session")}
+    assert posts == {f"f'{{deps.base}}/{name}'" for name in ("login", "logout", "session")}
 
 
 @each("site", CLICKS)

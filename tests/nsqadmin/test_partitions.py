@@ -11,7 +11,7 @@ from cases import each
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
+from penstock.nsqadmin.channel_messages import Inside, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.partitions import said
 from penstock.nsqadmin.pages.replay import said as said_of_move

@@ -18,8 +18,8 @@ from penstock import limits
 from penstock.errors import NotFound
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.aggregate import TOPOLOGY, NodeStats
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.store import StoreFailed
 from penstock.nsqadmin.upstream import Producer, UpstreamFailed
 
@@ -56,29 +56,29 @@ def error_response(error: Exception) -> JSONResponse:
 HANDLED = (ApiError, UpstreamFailed, Forbidden, NotFound, StoreFailed)
 
 
-def caller_of(ground: Ground, request: Request) -> Caller:
+def caller_of(deps: Deps, request: Request) -> Caller:
     remote = request.client.host if request.client else ""
-    return ground.gate.caller(request.headers, request.cookies, remote)
+    return deps.gate.caller(request.headers, request.cookies, remote)
 
 
-def viewed(ground: Ground, request: Request, role: Role = Role.VIEW) -> Caller:
+def viewed(deps: Deps, request: Request, role: Role = Role.VIEW) -> Caller:
     """Whoever may look at what needs this role."""
-    caller = caller_of(ground, request)
+    caller = caller_of(deps, request)
     if role > Role.NONE:
-        ground.gate.check(caller, Role.VIEW)
-    ground.gate.check(caller, role)
+        deps.gate.check(caller, Role.VIEW)
+    deps.gate.check(caller, role)
     return caller
 
 
-def changed(ground: Ground, request: Request, role: Role) -> Caller:
+def changed(deps: Deps, request: Request, role: Role) -> Caller:
     """The same for a request that changes something."""
-    caller = caller_of(ground, request)
+    caller = caller_of(deps, request)
     try:
-        ground.gate.check_change(caller, role, request.headers, request.cookies)
+        deps.gate.check_change(caller, role, request.headers, request.cookies)
     except Forbidden as error:
         target = f"{request.method} {request.url.path}"
-        if ground.gate.is_new_refusal(caller, target):
-            ground.audit.note(caller, "request", f"failed: {error}", target[:_TARGET_CHARS])
+        if deps.gate.is_new_refusal(caller, target):
+            deps.audit.note(caller, "request", f"failed: {error}", target[:_TARGET_CHARS])
         raise
     return caller
 

@@ -39,7 +39,7 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.nsqadmin import snapshot
 from penstock.nsqadmin.history import FIELDS, Sample
-from penstock.nsqadmin.remembered import clock, holding, words_of
+from penstock.nsqadmin.noderecords import clock, holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState

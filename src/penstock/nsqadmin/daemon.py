@@ -18,7 +18,7 @@ from penstock import __version__, limits
 from penstock.command.program import version_line
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
 from penstock.nsqadmin import api, paths, routes
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
 from penstock.nsqadmin.store import DataPathLock
@@ -34,7 +34,7 @@ class Daemon:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
-        self._ground: Ground | None = None
+        self._ground: Deps | None = None
         self._lock: DataPathLock | None = None
 
     async def start(self) -> None:
@@ -42,11 +42,11 @@ class Daemon:
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
         self._lock = DataPathLock(Path(options.data_path))
-        ground = self._ground = Ground(options)
-        app = make_app(ground)
+        deps = self._ground = Deps(options)
+        app = make_app(deps)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
-        ground.start()
+        deps.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
@@ -87,14 +87,14 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_app(ground: Ground) -> FastAPI:
+def make_app(deps: Deps) -> FastAPI:
     app = FastAPI(
         title="nsqadmin", version=__version__, redirect_slashes=False,
-        docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
+        docs_url=None, redoc_url=None, openapi_url=f"{deps.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
-    app.add_middleware(paths.OfficialPaths, ground=ground)
-    app.include_router(routes.router(ground))
+    app.add_middleware(paths.OfficialPaths, deps=deps)
+    app.include_router(routes.router(deps))
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)
@@ -102,7 +102,7 @@ def make_app(ground: Ground) -> FastAPI:
     for kind in api.HANDLED:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
-    site.add(app, ground)
+    site.add(app, deps)
     app.add_exception_handler(Exception, _broken)
     return app
 

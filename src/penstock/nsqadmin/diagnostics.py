@@ -29,7 +29,7 @@ from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.ground import Ground
+    from penstock.nsqadmin.deps import Deps
 
 ACTION = "gather_diagnostics"  # in the audit log
 _READ_BYTES = 1 << 16
@@ -85,13 +85,13 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
+    async def make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy
         self._is_busy = True
         try:
-            kept = await self._make(ground, who, seconds, tell)
+            kept = await self._make(deps, who, seconds, tell)
         finally:
             self._is_busy = False
         self.keep(kept)
@@ -101,20 +101,20 @@ class Diagnostics:
         self._kept.append(kept)
         self._forget_old()
 
-    async def _make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
-        await ground.watch.ready()
+    async def _make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
+        await deps.watch.ready()
         wish = Wish(
-            who, "nsqadmin", tuple(ground.watch.latest.nodes), ground.upstream.lookupds,
+            who, "nsqadmin", tuple(deps.watch.latest.nodes), deps.upstream.lookupds,
             seconds=seconds,
         )  # fmt: skip
         now_s = self._clock_s()
         folder = Path(tempfile.mkdtemp(prefix="penstock-diagnostics-"))
         fetcher = make_fetcher(
-            seconds, ground.fetcher.tls, ground.options.http_client_connect_timeout_ns
+            seconds, deps.fetcher.tls, deps.options.http_client_connect_timeout_ns
         )
         try:
             path = folder / file_name(now_s)
-            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, ground))
+            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, deps))
             found = await asyncio.to_thread(lambda: judge(files.read(str(path))))
             file = path.open("rb")
             return Kept(
@@ -140,13 +140,13 @@ class Diagnostics:
 # --- what nsqadmin itself knows ---
 
 
-def add_facts(spool: Spool, ground: Ground) -> None:
-    latest = ground.watch.latest
-    options = {flag.file_key: getattr(ground.options, flag.attribute) for flag in FLAGS
+def add_facts(spool: Spool, deps: Deps) -> None:
+    latest = deps.watch.latest
+    options = {flag.file_key: getattr(deps.options, flag.attribute) for flag in FLAGS
                if flag.name not in UNTOLD}  # fmt: skip
     spool.add_json("nsqadmin/config.json", options)
-    spool.add_json("nsqadmin/stores.json", _stores(ground))
-    interval_s = ground.options.poll_interval_ns / limits.SECOND
+    spool.add_json("nsqadmin/stores.json", _stores(deps))
+    interval_s = deps.options.poll_interval_ns / limits.SECOND
     nodes = [
         {
             "address": node.address,
@@ -158,7 +158,7 @@ def add_facts(spool: Spool, ground: Ground) -> None:
     ]
     polling = {"interval_s": interval_s, "errors": list(latest.errors), "nodes": nodes}
     spool.add_json("nsqadmin/polling.json", polling)
-    found = [*findings(latest, ground.history.window), *of_runs(ground.runs.runs, time.time())]
+    found = [*findings(latest, deps.history.window), *of_runs(deps.runs.runs, time.time())]
     rows = [
         {
             "level": int(one.level),
@@ -172,14 +172,12 @@ def add_facts(spool: Spool, ground: Ground) -> None:
     spool.add_json("nsqadmin/attention.json", {"findings": rows})
 
 
-def _stores(ground: Ground) -> dict[str, Any]:
+def _stores(deps: Deps) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    for path in sorted(
-        (*ground.data_path.glob("admin.db*"), *ground.data_path.glob("history.db*"))
-    ):
+    for path in sorted((*deps.data_path.glob("admin.db*"), *deps.data_path.glob("history.db*"))):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
             continue  # a journal that has just gone
-    return {"bytes": sizes, "user_count": len(ground.store.users())}
+    return {"bytes": sizes, "user_count": len(deps.store.users())}

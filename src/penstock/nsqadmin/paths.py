@@ -22,7 +22,7 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.routes import routes_of
 
 Scope = MutableMapping[str, Any]
@@ -41,11 +41,11 @@ class _Found(NamedTuple):
 class OfficialPaths:
     """Around the application, which serves them below `base`."""
 
-    def __init__(self, app: App, ground: Ground) -> None:
+    def __init__(self, app: App, deps: Deps) -> None:
         self._app = app
-        self._base = ground.base
+        self._base = deps.base
         paths: dict[str, tuple[str, ...]] = dict.fromkeys(_PAGES, ("GET",))
-        for one in routes_of(ground):
+        for one in routes_of(deps):
             if one.is_official:
                 path = re.sub(r"\{\w+\}", "*", one.path[1:])  # "*" is any one part
                 paths[path] = (*paths.get(path, ()), one.method)

@@ -38,9 +38,9 @@ from penstock.nsqadmin.api import (
     origin,
     viewed,
 )
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.diagnostics import ACTION, DiagnosticsBusy, Kept
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.runs import run_row, run_whole
 from penstock.nsqadmin.traces import IdInvalid, Seeker
@@ -56,7 +56,7 @@ VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
 class Call(NamedTuple):
     """One request."""
 
-    ground: Ground
+    deps: Deps
     request: Request
     caller: Caller
 
@@ -67,7 +67,7 @@ class Call(NamedTuple):
         """Do it, write it down, and tell about it."""
         actions = (actions,) if isinstance(actions, str) else actions
         came = origin(self.request)
-        audit = self.ground.audit
+        audit = self.deps.audit
         return {"message": await audit.perform(self.caller, actions, about, run, origin=came)}
 
 
@@ -88,7 +88,7 @@ class Route(NamedTuple):
 
 async def topics(call: Call, inactive: str = "") -> Document:
     """Topics; with inactive=true those that no nsqd has, and their channels."""
-    upstream = call.ground.upstream
+    upstream = call.deps.upstream
     names, warning = await upstream.topics()
     if inactive != "true":
         return {"topics": names, "message": warning}
@@ -103,13 +103,13 @@ async def topics(call: Call, inactive: str = "") -> Document:
 
 async def topic(call: Call, topic: str) -> Document:
     """A topic over all nodes."""
-    nodes, warning = await _stats_of(call.ground, topic)
+    nodes, warning = await _stats_of(call.deps, topic)
     return {**aggregate.topic(topic, nodes), "message": warning}
 
 
 async def channel(call: Call, topic: str, channel: str) -> Document:
     """A channel over all nodes, with its clients."""
-    nodes, warning = await _stats_of(call.ground, topic, channel)
+    nodes, warning = await _stats_of(call.deps, topic, channel)
     found = aggregate.channel(topic, channel, nodes)
     if found is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
@@ -117,30 +117,30 @@ async def channel(call: Call, topic: str, channel: str) -> Document:
 
 
 async def _stats_of(
-    ground: Ground, topic: str, channel: str = ""
+    deps: Deps, topic: str, channel: str = ""
 ) -> tuple[list[aggregate.NodeStats], str]:
-    producers, warning = await ground.upstream.producers_of(topic)
-    asked = await ground.upstream.stats(producers, topic, channel, clients=bool(channel))
+    producers, warning = await deps.upstream.producers_of(topic)
+    asked = await deps.upstream.stats(producers, topic, channel, clients=bool(channel))
     return node_stats(producers, asked.answers), warnings(warning, asked.warning)
 
 
 async def nodes(call: Call) -> Document:
     """Every nsqd."""
-    found, warning = await call.ground.upstream.producers()
+    found, warning = await call.deps.upstream.producers()
     return {"nodes": node_rows(found), "message": warning}
 
 
 async def node(call: Call, node: str) -> Document:
     """One nsqd: its topics, channels and clients."""
-    producer, warning = await call.ground.actions.find(node)
-    asked = await call.ground.upstream.stats([producer], clients=True)
+    producer, warning = await call.deps.actions.find(node)
+    asked = await call.deps.upstream.stats([producer], clients=True)
     stats = node_stats([producer], asked.answers)[0]
     return {**aggregate.node(stats), "message": warning}
 
 
 async def counter(call: Call) -> Document:
     """Messages by topic, channel and node."""
-    upstream = call.ground.upstream
+    upstream = call.deps.upstream
     found, warning = await upstream.producers()
     asked = await upstream.stats(found)
     stats = aggregate.counter(node_stats(found, asked.answers))
@@ -149,16 +149,16 @@ async def counter(call: Call) -> Document:
 
 async def pipelines(call: Call, pipeline: str = "") -> Document:
     """Runs of pipelines, or of one pipeline, that were heard of in the last days."""
-    await call.ground.runs.ready()
-    runs = call.ground.runs.runs
+    await call.deps.runs.ready()
+    runs = call.deps.runs.runs
     found = [run for run in runs.all() if pipeline in ("", run.state.pipeline)]
     return {"runs": [run_row(runs, run) for run in found], "message": ""}
 
 
 async def pipeline(call: Call, run: str) -> Document:
     """One run, with its chart and the command that starts it again."""
-    await call.ground.runs.ready()
-    runs = call.ground.runs.runs
+    await call.deps.runs.ready()
+    runs = call.deps.runs.runs
     found = runs.find(run)
     if found is None:
         raise ApiError(404, "RUN_NOT_FOUND")
@@ -169,17 +169,17 @@ async def trace(
     call: Call, id: str = "", topic: str = "", partition: str = "", since: str = ""
 ) -> Document:
     """Events of a message id, or of trace:N; of one topic, of one partition."""
-    ground = call.ground
+    deps = call.deps
     try:
         ask, only = traces.wanted(id, since), traces.only_in(topic, partition)
     except IdInvalid as error:
         raise ApiError(400, f"INVALID_ARG: {error}") from error
-    await ground.watch.ready()
-    seeker = Seeker(ground.upstream, ground.watch.up(), ground.options.trace_table, ask, only)
+    await deps.watch.ready()
+    seeker = Seeker(deps.upstream, deps.watch.up(), deps.options.trace_table, ask, only)
     await seeker.look_in_log()
     await seeker.look_in_tables()
     life = seeker.life()
-    known = await traces.contexts(ground.upstream, life.found, ground.options.mask_field)
+    known = await traces.contexts(deps.upstream, life.found, deps.options.mask_field)
     rows = [
         row_of(one.event, one.node, known.get(one.event.message_id, "")) | {"sources": one.sources}
         for one in life.found
@@ -196,13 +196,13 @@ async def graphite(call: Call, metric: str = "", target: str = "") -> Document:
         raise ApiError(400, "INVALID_ARG_METRIC")
     if not target:
         raise ApiError(400, "INVALID_ARG_TARGET")
-    if not call.ground.options.graphite_url:
+    if not call.deps.options.graphite_url:
         raise ApiError(404, "NO_GRAPHITE")
     # What it grew by in a second of the interval before the last.
-    interval_s = call.ground.options.statsd_interval_ns // limits.SECOND
+    interval_s = call.deps.options.statsd_interval_ns // limits.SECOND
     query = {"target": target, "format": "json", "from": f"-{2 * interval_s}s",
              "until": f"-{interval_s}s"}  # fmt: skip
-    told = await _of_graphite(call.ground.fetcher.get_json(_render_url(call, urlencode(query))))
+    told = await _of_graphite(call.deps.fetcher.get_json(_render_url(call, urlencode(query))))
     points = told[0].get("datapoints") if isinstance(told, list) and told else None
     if not points or points[0][0] is None:
         return {"rate": "N/A"}
@@ -212,12 +212,12 @@ async def graphite(call: Call, metric: str = "", target: str = "") -> Document:
 async def render(call: Call) -> Response:
     """Graphite's pictures."""
     url = _render_url(call, call.request.url.query)
-    found = await _of_graphite(call.ground.fetcher.request("GET", url))
+    found = await _of_graphite(call.deps.fetcher.request("GET", url))
     return Response(found.body, found.status, media_type=found.headers.get("content-type"))
 
 
 def _render_url(call: Call, query: str) -> str:
-    return f"{call.ground.options.graphite_url.rstrip('/')}/render?{query}"
+    return f"{call.deps.options.graphite_url.rstrip('/')}/render?{query}"
 
 
 async def _of_graphite(asking: Awaitable[T]) -> T:
@@ -238,7 +238,7 @@ async def create(call: Call) -> Document:
         raise ApiError(400, "INVALID_TOPIC")
     if channel and not is_valid_name(channel.encode()):
         raise ApiError(400, "INVALID_CHANNEL")
-    run = partial(call.ground.actions.create, topic, channel, _partitions(document))
+    run = partial(call.deps.actions.create, topic, channel, _partitions(document))
     actions = ("create_topic", "create_channel") if channel else ("create_topic",)
     return await call.perform(actions, _about(topic, channel), run)
 
@@ -258,20 +258,20 @@ async def _act(call: Call, topic: str, channel: str) -> Document:
     if verb not in VERBS:
         raise ApiError(400, "INVALID_ACTION")
     if verb == "empty":
-        changed(call.ground, call.request, DESTROY)
+        changed(call.deps, call.request, DESTROY)
     name = f"{verb}_{'channel' if channel else 'topic'}"
-    run = partial(call.ground.actions.act, verb, topic, channel)
+    run = partial(call.deps.actions.act, verb, topic, channel)
     return await call.perform(name, _about(topic, channel), run)
 
 
 async def delete(call: Call, topic: str) -> Document:
     """Delete a topic everywhere."""
-    return await call.perform("delete_topic", _about(topic), partial(call.ground.delete, topic))
+    return await call.perform("delete_topic", _about(topic), partial(call.deps.delete, topic))
 
 
 async def delete_channel(call: Call, topic: str, channel: str) -> Document:
     """Delete a channel everywhere."""
-    run = partial(call.ground.delete, topic, channel)
+    run = partial(call.deps.delete, topic, channel)
     return await call.perform("delete_channel", _about(topic, channel), run)
 
 
@@ -283,7 +283,7 @@ async def tombstone(call: Call, node: str) -> Document:
         raise ApiError(400, "INVALID_BODY") from error
     if not is_valid_name(topic.encode()):
         raise ApiError(400, "INVALID_TOPIC")
-    run = partial(call.ground.actions.tombstone, node, topic)
+    run = partial(call.deps.actions.tombstone, node, topic)
     return await call.perform("tombstone_topic_producer", _about(topic) | {"node": node}, run)
 
 
@@ -315,12 +315,12 @@ async def gather(call: Call, seconds: str = "") -> Response:
     """A bundle that is made now. It goes into the audit log."""
     _refuse_foreign(call)
     count = _seconds(seconds)
-    ground = call.ground
-    entries = ground.audit.begin(call.caller, (ACTION,), {}, f"{count} s")
+    deps = call.deps
+    entries = deps.audit.begin(call.caller, (ACTION,), {}, f"{count} s")
     result = "interrupted"
     try:
-        made = await ground.diagnostics.make(
-            ground, call.caller.shown, count, lambda share, words: None
+        made = await deps.diagnostics.make(
+            deps, call.caller.shown, count, lambda share, words: None
         )
         result = ""
     except DiagnosticsBusy as error:
@@ -330,14 +330,14 @@ async def gather(call: Call, seconds: str = "") -> Response:
         result = f"failed: {error}"
         raise ApiError(507, "NO_ROOM") from error
     finally:
-        ground.audit.end(entries, result)
+        deps.audit.end(entries, result)
     return _download(made)
 
 
 async def gathered(call: Call, id_: str) -> Response:
     """One that was made on the page Diagnostics."""
     _refuse_foreign(call)
-    found = call.ground.diagnostics.find(id_.removesuffix(".zip"))
+    found = call.deps.diagnostics.find(id_.removesuffix(".zip"))
     if found is None:
         raise ApiError(404, "BUNDLE_NOT_FOUND")
     return _download(found)
@@ -376,7 +376,7 @@ async def config(call: Call, option: str) -> Response:
     """The value of an option."""
     if option not in _FLAGS:
         raise ApiError(400, "INVALID_OPTION")
-    return _shown(call.ground, option)
+    return _shown(call.deps, option)
 
 
 async def configure(call: Call, option: str) -> Response:
@@ -389,17 +389,17 @@ async def configure(call: Call, option: str) -> Response:
 
     async def run() -> str:
         set_ = _set_log_level if option == "log_level" else _set_lookupds
-        call.ground.configured[option] = set_(call.ground, body)
+        call.deps.configured[option] = set_(call.deps, body)
         return ""
 
     about, text = {"option": option}, body.decode("utf-8", "replace")
-    await call.ground.audit.perform(call.caller, ("config",), about, run, text)
-    return _shown(call.ground, option)
+    await call.deps.audit.perform(call.caller, ("config",), about, run, text)
+    return _shown(call.deps, option)
 
 
-def _shown(ground: Ground, option: str) -> Response:
+def _shown(deps: Deps, option: str) -> Response:
     flag = _FLAGS[option]
-    value = ground.configured.get(option, getattr(ground.options, flag.attribute))
+    value = deps.configured.get(option, getattr(deps.options, flag.attribute))
     if option == "log_level":
         return JSONResponse(LOG_LEVELS.index(value) + 1)
     if isinstance(value, str):
@@ -409,8 +409,8 @@ def _shown(ground: Ground, option: str) -> Response:
     return JSONResponse(value)
 
 
-def _set_lookupds(ground: Ground, body: bytes) -> list[str]:
-    if not ground.upstream.lookupds:
+def _set_lookupds(deps: Deps, body: bytes) -> list[str]:
+    if not deps.upstream.lookupds:
         raise ApiError(400, "INVALID_VALUE")  # it was told of nsqds
     try:
         found = json.loads(body)
@@ -420,11 +420,11 @@ def _set_lookupds(ground: Ground, body: bytes) -> list[str]:
             parse_address(one if isinstance(one, str) else "")
     except (ValueError, RecursionError, ConfigError) as error:
         raise ApiError(400, "INVALID_VALUE") from error
-    ground.upstream.lookupds = tuple(found)
+    deps.upstream.lookupds = tuple(found)
     return found
 
 
-def _set_log_level(ground: Ground, body: bytes) -> str:
+def _set_log_level(deps: Deps, body: bytes) -> str:
     level = body.decode("utf-8", "replace").lower()
     if level not in LOG_LEVELS:
         raise ApiError(400, "INVALID_VALUE")
@@ -480,15 +480,15 @@ _CONFIG_ANSWER: dict[int | str, dict[str, Any]] = {200: {
 }}  # fmt: skip
 
 
-def routes_of(ground: Ground) -> tuple[Route, ...]:
-    options = ground.options
+def routes_of(deps: Deps) -> tuple[Route, ...]:
+    options = deps.options
     return (*ROUTES, _RENDER) if options.proxy_graphite and options.graphite_url else ROUTES
 
 
-def router(ground: Ground) -> APIRouter:
-    found = APIRouter(prefix=ground.base)
-    for route in routes_of(ground):
-        _add(found, ground, route)
+def router(deps: Deps) -> APIRouter:
+    found = APIRouter(prefix=deps.base)
+    for route in routes_of(deps):
+        _add(found, deps, route)
 
     async def refuse(request: Request) -> Response:
         raise ApiError(404, "NOT_FOUND")
@@ -500,9 +500,9 @@ def router(ground: Ground) -> APIRouter:
     return found
 
 
-def _add(router: APIRouter, ground: Ground, route: Route) -> None:
+def _add(router: APIRouter, deps: Deps, route: Route) -> None:
     async def answer(request: Request, **given: str) -> Any:
-        return await route.answer(_checked(ground, request, route), **given)
+        return await route.answer(_checked(deps, request, route), **given)
 
     signature = inspect.signature(route.answer)
     _, *wanted = signature.parameters.values()
@@ -521,14 +521,14 @@ def _add(router: APIRouter, ground: Ground, route: Route) -> None:
     )  # fmt: skip
 
 
-def _checked(ground: Ground, request: Request, route: Route) -> Call:
+def _checked(deps: Deps, request: Request, route: Route) -> Call:
     """Whether the caller may ask. Of /config the network is asked first, as official."""
     if route.path.startswith("/config/"):
         remote = request.client.host if request.client else ""
-        if not ground.gate.may_configure(remote):
+        if not deps.gate.may_configure(remote):
             raise ApiError(403, "FORBIDDEN")
     check = viewed if route.method == "GET" else changed
-    return Call(ground, request, check(ground, request, route.role))
+    return Call(deps, request, check(deps, request, route.role))
 
 
 def _body(route: Route) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
 | tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
 | audit    | id, time_s, who, how, remote, action, target, detail, result        |
-| nodes    | address (key), heard_s, told (JSON: what it held; `remembered.py`)  |
+| nodes    | address (key), heard_s, told (JSON: what it held; `noderecords.py`) |
 
 An action is in the log before it is done: with the result "begun", which is then replaced. What
 can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always

@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, viewed
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -52,21 +52,21 @@ def draw(
                   "since": since, "until": until}).draw()  # fmt: skip
 
 
-def add(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/audit/download", include_in_schema=False)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/audit/download", include_in_schema=False)
     async def download(
         request: Request, form: str = "csv", q: str = "", who: str = "",
         action: str = "", target: str = "", result: str = "", since: str = "", until: str = "",
     ) -> Response:  # fmt: skip
         """What the page shows, in full."""
-        viewed(ground, request, Role.OPERATE)
+        viewed(deps, request, Role.OPERATE)
         if form not in _FORMS:
             raise ApiError(400, "INVALID_ARG_FORM")
         try:
             narrowed = _narrowed(who, action, target, result, since, until)
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_TIME") from error
-        found = ground.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
+        found = deps.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
         headers = {
             "Content-Disposition": f'attachment; filename="audit.{form}"',
             "X-Content-Type-Options": "nosniff",
@@ -154,7 +154,7 @@ class _Audit:
     def _found(self, before_id: int) -> list[Entry]:
         asked = self._now_asked()
         sought = asked.pop("q")
-        return self._here.ground.store.audit(sought, before_id, _PAGE, _narrowed(**asked))
+        return self._here.deps.store.audit(sought, before_id, _PAGE, _narrowed(**asked))
 
     def _show(self) -> None:
         try:

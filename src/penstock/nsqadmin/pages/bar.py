@@ -93,7 +93,7 @@ def _opener(words: str, icon: str = "") -> ui.element:
 
 
 def _link(here: Opened, path: str, words: str) -> None:
-    link = ui.link(words, here.ground.base + path)
+    link = ui.link(words, here.deps.base + path)
     if _is_at(here.path, path):
         link.props('aria-current="page"')
 
@@ -116,10 +116,10 @@ def _who(here: Opened) -> None:
                 ui.link("Your account", here.link("account"))
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
-                    form.props["action"] = f"{here.ground.base}/logout"
+                    form.props["action"] = f"{here.deps.base}/logout"
                     ui.button("Log out").props("flat dense type=submit")
-            elif here.caller.how == "header" and here.ground.options.logout_url:
-                ui.link("Log out", here.ground.options.logout_url)
+            elif here.caller.how == "header" and here.deps.options.logout_url:
+                ui.link("Log out", here.deps.options.logout_url)
 
 
 def _theme(here: Opened) -> None:
@@ -138,7 +138,7 @@ def _theme(here: Opened) -> None:
 
 def remember(here: Opened, name: str, value: str) -> None:
     """In a cookie of this browser: what the next page has to know before it is drawn."""
-    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.ground.base or '/'}"
+    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.deps.base or '/'}"
     ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
 
 
@@ -159,7 +159,7 @@ def _finder(here: Opened, pages: Sequence[tuple[str, str]]) -> None:
             raise TypeError("what is sought is a text")
         rows = [
             {"kind": one.kind, "words": one.words, "href": here.link(*one.path, **dict(one.query))}
-            for one in find(text[: limits.ADMIN_FOUND_CHARS], here.ground.watch.latest, pages)
+            for one in find(text[: limits.ADMIN_FOUND_CHARS], here.deps.watch.latest, pages)
         ]
         client.run_javascript(f"penstockFound({json.dumps(text)}, {json.dumps(rows)})")
 

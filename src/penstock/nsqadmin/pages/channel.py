@@ -10,8 +10,8 @@ from nicegui import ui
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.api import node_stats
 from penstock.nsqadmin.pages import (
+    channel_messages,
     chart,
-    inside,
     layout,
     partitions,
     parts,
@@ -26,7 +26,7 @@ from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
 
 def draw(here: Opened, topic: str, channel: str) -> None:
-    latest, none = here.ground.watch.latest, ChannelState(topic, channel)
+    latest, none = here.deps.watch.latest, ChannelState(topic, channel)
     trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
     head = resource.Head(
         channel, trail, "channel", tabs_of(here, topic, channel),
@@ -41,7 +41,7 @@ def draw(here: Opened, topic: str, channel: str) -> None:
             empty = "Nobody is known to be connected: start its consumers."
             clients = Grid(_CLIENTS, [], "key", empty, "Clients")
             clients.follow(here, lambda: _client_rows(here, topic, channel))
-        inside.panel(here, topic, channel)
+        channel_messages.panel(here, topic, channel)
         with parts.section("Nodes"):
             rows = node_rows(here, topic, channel, latest)
             nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
@@ -75,7 +75,7 @@ def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
 
 
 def _saying(here: Opened, found: ChannelState) -> str:
-    recent = here.ground.history.window(f"{found.topic}/{found.name}")
+    recent = here.deps.history.window(f"{found.topic}/{found.name}")
     told = states.channel_saying(found, states.lag_of(found, recent))
     return f"{told} {partitions.said(found.partitions)}".strip()
 
@@ -113,13 +113,13 @@ _CLIENTS = [
 
 async def _client_rows(here: Opened, topic: str, name: str) -> list[Row]:
     """Asked for only while somebody looks."""
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     having = latest.channel(topic, name)
     nodes = [latest.nodes[at].producer for at in having.nodes] if having else []
     if not nodes:
         return []
     # A failure leaves the rows as they were: of who is silent, what it said last.
-    asked = await here.ground.upstream.stats(nodes, topic, name, clients=True)
+    asked = await here.deps.upstream.stats(nodes, topic, name, clients=True)
     found = aggregate.channel(topic, name, node_stats(nodes, asked.answers))
     return [_client_row(here, one) for one in (found or {}).get("clients") or ()]
 

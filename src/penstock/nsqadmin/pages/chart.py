@@ -37,7 +37,7 @@ def pair(here: Opened, series: str) -> None:
         def draw() -> None:
             span_s = SPANS[str(choice.value)]
             samples = _samples(here, series, span_s)
-            until_s = max(here.ground.watch.latest.time_s, time.time() - 60)
+            until_s = max(here.deps.watch.latest.time_s, time.time() - 60)
             for chart, fields in charts:
                 _fill(chart, samples, fields)
                 # As wide as it says, also where nothing is known of the beginning.
@@ -57,7 +57,7 @@ def pair(here: Opened, series: str) -> None:
 
 
 def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
-    history = here.ground.history
+    history = here.deps.history
     if not span_s:
         return history.recent(series)
     now_s = time.time()

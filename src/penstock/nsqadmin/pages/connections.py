@@ -29,8 +29,8 @@ async def draw(
     chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
               "channel": channel, "node": node, "sort": sort}  # fmt: skip
     shown = _Page(here, chosen)
-    context.client.on_delete(here.ground.connections.listen(shown.show))
-    await here.ground.connections.ready()
+    context.client.on_delete(here.deps.connections.listen(shown.show))
+    await here.deps.connections.ready()
     shown.draw()
 
 
@@ -54,13 +54,13 @@ class _Page:
             )
         self._narrowed = parts.row()
         self._draw_narrowed()
-        rows = self._wanted(self._here.ground.connections.latest)
+        rows = self._wanted(self._here.deps.connections.latest)
         self._grid = Grid(_columns(chosen["sort"]), rows, "key", _EMPTY, "Connections", _HEIGHT)
         self._grid.element.options["quickFilterText"] = chosen["q"]
         self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
-        self._tell(self._here.ground.connections.latest)
+        self._tell(self._here.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
         self._narrowed.clear()
@@ -77,7 +77,7 @@ class _Page:
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
         self._remember()
-        self.show(self._here.ground.connections.latest)
+        self.show(self._here.deps.connections.latest)
 
     def _widen(self, name: str) -> None:
         self._choose(name, "")

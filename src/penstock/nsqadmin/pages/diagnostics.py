@@ -54,8 +54,8 @@ class _Page:
 
     async def _gather(self) -> None:
         here, client = self._here, context.client
-        ground = here.ground
-        if not ground.gate.is_still(here.caller, Role.OPERATE):
+        deps = here.deps
+        if not deps.gate.is_still(here.caller, Role.OPERATE):
             self._note.set_text("You may not do this any more: open the page again.")
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
@@ -67,7 +67,7 @@ class _Page:
                 self._note.set_text(f"{share:.0%}: {doing}")
 
         try:
-            entries = ground.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
+            entries = deps.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -76,12 +76,12 @@ class _Page:
         tell(0.0, "asking")
         try:
             who = here.caller.shown
-            made = await ground.diagnostics.make(ground, who, seconds, tell)
+            made = await deps.diagnostics.make(deps, who, seconds, tell)
         except (PenstockError, OSError) as error:
-            ground.audit.end(entries, f"failed: {error}")
+            deps.audit.end(entries, f"failed: {error}")
             self._end(f"It could not be gathered: {error}")
             return
-        ground.audit.end(entries, "")
+        deps.audit.end(entries, "")
         self._end(f"Gathered: {words.count(len(made.findings), 'finding')}.")
         self._show()
 
@@ -94,7 +94,7 @@ class _Page:
 
     def _show(self) -> None:
         """The newest one's findings, and all files."""
-        kept = self._here.ground.diagnostics.kept
+        kept = self._here.deps.diagnostics.kept
         none = "Nothing is gathered yet. Gather, and it is judged here."
         self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)
         self._found.clear()

@@ -23,8 +23,8 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import bar, guard, parts, static
 from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
@@ -39,7 +39,7 @@ NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 class Opened:
     """One page in one browser."""
 
-    ground: Ground
+    deps: Deps
     caller: Caller
     path: str  # below the base
     origin: dict[str, str]
@@ -55,7 +55,7 @@ class Opened:
     def link(self, *parts: str, **query: object) -> str:
         """The address of another page; the parts may hold any character. Of the query what is
         empty is left out."""
-        path = self.ground.base + "/" + "/".join(quote(part, safe="") for part in parts)
+        path = self.deps.base + "/" + "/".join(quote(part, safe="") for part in parts)
         given = {name: value for name, value in query.items() if value not in ("", None)}
         return f"{path}?{urlencode(given)}" if given else path
 
@@ -64,12 +64,12 @@ class Opened:
         ui.navigate.history.replace(self.link(*parts, **query))
 
 
-def opened(ground: Ground, request: Request, role: Role = Role.VIEW) -> Opened:
+def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
     """Who opens the page. Raises LoginWanted or Forbidden."""
-    caller = caller_of(ground, request)
-    ground.gate.check(caller, Role.VIEW)
-    path = request.url.path.removeprefix(ground.base) or "/"
-    here = Opened(ground, caller, path, origin(request), request.cookies)
+    caller = caller_of(deps, request)
+    deps.gate.check(caller, Role.VIEW)
+    path = request.url.path.removeprefix(deps.base) or "/"
+    here = Opened(deps, caller, path, origin(request), request.cookies)
     if not here.may(role):
         raise Forbidden(f"this page needs the role {role.name.lower()}")
     return here
@@ -94,9 +94,9 @@ class Page:
         shown_to = next((seen_by for at, _, seen_by in bar.PLACES if at == path), Role.VIEW)
         self._role = shown_to if role is None else role
 
-    def add(self, ground: Ground) -> None:
+    def add(self, deps: Deps) -> None:
         async def answer(request: Request, **given: str) -> None:
-            here = opened(ground, request, self._role)
+            here = opened(deps, request, self._role)
             named = {name: given[name] for name in given if f"{{{name}}}" in self.path}
             if self._check is not None:
                 await self._check(here, **named)
@@ -118,13 +118,13 @@ class Page:
 @contextmanager
 def _framed(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
-    ground = here.ground
-    way_out = f"{ground.base}/login?next={quote(here.path)}"
-    guard.drawn_for(context.client, here.caller, ground.gate, way_out)
+    deps = here.deps
+    way_out = f"{deps.base}/login?next={quote(here.path)}"
+    guard.drawn_for(context.client, here.caller, deps.gate, way_out)
     ui.page_title(f"{title} · Penstock")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
     if here.caller.how == "session":
-        ui.add_head_html(f"<script>{_renewal(ground)}</script>")
+        ui.add_head_html(f"<script>{_renewal(deps)}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
@@ -134,11 +134,11 @@ def _framed(here: Opened, title: str) -> Iterator[None]:
         yield
 
 
-def _renewal(ground: Ground) -> str:
+def _renewal(deps: Deps) -> str:
     """Keeps the session while its person does something: the socket, and what a page does by
     itself, do not."""
-    every_ms = 1000 * renewal_s(ground.gate.lifetime_s)
-    told = json.dumps({"way": f"{ground.base}/session", "every": every_ms})
+    every_ms = 1000 * renewal_s(deps.gate.lifetime_s)
+    told = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
     return f"window.penstockSession = {told};\n{static.text('session.js')}"
 
 
@@ -147,7 +147,7 @@ def _banners(here: Opened) -> None:
     banner = ui.label().classes("banner").props('role="status"')
 
     def show(snapshot: Snapshot) -> None:
-        lines = [*here.ground.history.troubles, *snapshot.errors]
+        lines = [*here.deps.history.troubles, *snapshot.errors]
         lines += [_silent(one) for one in snapshot.nodes.values() if not one.can_be_asked]
         banner.set_text("\n".join(lines[:8]))
         banner.set_visibility(bool(lines))
@@ -176,10 +176,10 @@ async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
     for kind, name in (("topic", topic), ("channel", channel)):
         if name and not is_valid_name(name.encode("utf-8", "replace")):
             raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     if latest.channel(topic, channel) if channel else topic in latest.topics:
         return
-    asking = _is_absent(here.ground.upstream, topic, channel)
+    asking = _is_absent(here.deps.upstream, topic, channel)
     try:
         absent = await asyncio.wait_for(asking, limits.ADMIN_READY_S)
     except (TimeoutError, UpstreamFailed):
@@ -187,7 +187,7 @@ async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
     if absent:
         what = f"channel {topic}/{channel}" if channel else f"topic {topic}"
         raise NoSuchPage(f"There is no {what}: every nsqd and nsqlookupd that may have it says so")
-    here.ground.watch.hurry()  # it is younger than the last look
+    here.deps.watch.hurry()  # it is younger than the last look
 
 
 async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
@@ -217,7 +217,7 @@ async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
 def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
     """Call `show` now and with every new snapshot, as long as the page is open."""
     client = context.client
-    watch = here.ground.watch
+    watch = here.deps.watch
 
     def on_snapshot(snapshot: Snapshot) -> None:
         if guard.is_open(client):
@@ -236,7 +236,7 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
         with client:
             show()
 
-    client.on_delete(here.ground.runs.listen(on_look))
+    client.on_delete(here.deps.runs.listen(on_look))
     show()
 
 
@@ -250,20 +250,20 @@ async def change(
     """Do something that changes the installation: ask the gate, write it down, do it, tell about
     it, and show what came of it. `run` returns a warning or "". Returns whether it was done. What
     the official one tells of as several actions has several names."""
-    ground = here.ground
+    deps = here.deps
     actions = (actions,) if isinstance(actions, str) else actions
-    if not ground.gate.is_still(here.caller, role):
+    if not deps.gate.is_still(here.caller, role):
         target = "/".join(one for one in about.values() if one)
-        ground.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
+        deps.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
                           target)  # fmt: skip
         ui.notify("You may not do this any more: open the page again.", type="negative")
         return False
     try:
-        warning = await ground.audit.perform(here.caller, actions, about, run, detail, here.origin)
+        warning = await deps.audit.perform(here.caller, actions, about, run, detail, here.origin)
     except PenstockError as error:
         ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
         return False
-    ground.watch.hurry()
+    deps.watch.hurry()
     shown = warning.removeprefix("WARNING: ")
     ui.notify(shown or "Done.", type="warning" if warning else "positive", multi_line=True,
               timeout=10_000 if warning else 5_000)  # fmt: skip

@@ -16,7 +16,7 @@ from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import viewed
 from penstock.nsqadmin.definitions import Definitions
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import NAME_RULE, Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -29,12 +29,12 @@ _READ = static.text("read_file.js")
 _SHOWN_MAX = 200  # changes of a preview
 
 
-def add(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/{_PATH}", include_in_schema=False)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/{_PATH}", include_in_schema=False)
     async def download(request: Request) -> Response:
-        viewed(ground, request)
-        await ground.watch.ready()
-        found = await definitions.taken(ground.upstream, ground.watch.latest)
+        viewed(deps, request)
+        await deps.watch.ready()
+        found = await definitions.taken(deps.upstream, deps.watch.latest)
         headers = {"Content-Disposition": f'attachment; filename="{_PATH}"'}
         return Response(definitions.to_text(found), media_type="application/json", headers=headers)
 
@@ -51,7 +51,7 @@ def draw(here: Opened) -> None:
         ui.link("Download definitions", here.link(_PATH)).props("download")
         if here.may(Role.DESTROY):
             _Form(here).draw()
-    if not here.ground.upstream.lookupds:
+    if not here.deps.upstream.lookupds:
         parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
     with parts.section("Topics that no nsqd has"):
@@ -77,12 +77,12 @@ def draw(here: Opened) -> None:
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            run = partial(here.ground.actions.forget, name)
+            run = partial(here.deps.actions.forget, name)
             await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
 
     async def channels() -> None:
         try:
-            found = await here.ground.upstream.channels(name)
+            found = await here.deps.upstream.channels(name)
         except PenstockError as error:
             label.set_text(str(error))
         else:
@@ -103,7 +103,7 @@ def _creation(here: Opened) -> None:
             return
         about = {"topic": name, "channel": part} if part else {"topic": name}
         actions = ("create_topic", "create_channel") if part else ("create_topic",)
-        run = partial(here.ground.actions.create, name, part, int(partitions.value or 0))
+        run = partial(here.deps.actions.create, name, part, int(partitions.value or 0))
         if await layout.change(here, Role.OPERATE, actions, about, run):
             for field in (topic, channel, partitions):
                 field.set_value("")
@@ -138,7 +138,7 @@ class _Form:
         with parts.row():
             chosen = ui.element("input").props('type=file accept=".json,application/json"')
             parts.named(chosen, "Take them from a file").on("change", js_handler=_READ)
-            nodes = list(self._here.ground.watch.latest.nodes)
+            nodes = list(self._here.deps.watch.latest.nodes)
             self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
             self._nodes.props("dense outlined use-chips").set_visibility(len(nodes) > 1)
             parts.grow()
@@ -149,7 +149,7 @@ class _Form:
 
     def _chosen(self) -> list[str]:
         """Those that answer: all, when there was one when the page was drawn."""
-        nodes = self._here.ground.watch.latest.nodes
+        nodes = self._here.deps.watch.latest.nodes
         chosen = self._nodes.value if self._nodes.visible else list(nodes)
         return [at for at in chosen or () if at in nodes and nodes[at].is_up]
 
@@ -167,10 +167,10 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        ground = self._here.ground
+        deps = self._here.deps
         try:
-            latest, nodes = ground.watch.latest, self._chosen()
-            changes = await definitions.changes(ground.upstream, latest, found, nodes)
+            latest, nodes = deps.watch.latest, self._chosen()
+            changes = await definitions.changes(deps.upstream, latest, found, nodes)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -188,7 +188,7 @@ class _Form:
         found = self._read()
         if found is None:
             return
-        latest = self._here.ground.watch.latest
+        latest = self._here.deps.watch.latest
         nodes = self._chosen()
         if not nodes:
             self._note.set_text("Choose a node that answers.")
@@ -201,7 +201,7 @@ class _Form:
             " Nothing is deleted."
         )
         if await layout.confirm(question, "definitions"):
-            run = partial(definitions.put, self._here.ground.upstream, nodes, found)
+            run = partial(definitions.put, self._here.deps.upstream, nodes, found)
             names = ", ".join(one.name for one in found.topics)
             detail = f"{names} on {', '.join(nodes)}"
             if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail):

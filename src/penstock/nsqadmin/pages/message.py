@@ -19,7 +19,7 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import inside, messages, words
+from penstock.nsqadmin import channel_messages, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.messages import Log, Message, Place
 from penstock.nsqadmin.pages import layout, parts, static
@@ -148,8 +148,12 @@ def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 # --- in the channels ---
 
-_COLOURS = {inside.FINISHED: "good", inside.DEAD: "bad", inside.IN_FLIGHT: "warn",
-            inside.REQUEUED: "warn"}  # fmt: skip
+_COLOURS = {
+    channel_messages.FINISHED: "good",
+    channel_messages.DEAD: "bad",
+    channel_messages.IN_FLIGHT: "warn",
+    channel_messages.REQUEUED: "warn",
+}
 
 
 def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
@@ -160,8 +164,8 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
 
     async def show() -> None:
         try:
-            found = await inside.of_message(
-                here.ground.upstream, place, topic, message.offset, message.id
+            found = await channel_messages.of_message(
+                here.deps.upstream, place, topic, message.offset, message.id
             )
         except PenstockError as error:
             found = []
@@ -179,7 +183,7 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
     ui.timer(0.05, show, once=True)
 
 
-def _channel(here: Opened, topic: str, one: inside.Standing) -> None:
+def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
     with parts.row():
         ui.link(one.channel, here.link("topics", topic, one.channel))
         ui.label(one.state).classes(f"badge {_COLOURS.get(one.state, 'soft')}")
@@ -206,8 +210,8 @@ async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool
 
 async def publish_again(here: Opened, topic: str, place: Place, message: Message) -> None:
     """A stored message, byte for byte; its text may be changed before, unless it is masked."""
-    hidden = here.ground.options.mask_field
-    log = Log(here.ground.upstream, place.node, topic, hidden, place.partition)
+    hidden = here.deps.options.mask_field
+    log = Log(here.deps.upstream, place.node, topic, hidden, place.partition)
     try:
         raw = await log.raw_body(message.offset)
     except PenstockError as error:
@@ -251,7 +255,7 @@ async def _publish(
     query = {"topic": topic} | ({"defer": str(int(defer_ms))} if defer_ms else {})
 
     async def run() -> str:
-        await here.ground.upstream.post(node, "/pub", query, data)
+        await here.deps.upstream.post(node, "/pub", query, data)
         return ""
 
     about = {"topic": topic, "node": node}

@@ -57,7 +57,7 @@ _WATCH_TAB = (
 
 
 async def check(here: Opened, topic: str) -> None:
-    await here.ground.watch.ready()
+    await here.deps.watch.ready()
     await layout.check_exists(here, topic)
 
 
@@ -84,7 +84,7 @@ class _Browser:
     def __init__(self, here: Opened, topic: str, asked: _Asked) -> None:
         self._here = here
         self._topic = topic
-        state = here.ground.watch.latest.topics.get(topic)
+        state = here.deps.watch.latest.topics.get(topic)
         self._nodes = list(state.nodes) if state else []
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
@@ -133,14 +133,14 @@ class _Browser:
 
     async def _asked_nodes(self) -> list[str]:
         try:
-            found, _ = await self._here.ground.upstream.producers_of(self._topic)
+            found, _ = await self._here.deps.upstream.producers_of(self._topic)
         except PenstockError:
             return []  # the banner says who does not answer
         return [one.address for one in found]
 
     async def _ask_partitions(self) -> None:
         """Of each node. One that does not answer is taken to have a single one."""
-        upstream = self._here.ground.upstream
+        upstream = self._here.deps.upstream
         logs = [Log(upstream, node, self._topic) for node in self._nodes]
         found = await asyncio.gather(*(log.extents() for log in logs), return_exceptions=True)
         for log, extents in zip(logs, found, strict=True):
@@ -222,9 +222,9 @@ class _Browser:
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _shelf(self) -> Shelf:
-        ground = self._here.ground
-        hidden = ground.options.mask_field
-        return Shelf(ground.upstream, self._places(), self._topic, hidden)
+        deps = self._here.deps
+        hidden = deps.options.mask_field
+        return Shelf(deps.upstream, self._places(), self._topic, hidden)
 
     def _places(self) -> list[Place]:
         """Of the logs that are chosen."""

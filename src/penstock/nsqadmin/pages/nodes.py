@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import aggregate, remembered, words
+from penstock.nsqadmin import aggregate, noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
@@ -67,7 +67,7 @@ def draw_all(here: Opened) -> None:
         count = parts.soft()
     said = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     grid = Grid(_ALL, all_rows(here, latest), "address", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
@@ -139,8 +139,8 @@ _TOPICS = [
 
 
 async def check(here: Opened, address: str) -> None:
-    await here.ground.watch.ready()
-    if here.ground.watch.is_unknown(address):
+    await here.deps.watch.ready()
+    if here.deps.watch.is_unknown(address):
         raise NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it was not seen"
                          " before or has been forgotten")  # fmt: skip
 
@@ -185,8 +185,8 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
         return f"It does not answer: {node.error}. Nothing is known of it."
     if node.error:
         gone = "" if node.is_listed else " No nsqlookupd knows it any more."
-        held = remembered.words_of(remembered.holding(snapshot, node))
-        return f"It last answered at {remembered.clock(node)}: {node.error}.{gone} {held}"
+        held = noderecords.words_of(noderecords.holding(snapshot, node))
+        return f"It last answered at {noderecords.clock(node)}: {node.error}.{gone} {held}"
     if not node.is_listed:
         return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:
@@ -226,12 +226,12 @@ def _figures_of(node: NodeState | None) -> resource.Figures:
 
 
 async def _topic_rows(here: Opened, address: str) -> list[Row]:
-    node = here.ground.watch.latest.nodes.get(address)
+    node = here.deps.watch.latest.nodes.get(address)
     if node is None:
         return []
     answers: dict[str, Any] = {address: node.document}  # what it said last
     if node.can_be_asked:
-        answers = (await here.ground.upstream.stats([node.producer], clients=True)).answers
+        answers = (await here.deps.upstream.stats([node.producer], clients=True)).answers
     shown = aggregate.node(node_stats([node.producer], answers)[0])
     dead = dict(node.producer.topics)
     return [
@@ -256,15 +256,15 @@ def _forget(here: Opened, address: str) -> ui.element:
     """A node that is gone for good."""
 
     async def go() -> None:
-        latest = here.ground.watch.latest
+        latest = here.deps.watch.latest
         if (node := latest.nodes.get(address)) is None:
             return
-        held = remembered.words_of(remembered.holding(latest, node))
+        held = noderecords.words_of(noderecords.holding(latest, node))
         said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
         if await layout.confirm(said, address):
 
             async def run() -> str:
-                here.ground.watch.forget(address)
+                here.deps.watch.forget(address)
                 return ""
 
             if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
@@ -287,7 +287,7 @@ def _tombstone(here: Opened, address: str) -> ui.element:
         )
         if topic and await layout.confirm(words_, topic):
             about = {"topic": topic, "node": address}
-            run = partial(here.ground.actions.tombstone, address, topic)
+            run = partial(here.deps.actions.tombstone, address, topic)
             await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
 
     panel = parts.section("Take a topic off this node")

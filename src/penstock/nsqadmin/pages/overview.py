@@ -24,7 +24,7 @@ _POINTS = 60  # of a curve: more are not seen
 
 
 def draw(here: Opened) -> None:
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     parts.heading("Overview")
     with parts.row("tiles") as flow:
         tiles = {name: parts.Tile(name, name in _CURVES) for name in flow_of(latest)}
@@ -69,7 +69,7 @@ def draw_counter(here: Opened) -> None:
 def _lately(here: Opened, series: str, field: str) -> list[float]:
     """How a series went in the last minutes."""
     index = FIELDS.index(field)
-    samples = here.ground.history.recent(series)
+    samples = here.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
     return [one.values[index] for one in samples[::step] if one.values is not None]
 
@@ -98,7 +98,7 @@ def _attention(here: Opened) -> None:
         place = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
-        found = [*states.found(here, snapshot), *of_runs(here.ground.runs.runs, time.time())]
+        found = [*states.found(here, snapshot), *of_runs(here.deps.runs.runs, time.time())]
         found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
 
         def draw() -> None:

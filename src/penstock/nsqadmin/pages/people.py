@@ -54,7 +54,7 @@ def draw_account(here: Opened) -> None:
 
 def _check_right(here: Opened) -> None:
     """Also at an action: a role may have been taken away since the page was drawn."""
-    if not here.ground.gate.is_still(here.caller, Role.DESTROY):
+    if not here.deps.gate.is_still(here.caller, Role.DESTROY):
         raise Forbidden("users and tokens need the role destroy")
 
 
@@ -94,7 +94,7 @@ def _ago(time_s: float) -> str:
 class _Users:
     def __init__(self, here: Opened) -> None:
         self._here = here
-        self._store = here.ground.store
+        self._store = here.deps.store
 
     def draw(self) -> None:
         parts.heading("Users")
@@ -125,7 +125,7 @@ class _Users:
             _draw_holder(user, last, self._remove)
 
         _list(self._place, self._store.users(), draw, "Nobody yet.")
-        sessions = self._store.sessions(self._here.ground.gate.lifetime_s)
+        sessions = self._store.sessions(self._here.deps.gate.lifetime_s)
         _list(self._logged_in, sessions, self._draw_session, "Nobody.")
 
     def _draw_session(self, one: LoggedIn) -> None:
@@ -188,7 +188,7 @@ class _Users:
 class _Tokens:
     def __init__(self, here: Opened) -> None:
         self._here = here
-        self._store = here.ground.store
+        self._store = here.deps.store
 
     def draw(self) -> None:
         parts.heading("Tokens")
@@ -275,9 +275,9 @@ class _Password:
             return
 
         async def run() -> str:
-            await here.ground.gate.prove(name, old, here.caller.remote)
+            await here.deps.gate.prove(name, old, here.caller.remote)
             hashed = await asyncio.to_thread(hash_password, new)
-            here.ground.store.set_password(name, hashed, keep=here.caller.session)
+            here.deps.store.set_password(name, hashed, keep=here.caller.session)
             return ""
 
         if await layout.change(here, Role.VIEW, "change_password", {"user": name}, run):

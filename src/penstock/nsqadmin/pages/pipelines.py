@@ -19,7 +19,7 @@ from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.api import ApiError, viewed
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import chart, layout, parts, static
 from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -60,19 +60,19 @@ _HEADERS = {
 }
 
 
-def add(app: FastAPI, ground: Ground) -> None:
+def add(app: FastAPI, deps: Deps) -> None:
     async def text_of(request: Request, run: str, form: str) -> str:
-        viewed(ground, request)
-        text = await ground.runs.page(run, form)
+        viewed(deps, request)
+        text = await deps.runs.page(run, form)
         if text is None:
             raise ApiError(404, "REPORT_NOT_FOUND")
         return text
 
-    @app.get(f"{ground.base}/pipelines/{{run}}/report", include_in_schema=False)
+    @app.get(f"{deps.base}/pipelines/{{run}}/report", include_in_schema=False)
     async def report(request: Request, run: str) -> Response:
         return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
 
-    @app.get(f"{ground.base}/pipelines/{{run}}/report.json", include_in_schema=False)
+    @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
     async def document(request: Request, run: str) -> Response:
         text = await text_of(request, run, JSON)
         saved = {"Content-Disposition": 'attachment; filename="report.json"'}
@@ -80,11 +80,11 @@ def add(app: FastAPI, ground: Ground) -> None:
 
 
 async def check(here: Opened, run: str = "") -> None:
-    await here.ground.runs.ready()
+    await here.deps.runs.ready()
 
 
 def draw(here: Opened, pipeline: str = "") -> None:
-    runs = here.ground.runs.runs
+    runs = here.deps.runs.runs
     with parts.heading("Pipelines"):
         count = parts.note()
         parts.grow()
@@ -128,7 +128,7 @@ def draw(here: Opened, pipeline: str = "") -> None:
 
 def _row(here: Opened, run: Run) -> Row:
     state, now_s = run.state, time.time()
-    phase = here.ground.runs.runs.phase(run)
+    phase = here.deps.runs.runs.phase(run)
     share, goes_on = done_share(state), phase in ("started", "running")
     told = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
     return {
@@ -166,9 +166,9 @@ def what_of(run: Run) -> str:
 
 
 def _nothing(here: Opened) -> None:
-    nodes = here.ground.watch.latest.nodes
+    nodes = here.deps.watch.latest.nodes
     node = shlex.quote(next(iter(nodes), "127.0.0.1:4151"))
-    topic = next((name for name in sorted(here.ground.watch.latest.topics)
+    topic = next((name for name in sorted(here.deps.watch.latest.topics)
                   if name.isidentifier() and not name.startswith("_")), "orders")  # fmt: skip
     with parts.section("No run of a pipeline yet"):
         ui.label(
@@ -187,7 +187,7 @@ def _nothing(here: Opened) -> None:
 
 def summary(here: Opened) -> str:
     """ "2 running, 1 failed"; "" when there is no run at all."""
-    runs = here.ground.runs.runs
+    runs = here.deps.runs.runs
     if not runs.all():
         return ""
     live = len(runs.live())
@@ -215,12 +215,12 @@ def line(here: Opened) -> None:
 
 
 def title(here: Opened, run: str) -> str:
-    found = here.ground.runs.runs.find(run)
+    found = here.deps.runs.runs.find(run)
     return found.state.name if found else "Run"
 
 
 def draw_run(here: Opened, run: str) -> None:
-    found = here.ground.runs.runs.find(run)
+    found = here.deps.runs.runs.find(run)
     if found is not None:
         _Run(here, found).draw()
         return
@@ -266,7 +266,7 @@ class _Run:
         layout.follow_runs(self._here, self._show)
 
     def _show(self) -> None:
-        runs, now_s = self._here.ground.runs.runs, time.time()
+        runs, now_s = self._here.deps.runs.runs, time.time()
         run = self._run = runs.find(self._run.id) or self._run
         state, phase = run.state, runs.phase(run)
         self._phase.set_text(_PHASES[phase])
@@ -323,7 +323,7 @@ class _Run:
             parts.facts(_facts(self._run))
 
     def _show_report(self) -> None:
-        runs = self._here.ground.runs.runs
+        runs = self._here.deps.runs.runs
         if self._report_shown or not runs.page(self._run.id, HTML):
             return
         self._report_shown = True

@@ -74,7 +74,7 @@ class _Panel:
 
     async def _ask(self) -> None:
         try:
-            answer = await self._here.ground.upstream.raw(self._address, "/metrics")
+            answer = await self._here.deps.upstream.raw(self._address, "/metrics")
             self._show(read(answer[:_BYTES_MAX].decode("utf-8", "replace")))
         except PenstockError:
             return  # an nsqd without metrics; one that is down is named by the banner

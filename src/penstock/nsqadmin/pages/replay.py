@@ -13,7 +13,7 @@ from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.inside import PLACES, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.channel_messages import PLACES, Inside, Move, PlaceInvalid, position_of
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -39,7 +39,7 @@ class _Replay:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.ground.upstream, topic, name)
+        self._inside = Inside(here.deps.upstream, topic, name)
 
     def draw(self) -> None:
         parts.soft("Go back and process messages again, or on and leave some out.")
@@ -71,7 +71,7 @@ class _Replay:
         self._result.clear()
 
     def _nodes(self) -> list[str]:
-        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        found = self._here.deps.watch.latest.channel(self._topic, self._name)
         return list(found.nodes) if found else []
 
     async def _preview(self) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import remembered, words
+from penstock.nsqadmin import noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
@@ -71,7 +71,7 @@ class StateButtons:
         self._switch = None
         self._destroying: list[ui.button] = []
         if here.may(Role.OPERATE):
-            is_paused = self._state(here.ground.watch.latest).paused
+            is_paused = self._state(here.deps.watch.latest).paused
             self._switch = parts.Switch("Pause", "Unpause", self._turn, is_paused)
         if here.may(Role.DESTROY):
             for label, act in (("Empty", self._empty), ("Delete", self._delete)):
@@ -89,7 +89,7 @@ class StateButtons:
         if isinstance(of, TopicState):
             nodes += of.registered
             is_forgotten = not any(snapshot.nodes[at].is_listed for at in nodes)
-            is_deletable = bool(self._here.ground.upstream.lookupds) and is_forgotten
+            is_deletable = bool(self._here.deps.upstream.lookupds) and is_forgotten
         can_act = snapshot.can_ask(nodes)
         if self._switch is not None:
             self._switch.show(of.paused, of.is_paused_partly)
@@ -100,21 +100,21 @@ class StateButtons:
 
     async def _turn(self, pause: bool) -> None:
         verb = "pause" if pause else "unpause"
-        run = partial(self._here.ground.actions.act, verb, *self._names)
+        run = partial(self._here.deps.actions.act, verb, *self._names)
         action = f"{verb}_{self._kind}"
         await layout.change(self._here, Role.OPERATE, action, self._about, run)
 
     async def _empty(self) -> None:
         question = f"Throw away all messages that wait in this {self._kind}?"
         if await layout.confirm(question, self._names[-1]):
-            run = partial(self._here.ground.actions.act, "empty", *self._names)
+            run = partial(self._here.deps.actions.act, "empty", *self._names)
             action = f"empty_{self._kind}"
             await layout.change(self._here, Role.DESTROY, action, self._about, run)
 
     async def _delete(self) -> None:
         here, names = self._here, self._names
-        if await layout.confirm(lost_with(here.ground.watch.latest, *names), names[-1]):
-            run = partial(here.ground.delete, *names)
+        if await layout.confirm(lost_with(here.deps.watch.latest, *names), names[-1]):
+            run = partial(here.deps.delete, *names)
             action = f"delete_{self._kind}"
             if await layout.change(here, Role.DESTROY, action, self._about, run):
                 parts.go(here.link("topics", *names[:-1]))
@@ -122,7 +122,7 @@ class StateButtons:
 
 def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     """What a deletion loses, and what it does not reach."""
-    left = remembered.words_about(snapshot, name, channel)
+    left = noderecords.words_about(snapshot, name, channel)
     if channel:
         said = "Delete this channel with its messages on every node?"
         return f"{said} Not on {left}." if left else said
@@ -130,7 +130,7 @@ def lost_with(snapshot: Snapshot, name: str, channel: str = "") -> str:
     if left and not snapshot.can_ask(topic.nodes):
         return f"Delete the name {name} at every nsqlookupd? Nothing else is lost: {left}."
     waits = topic.backlog + topic.in_flight + topic.deferred - sum(
-        one.messages for one in remembered.left_on(snapshot, name)
+        one.messages for one in noderecords.left_on(snapshot, name)
     )  # fmt: skip
     said = (
         f"Delete {name}? {words.count(waits, 'message')} in"

@@ -44,7 +44,7 @@ class _Panel:
 
     def _nodes(self) -> list[str]:
         """Those that have it and answer."""
-        latest, about = self._here.ground.watch.latest, self._about
+        latest, about = self._here.deps.watch.latest, self._about
         having = latest.topics.get(about["topic"])
         nodes = having.nodes if having else []
         if "channel" in about:
@@ -53,7 +53,7 @@ class _Panel:
         return [node for node in nodes if latest.nodes[node].is_up]
 
     async def _show(self) -> None:
-        told = await settings.read(self._here.ground.upstream, self._nodes(), self._about)
+        told = await settings.read(self._here.deps.upstream, self._nodes(), self._about)
         self._note.set_text("; ".join(told.notes) or ("" if told.held else "No node has it."))
         self._note.set_visibility(bool(self._note.text))
         self._place.clear()
@@ -110,7 +110,7 @@ class _Panel:
             if not await layout.confirm(question, name):
                 return
         kind = "channel" if "channel" in about else "topic"
-        run = partial(settings.write, here.ground.upstream, self._nodes(), about, changes)
+        run = partial(settings.write, here.deps.upstream, self._nodes(), about, changes)
         detail = settings.detail(changes)
         if await layout.change(here, role, f"configure_{kind}", about, run, detail):
             await self._show()
@@ -121,7 +121,7 @@ class _Panel:
         self._flags.clear()
         for node in self._nodes():
             try:
-                found = await settings.flags(self._here.ground.upstream, node)
+                found = await settings.flags(self._here.deps.upstream, node)
             except PenstockError as error:
                 found = [("does not tell", str(error))]
             with self._flags:

@@ -16,8 +16,8 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
     audit,
     channel,
@@ -68,40 +68,40 @@ PAGES = (
 )
 
 
-def add(app: FastAPI, ground: Ground) -> None:
+def add(app: FastAPI, deps: Deps) -> None:
     for page in PAGES:
-        page.add(ground)
+        page.add(deps)
     for part in (login, downloads, audit, lookup, pipelines):
-        part.add(app, ground)
-    _add_answers(ground)
+        part.add(app, deps)
+    _add_answers(deps)
     guard.watch_events()
     app_of_pages.on_delete(guard.Sweeper().on_page_left)
     ui.run_with(
-        app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
+        app, mount_path=deps.base or "/", title="Penstock", dark=None, tailwind=False,
         language="en-US", show_welcome_message=False,
         reconnect_timeout=limits.ADMIN_RECONNECT_S,
         gzip_middleware_factory=None,  # the application around it does that, more quickly
     )  # fmt: skip
-    if ground.base:
-        app.add_middleware(_RootOf, base=ground.base)
-    app.add_middleware(guard.Guard, gate=ground.gate, base=ground.base)
+    if deps.base:
+        app.add_middleware(_RootOf, base=deps.base)
+    app.add_middleware(guard.Guard, gate=deps.gate, base=deps.base)
 
 
-def _add_answers(ground: Ground) -> None:
+def _add_answers(deps: Deps) -> None:
     """Plain ones, so that those who try addresses cost us nothing."""
 
     def instead(request: Request, heading: str, words: str, status: int) -> HTMLResponse:
         """`words` say why, and what to do."""
-        way = f'<p><a href="{escape(ground.base)}/">To the overview</a></p>'
+        way = f'<p><a href="{escape(deps.base)}/">To the overview</a></p>'
         return plain(request, heading, heading, f"<p>{escape(words)}</p>{way}", status)
 
     async def refuse(request: Request, error: Exception) -> Response:
         return instead(request, "Not for you", f"{error}.", 403)
 
     async def to_login(request: Request, error: Exception) -> Response:
-        path = request.url.path.removeprefix(ground.base)
+        path = request.url.path.removeprefix(deps.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
-        return RedirectResponse(f"{ground.base}/login?next={quote(target)}", 303)
+        return RedirectResponse(f"{deps.base}/login?next={quote(target)}", 303)
 
     async def not_found(request: Request, error: Exception) -> Response:
         words = "There is no such page here. The bar of every page leads to all of them."

@@ -18,8 +18,8 @@ from penstock.errors import PenstockError
 from penstock.nsqadmin import console, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
@@ -54,25 +54,25 @@ _FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
 
 
 async def check(here: Opened) -> None:
-    role = _role(here.ground)
+    role = _role(here.deps)
     if not here.may(role):
         raise Forbidden(f"this page needs the role {role.name.lower()}")
-    await here.ground.watch.ready()
+    await here.deps.watch.ready()
 
 
 def draw(here: Opened, topic: str = "") -> None:
     _Console(here, topic).draw()
 
 
-def _role(ground: Ground) -> Role:
+def _role(deps: Deps) -> Role:
     """Masks are for pages that know which field they show; a statement can take any apart."""
-    return Role.DESTROY if ground.options.mask_field else Role.OPERATE
+    return Role.DESTROY if deps.options.mask_field else Role.OPERATE
 
 
 class _Console:
     def __init__(self, here: Opened, topic: str) -> None:
         self._here = here
-        self._topics = topics_of(here.ground)
+        self._topics = topics_of(here.deps)
         if topic and topic not in self._topics:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
@@ -121,7 +121,7 @@ class _Console:
         async def ask() -> None:
             if place.default_slot.children:
                 return
-            found = await columns_of(self._here.ground, name)
+            found = await columns_of(self._here.deps, name)
             self._list(place, found or (("can't be read", ""),))
 
         box.on("toggle", ask)
@@ -142,12 +142,12 @@ class _Console:
         button.on("click", js_handler=_INSERT)
 
     async def _show_tables(self) -> None:
-        found = await tables_of(self._here.ground)
+        found = await tables_of(self._here.deps)
         with self._tables:
             for name in found:
                 self._thing(name, None)
             if not found:
-                lakes = ", ".join(self._here.ground.options.lake)
+                lakes = ", ".join(self._here.deps.options.lake)
                 said = f"None below {lakes} yet." if lakes else "-lake names no tables."
                 parts.soft(said)
 
@@ -193,7 +193,7 @@ class _Console:
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
-        if not here.ground.gate.is_still(here.caller, _role(here.ground)):
+        if not here.deps.gate.is_still(here.caller, _role(here.deps)):
             self._note.set_text("You may not do this any more: open the page again.")
             return
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
@@ -201,7 +201,7 @@ class _Console:
             return
         if not self._button.enabled:
             return  # the one before still runs
-        audit = here.ground.audit
+        audit = here.deps.audit
         try:
             entries = audit.begin(here.caller, ("sql",), {}, text)
         except PenstockError as error:
@@ -214,7 +214,7 @@ class _Console:
         try:
             async with _running:
                 began_s = time.monotonic()
-                reply = await _ask(here.ground, text)
+                reply = await _ask(here.deps, text)
                 took_s = time.monotonic() - began_s
         finally:
             self._button.enable()
@@ -282,14 +282,14 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-async def _ask(ground: Ground, text: str) -> Reply:
+async def _ask(deps: Deps, text: str) -> Reply:
     """Over the topics of all nodes that answer, and the tables of -lake."""
     question = Question(
         sql=text,
-        nodes=ground.watch.up(),
-        lakes=list(ground.options.lake),
+        nodes=deps.watch.up(),
+        lakes=list(deps.options.lake),
         rows_max=limits.ADMIN_SQL_ROWS,
-        ca_file=ground.options.http_client_tls_root_ca_file,
+        ca_file=deps.options.http_client_tls_root_ca_file,
     )
     return await console.ask(question)
 
@@ -314,17 +314,17 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def topics_of(ground: Ground) -> list[str]:
+def topics_of(deps: Deps) -> list[str]:
     """Those with messages first, the busiest before the others; Penstock's own last."""
-    found = ground.watch.latest.topics.values()
+    found = deps.watch.latest.topics.values()
     asked = sorted(found, key=lambda one: (one.is_internal, -one.stored_bytes, one.name))
     return [one.name for one in asked if one.nodes]
 
 
-async def tables_of(ground: Ground) -> list[str]:
+async def tables_of(deps: Deps) -> list[str]:
     """The names of the tables that -lake leads to. Looking for them takes a disk."""
     names: set[str] = set()
-    for lake in ground.options.lake:
+    for lake in deps.options.lake:
         names |= set(await asyncio.to_thread(_below, lake))
     return sorted(names)
 
@@ -336,10 +336,10 @@ def _below(lake: str) -> list[str]:
         return []  # it is not there yet; a statement that names a table says more
 
 
-async def columns_of(ground: Ground, table: str) -> tuple[tuple[str, str], ...]:
+async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
     """Of a table, asked of the process that answers statements; () when it can't be read."""
     sql = f"SELECT * FROM {quoted(table)} LIMIT 0"
-    question = Question(sql, [], list(ground.options.lake), rows_max=1)
+    question = Question(sql, [], list(deps.options.lake), rows_max=1)
     reply = await console.ask(question)
     return tuple(zip(reply.columns, reply.types, strict=True))
 

@@ -47,10 +47,10 @@ _found: WeakKeyDictionary[Watch, tuple[Snapshot, list[Finding]]] = WeakKeyDictio
 
 def found(here: Opened, snapshot: Snapshot) -> list[Finding]:
     """Made once for a snapshot, however many pages look at it."""
-    known = _found.get(here.ground.watch)
+    known = _found.get(here.deps.watch)
     if known is None or known[0] is not snapshot:
-        known = (snapshot, findings(snapshot, here.ground.history.window))
-        _found[here.ground.watch] = known
+        known = (snapshot, findings(snapshot, here.deps.history.window))
+        _found[here.deps.watch] = known
     return known[1]
 
 
@@ -136,7 +136,7 @@ class Lag(NamedTuple):
 
 def lags(here: Opened, topic: TopicState) -> dict[str, Lag]:
     """By channel."""
-    window = here.ground.history.window
+    window = here.deps.history.window
     return {
         name: lag_of(channel, window(f"{topic.name}/{name}"))
         for name, channel in topic.channels.items()

@@ -33,7 +33,7 @@ _DEPTH = "Those that wait for the first channel"
 
 
 def draw(here: Opened, topic: str) -> None:
-    latest, none = here.ground.watch.latest, TopicState(topic)
+    latest, none = here.deps.watch.latest, TopicState(topic)
     trail = (("Topics", here.link("topics")),)
     head = resource.Head(
         topic, trail, "topic", tabs_of(here, topic), lambda: resource.StateButtons(here, topic)
@@ -186,13 +186,13 @@ class _Clients:
             self._grid = Grid(_CLIENTS, [], "key", empty, label, "22rem")
 
     def follow(self) -> None:
-        connections = self._here.ground.connections
+        connections = self._here.deps.connections
         self._client.on_delete(connections.listen(self._show))
         if connections.latest:
             self._show(connections.latest)
 
     def _show(self, rows: Sequence[Row]) -> None:
-        link, latest = self._here.link, self._here.ground.watch.latest
+        link, latest = self._here.link, self._here.deps.watch.latest
         topic = latest.topics.get(self._name) or TopicState(self._name)
         silent = [at for at in (*topic.nodes, *topic.registered) if not latest.can_ask([at])]
         said = f"{states.listed(silent)} does not answer" if silent else ""

@@ -86,7 +86,7 @@ class _Page:
             search = ui.input("Search", value=self._sought).props(
                 'clearable dense outlined debounce=150 aria-label="Search topics"'
             )
-        latest = self._here.ground.watch.latest
+        latest = self._here.deps.watch.latest
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
         self._grid = Grid(_COLUMNS, self._wanted(latest), "name", empty, "Topics", _HEIGHT_OF_MANY)
         self._grid.element.options["quickFilterText"] = self._sought
@@ -115,12 +115,12 @@ class _Page:
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown
         bar.remember(self._here, _COOKIE, str(int(shown)))
-        self._show(self._here.ground.watch.latest)
+        self._show(self._here.deps.watch.latest)
 
     def _choose(self, state: str) -> None:
         self._state = state if state in _STATES else ""
         self._remember()
-        self._show(self._here.ground.watch.latest)
+        self._show(self._here.deps.watch.latest)
 
     def _search(self, text: str) -> None:
         self._sought = text
@@ -166,7 +166,7 @@ _drawn: WeakKeyDictionary[Watch, _Drawn] = WeakKeyDictionary()
 
 def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     """Made once for all browsers; a row that did not change is the one of the snapshot before."""
-    drawn = _drawn.setdefault(here.ground.watch, _Drawn())
+    drawn = _drawn.setdefault(here.deps.watch, _Drawn())
     if drawn.snapshot is not snapshot:
         if snapshot.time_s - drawn.curves_s >= _CURVE_EVERY_S:
             drawn.curves, drawn.curves_s = _curves(here, snapshot), snapshot.time_s
@@ -211,7 +211,7 @@ def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {
-        one.name: _curve([sample.values[_DEPTH] for sample in here.ground.history.recent(one.name)
+        one.name: _curve([sample.values[_DEPTH] for sample in here.deps.history.recent(one.name)
                           if sample.values is not None])
         for one in waiting[: limits.ADMIN_CURVES]
     }  # fmt: skip

@@ -20,7 +20,7 @@ from penstock.trace.events import Event
 async def draw(
     here: Opened, id: str = "", topic: str = "", partition: str = "", since: str = ""
 ) -> None:
-    await here.ground.watch.ready()
+    await here.deps.watch.ready()
     _Lives(here, topic, partition, since).draw(id)
 
 
@@ -64,9 +64,9 @@ class _Lives:
 
     async def _show_recent(self) -> None:
         """Something to click on, where there is anything."""
-        ground, mine = self._here.ground, self._search_count
-        nodes = ground.watch.up()
-        found = await traces.recent(ground.upstream, nodes)
+        deps, mine = self._here.deps, self._search_count
+        nodes = deps.watch.up()
+        found = await traces.recent(deps.upstream, nodes)
         if mine != self._search_count:
             return
         with self._place, parts.section("Traced last"):
@@ -95,8 +95,8 @@ class _Lives:
         self._note.set_text("Looking …")
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
         partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
-        ground = self._here.ground
-        nodes = ground.watch.up()
+        deps = self._here.deps
+        nodes = deps.watch.up()
         try:
             ask = traces.wanted(text, since)
             only = traces.only_in(topic, partition)
@@ -104,13 +104,13 @@ class _Lives:
             self._note.set_text(str(error))
             return
         self._here.show_address("trace", id=text, topic=topic, partition=partition, since=since)
-        seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, only)
+        seeker = Seeker(deps.upstream, nodes, deps.options.trace_table, ask, only)
         await seeker.look_in_log()
         if mine == self._search_count and seeker.has_tables:
             self._show(seeker, "; looking into the table …", {})
             await seeker.look_in_tables()
-        hidden = ground.options.mask_field
-        known = await contexts(ground.upstream, seeker.life().found, hidden)
+        hidden = deps.options.mask_field
+        known = await contexts(deps.upstream, seeker.life().found, hidden)
         if mine == self._search_count:  # or somebody has asked for something else meanwhile
             self._show(seeker, "", known)
 
@@ -193,7 +193,7 @@ def _recent_row(here: Opened, one: Traced) -> Row:
 
 def _run_line(here: Opened) -> None:
     """The newest run of the pipeline that keeps traces for long."""
-    runs = here.ground.runs.runs
+    runs = here.deps.runs.runs
     mine = [run for run in runs.all() if run.state.pipeline == "trace"]
     if mine:
         newest = max(mine, key=lambda run: run.state.started_s)

@@ -1,4 +1,4 @@
-"""What every part of nsqadmin stands on, made once at the start: the daemons and what is known of
+"""What every part of nsqadmin is given, made once at the start: the daemons and what is known of
 them, the charts, who may log in, what was done, and whom to tell."""
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from penstock.nsqadmin.connections import Connections
 from penstock.nsqadmin.diagnostics import Diagnostics
 from penstock.nsqadmin.gate import Gate
 from penstock.nsqadmin.history import History
+from penstock.nsqadmin.noderecords import NodeRecords, words_about
 from penstock.nsqadmin.oidc import OidcLogin
 from penstock.nsqadmin.options import Options
-from penstock.nsqadmin.remembered import Remembered, words_about
 from penstock.nsqadmin.runwatch import RunWatch
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Upstream, warnings
 from penstock.nsqadmin.watch import Watch
 
 
-class Ground:
+class Deps:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.base = options.base_path.rstrip("/")  # what every path begins with: "" or "/some"
@@ -43,7 +43,7 @@ class Ground:
             self.fetcher, options.lookupd_http_address, options.nsqd_http_address, secret
         )
         self.actions = Actions(self.upstream)
-        self.watch = Watch(self.upstream, options.poll_interval_ns, Remembered(self.store))
+        self.watch = Watch(self.upstream, options.poll_interval_ns, NodeRecords(self.store))
         self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
         self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
         self.audit = Audit(self.store, self.notifier)

@@ -15,7 +15,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.inside import Held, Inside, Listed, letter_of
+from penstock.nsqadmin.channel_messages import Held, Inside, Listed, letter_of
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -63,7 +63,7 @@ class _Messages:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.ground.upstream, topic, name, here.ground.options.mask_field)
+        self._inside = Inside(here.deps.upstream, topic, name, here.deps.options.mask_field)
         self._state = IN_FLIGHT
 
     def draw(self) -> None:
@@ -112,7 +112,7 @@ class _Messages:
     # --- what is there ---
 
     def _nodes(self) -> list[str]:
-        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        found = self._here.deps.watch.latest.channel(self._topic, self._name)
         return list(found.nodes) if found else []
 
     async def _rows(self) -> list[Row]:

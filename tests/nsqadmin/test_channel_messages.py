@@ -9,7 +9,7 @@ import pytest
 
 from cases import each
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.inside import Held, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.channel_messages import Held, Inside, Move, PlaceInvalid, position_of
 from penstock.nsqadmin.upstream import UpstreamFailed
 
 
