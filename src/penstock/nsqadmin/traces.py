@@ -40,22 +40,15 @@ class Life(NamedTuple):
     notes: list[str]  # what is missing, or may be
 
 
-class Traced(NamedTuple):
-    """A message that was traced lately: its last event, and how many the look saw."""
-
-    last: Event
-    events: int
-
-
-async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Traced]:
-    """The messages of the newest events of all nodes, the last first. A node that can't tell has
-    none; a search says why."""
+async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Event]:
+    """Of the messages that were traced lately on all nodes the last event of each, the last first.
+    A node that can't tell has none; a search says why."""
     found = await asyncio.gather(*(_recent(upstream, node) for node in nodes))
-    messages: dict[int, Traced] = {}
+    last: dict[int, Event] = {}
     for event in sorted((one for events in found for one in events), key=lambda one: one.time_ns):
-        before = messages.pop(event.message_id, None)
-        messages[event.message_id] = Traced(event, before.events + 1 if before else 1)
-    return list(messages.values())[: -limits.ADMIN_TRACED_SHOWN - 1 : -1]
+        last.pop(event.message_id, None)
+        last[event.message_id] = event
+    return list(last.values())[: -limits.ADMIN_TRACED_SHOWN - 1 : -1]
 
 
 async def _recent(upstream: Upstream, node: str) -> list[Event]:

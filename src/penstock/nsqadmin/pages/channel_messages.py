@@ -17,7 +17,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.channel_messages import Held, Inside, Listed, letter_of
 from penstock.nsqadmin.pages import layout, parts
-from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
@@ -47,7 +47,7 @@ _COLUMNS = [
     linked("id", "Id", "link", width=190, cellClass="mono"),
     wide(600, numbers("offset", "Offset", "value", width=110)),
     numbers("attempts", "Attempts", width=100),
-    numbers("left", "Time left", SPAN, width=120, sort="asc"),
+    numbers("left", "Time left", "span", width=120, sort="asc"),
     column("about", "About", flex=2, minWidth=220),
     wide(800, column("node", "Node", flex=1, minWidth=130)),
 ]

@@ -13,7 +13,7 @@ from nicegui import context, ui
 from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers, since, wide
+from penstock.nsqadmin.pages.grid import Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 _HEIGHT = "max(24rem, calc(100vh - 150px))"
@@ -146,7 +146,7 @@ def _columns(sort: str) -> list[dict[str, Any]]:
         linked("reads", "Reads", "topic_link", minWidth=105, flex=2),
         column("writes", "Publishes to", minWidth=100, flex=1),
         wide(700, linked("node", "Node", "node_link", minWidth=125, flex=1)),
-        numbers("rate", "Rate", RATE, minWidth=70),
+        numbers("rate", "Rate", "rate", minWidth=70),
         wide(700, numbers("in_flight", "In flight", minWidth=78)),
         wide(1150, numbers("ready", "RDY", minWidth=60)),
         wide(1550, numbers("received", "Received", minWidth=90)),

@@ -24,18 +24,7 @@ from penstock.nsqadmin.pages import (
     states,
     static,
 )
-from penstock.nsqadmin.pages.grid import (
-    BYTES,
-    RATE,
-    SPAN_OR_NONE,
-    Grid,
-    Row,
-    column,
-    linked,
-    numbers,
-    stated,
-    wide,
-)
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, stated, wide
 from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer
@@ -48,17 +37,17 @@ _ALL = [
     linked("address", "Node", "link", flex=2, minWidth=130),
     wide(1350, column("hostname", "Host", flex=1, minWidth=80)),
     stated("state", "State", width=112),
-    numbers("in_rate", "In", RATE),
-    wide(500, numbers("out_rate", "Out", RATE)),
+    numbers("in_rate", "In", "rate"),
+    wide(500, numbers("out_rate", "Out", "rate")),
     wide(500, numbers("depth", "Depth")),
     wide(800, numbers("topics", "Topics")),
     wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
-    wide(900, numbers("unsynced", "Not synced", BYTES, minWidth=98)),
+    wide(900, numbers("unsynced", "Not synced", "bytes", minWidth=98)),
     wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=112)),
     wide(600, stated("version", "Version", "version_level", width=155)),
     wide(1300, column("place", "Zone", width=90)),
     wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),
-    wide(700, numbers("since", "Runs for", SPAN_OR_NONE, minWidth=88)),
+    wide(700, numbers("since", "Runs for", "age", minWidth=88)),
 ]
 
 

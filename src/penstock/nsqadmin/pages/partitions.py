@@ -8,20 +8,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import parts
-from penstock.nsqadmin.pages.grid import (
-    BYTES,
-    PERCENT,
-    RATE,
-    SPAN_OR_NONE,
-    Grid,
-    Row,
-    column,
-    linked,
-    numbers,
-    row_of,
-    stated,
-    wide,
-)
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, row_of, stated, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.snapshot import ChannelPart, Snapshot, TopicPart, TopicState, lagging
@@ -32,9 +19,9 @@ _OF_TOPIC = [
     numbers("partition", "Partition", minWidth=95),
     wide(700, linked("node", "Node", "link", flex=2, minWidth=130)),
     numbers("messages", "Messages", minWidth=95),
-    wide(500, numbers("share", "Share", PERCENT, maxWidth=90,
+    wide(500, numbers("share", "Share", "percent", maxWidth=90,
                       headerTooltip="The share of all the topic's messages")),
-    wide(500, numbers("in_rate", "In", RATE)),
+    wide(500, numbers("in_rate", "In", "rate")),
     numbers("waits", "In channels", minWidth=105,
             headerTooltip="Messages that wait in the channels"),
     wide(600, column("behind", "Most in", flex=1, minWidth=110,
@@ -42,18 +29,18 @@ _OF_TOPIC = [
     wide(900, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
     wide(800, numbers("start", "From offset", minWidth=105)),
     wide(800, numbers("end", "To offset", minWidth=105)),
-    wide(700, numbers("stored", "On disk", BYTES)),
+    wide(700, numbers("stored", "On disk", "bytes")),
     column("state", "State", width=125),
 ]  # fmt: skip
 _OF_CHANNEL = [
     numbers("partition", "Partition", minWidth=95),
     wide(700, linked("node", "Node", "link", flex=2, minWidth=130)),
     numbers("depth", "Depth"),
-    wide(500, numbers("share", "Share", PERCENT, maxWidth=90,
+    wide(500, numbers("share", "Share", "percent", maxWidth=90,
                       headerTooltip="The share of all that waits in this channel")),
-    wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
-    wide(600, numbers("in_rate", "In", RATE)),
-    numbers("finish_rate", "Out", RATE),
+    wide(450, numbers("oldest", "Oldest", "age", minWidth=95)),
+    wide(600, numbers("in_rate", "In", "rate")),
+    numbers("finish_rate", "Out", "rate"),
     wide(500, numbers("in_flight", "In flight")),
     wide(800, numbers("deferred", "Deferred")),
     wide(900, numbers("requeues", "Requeued", minWidth=95)),

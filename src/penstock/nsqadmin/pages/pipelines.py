@@ -21,7 +21,7 @@ from penstock.nsqadmin import words
 from penstock.nsqadmin.api import ApiError, viewed
 from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.pages import chart, layout, parts, static
-from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
+from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
 from penstock.pipelines.runs import HTML, JSON, Option
@@ -39,14 +39,14 @@ _RUNS = [
     column("what", "Table or topic", flex=2, minWidth=140),
     {"field": "share", "headerName": "Done", "width": 140, ":cellRenderer": _SHARE},
     numbers("rows", "Messages", width=115),
-    numbers("rate", "Rate", RATE, width=90),
+    numbers("rate", "Rate", "rate", width=90),
     numbers("lag", "Behind", width=95),
-    numbers("lag_s", "Lag", SPAN, width=110),
-    numbers("left_s", "Left", SPAN, width=110),
+    numbers("lag_s", "Lag", "span", width=110),
+    numbers("left_s", "Left", "span", width=110),
     numbers("committed_s", "Last commit", f"({SPAN}) + ' ago'", width=140),
     numbers("batch", "Batch", "value", width=85),
     column("started", "Started", width=200, sort="desc"),
-    numbers("took_s", "Took", SPAN, width=125),
+    numbers("took_s", "Took", "span", width=125),
     column("pipeline", "Pipeline", width=100),
     column("host", "Host", width=130),
 ]

@@ -10,11 +10,7 @@ from nicegui import context, ui
 from penstock.nsqadmin import words
 from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, settings, states
 from penstock.nsqadmin.pages.grid import (
-    BYTES,
     FLASH,
-    PERCENT,
-    RATE,
-    SPAN_OR_NONE,
     Grid,
     Row,
     column,
@@ -24,7 +20,7 @@ from penstock.nsqadmin.pages.grid import (
     since,
     stated,
     wide,
-)  # fmt: skip
+)
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot, TopicState
 
@@ -118,13 +114,13 @@ def figures_of(topic: TopicState) -> resource.Figures:
 _CHANNELS = [
     linked("name", "Channel", "link", flex=2, minWidth=110),
     numbers("depth", "Depth"),
-    wide(700, numbers("share", "Share", PERCENT, maxWidth=90,
+    wide(700, numbers("share", "Share", "percent", maxWidth=90,
                       headerTooltip="The share of all that waits in this topic")),
-    wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
+    wide(450, numbers("oldest", "Oldest", "age", minWidth=95)),
     wide(600, column("empty", "Empty in", width=105,
                      headerTooltip="When none waits any more, if it goes on like this")),
-    wide(500, numbers("in_rate", "In", RATE)),
-    wide(500, numbers("finish_rate", "Out", RATE)),
+    wide(500, numbers("in_rate", "In", "rate")),
+    wide(500, numbers("finish_rate", "Out", "rate")),
     wide(700, numbers("in_flight", "In flight")),
     wide(900, numbers("deferred", "Deferred")),
     wide(1000, numbers("requeues", "Requeued", minWidth=95)),
@@ -164,7 +160,7 @@ _CLIENTS = [
     linked("reads", "Reads", "reads_link", flex=2, minWidth=120),
     wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
     wide(500, linked("node", "Node", "node_link", flex=1, minWidth=130)),
-    numbers("rate", "Rate", RATE),
+    numbers("rate", "Rate", "rate"),
     wide(800, numbers("in_flight", "In flight")),
     wide(800, numbers("ready", "Ready")),
     wide(900, numbers("requeued", "Requeued")),
@@ -215,7 +211,7 @@ _NODES = [
     wide(700, numbers("memory", "In memory")),
     wide(700, numbers("disk", "Behind")),
     wide(500, numbers("messages", "Messages", minWidth=95)),
-    wide(500, numbers("stored", "On disk", BYTES)),
+    wide(500, numbers("stored", "On disk", "bytes")),
     wide(700, numbers("channels", "Channels")),
     wide(600, column("durability", "Durability", width=110)),
     column("state", "State", width=125),

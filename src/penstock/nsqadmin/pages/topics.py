@@ -17,10 +17,7 @@ from penstock.nsqadmin.attention import Finding
 from penstock.nsqadmin.history import FIELDS
 from penstock.nsqadmin.pages import bar, layout, parts, states
 from penstock.nsqadmin.pages.grid import (
-    BYTES,
     FLASH,
-    RATE,
-    SPAN_OR_NONE,
     Grid,
     Row,
     curves,
@@ -134,18 +131,18 @@ class _Page:
 
 _COLUMNS = [
     linked("name", "Topic", "link", flex=3, minWidth=130),
-    wide(420, numbers("in_rate", "In", RATE)),
-    wide(500, numbers("out_rate", "Out", RATE)),
+    wide(420, numbers("in_rate", "In", "rate")),
+    wide(500, numbers("out_rate", "Out", "rate")),
     numbers("backlog", "Depth"),
     wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
-    wide(500, numbers("oldest", "Oldest", SPAN_OR_NONE,
+    wide(500, numbers("oldest", "Oldest", "age",
                       headerTooltip="Age of the oldest unfinished message")),
     wide(700, numbers("in_flight", "In flight")),
     wide(1000, numbers("deferred", "Deferred", minWidth=88)),
     wide(900, numbers("channels", "Channels", minWidth=90)),
     wide(700, numbers("clients", "Clients", **FLASH)),
     wide(1200, numbers("messages", "Messages", minWidth=100)),
-    wide(1000, numbers("stored", "On disk", BYTES, minWidth=88)),
+    wide(1000, numbers("stored", "On disk", "bytes", minWidth=88)),
     wide(1400, numbers("nodes", "Nodes")),
     stated("state", "State", width=125, **FLASH),  # what matters most, also on a phone
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from penstock.nsqadmin import lifeline, traces, words
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker, Traced, contexts
+from penstock.nsqadmin.traces import Seeker, contexts
 from penstock.nsqadmin.tracetable import Found
 from penstock.trace.events import Event
 
@@ -177,8 +177,7 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def _recent_row(here: Opened, one: Traced) -> Row:
-    event = one.last
+def _recent_row(here: Opened, event: Event) -> Row:
     id_ = f"{event.message_id:016x}"
     where = f" in {event.channel}" if event.channel else ""
     return {
