@@ -31,7 +31,7 @@ PLACES = (
 )
 
 
-class PlaceInvalid(PenstockError):
+class SeekInvalid(PenstockError):
     """What somebody has typed is no place of that kind."""
 
 
@@ -77,7 +77,7 @@ class Move(NamedTuple):
 
 
 def position_of(kind: str, text: str) -> str:
-    """As `/channel/setoffset` takes it. Raises PlaceInvalid."""
+    """As `/channel/setoffset` takes it. Raises SeekInvalid."""
     text = text.strip()
     if kind in ("earliest", "latest"):
         return kind
@@ -85,11 +85,11 @@ def position_of(kind: str, text: str) -> str:
         return f"timestamp:{_seconds(text)}"
     if kind == "id":
         if len(text) != 16 or any(one not in "0123456789abcdef" for one in text.lower()):
-            raise PlaceInvalid(f"{text!r} is not an id: it has 16 hex digits")
+            raise SeekInvalid(f"{text!r} is not an id: it has 16 hex digits")
         return f"id:{text.lower()}"
     digits = text.replace(",", "").replace("_", "")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise PlaceInvalid(f"{text!r} is not a whole number")
+        raise SeekInvalid(f"{text!r} is not a whole number")
     return f"{kind}:{digits}"
 
 
@@ -97,10 +97,10 @@ def _seconds(text: str) -> str:
     try:
         return format_seconds(read_time(text, time.time_ns()))
     except ValueError as error:
-        raise PlaceInvalid(str(error)) from None
+        raise SeekInvalid(str(error)) from None
 
 
-class Inside:
+class ChannelMessages:
     """One channel, on the nodes that have it."""
 
     def __init__(

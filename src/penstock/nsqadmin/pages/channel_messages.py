@@ -15,7 +15,7 @@ from nicegui import ui
 from penstock import limits
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.channel_messages import Held, Inside, Listed, letter_of
+from penstock.nsqadmin.channel_messages import ChannelMessages, Held, Listed, letter_of
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
@@ -63,7 +63,9 @@ class _Messages:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.deps.upstream, topic, name, here.deps.options.mask_field)
+        self._channel = ChannelMessages(
+            here.deps.upstream, topic, name, here.deps.options.mask_field
+        )
         self._state = IN_FLIGHT
 
     def draw(self) -> None:
@@ -118,10 +120,10 @@ class _Messages:
     async def _rows(self) -> list[Row]:
         state = self._state
         nodes = self._nodes()
-        listed = await self._inside.messages(nodes, state) if nodes else Listed({})
+        listed = await self._channel.messages(nodes, state) if nodes else Listed({})
         if state != self._state:
             return await self._rows()  # somebody wants to see others meanwhile
-        bodies = await self._inside.bodies(listed) if state == DEAD else {}
+        bodies = await self._channel.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
             self._row(node, state, message)
@@ -172,7 +174,7 @@ class _Messages:
             f"{'it' if len(held) == 1 else 'them'}; other channels do."
         )
         if held and await layout.confirm(question, self._name):
-            run = partial(self._inside.finish, held)
+            run = partial(self._channel.finish, held)
             await self._change(Role.DESTROY, "finish_message", held, run)
 
     async def _requeue(self) -> None:
@@ -183,19 +185,19 @@ class _Messages:
             delay = ui.number("Delay, in seconds", value=0, min=0).props("outlined")
         if await dialog:
             delay_ms = int(max(float(delay.value or 0), 0) * 1000)
-            run = partial(self._inside.requeue, held, delay_ms)
+            run = partial(self._channel.requeue, held, delay_ms)
             await self._change(Role.OPERATE, "requeue_message", held, run)
 
     async def _redrive(self) -> None:
         held = await self._chosen()
         if held:
-            run = partial(self._inside.redrive, held)
+            run = partial(self._channel.redrive, held)
             await self._change(Role.OPERATE, "redrive_message", held, run)
 
     async def _redrive_all(self) -> None:
         question = "Send all dead letters to this channel again?"
         if await layout.confirm(question):
-            run = partial(self._inside.redrive_all, self._nodes())
+            run = partial(self._channel.redrive_all, self._nodes())
             await self._change(Role.OPERATE, "redrive_channel", [], run)
 
 

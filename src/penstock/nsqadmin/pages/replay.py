@@ -13,7 +13,13 @@ from nicegui import ui
 
 from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.channel_messages import PLACES, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.channel_messages import (
+    PLACES,
+    ChannelMessages,
+    Move,
+    SeekInvalid,
+    position_of,
+)
 from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
@@ -39,7 +45,7 @@ class _Replay:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.deps.upstream, topic, name)
+        self._channel = ChannelMessages(here.deps.upstream, topic, name)
 
     def draw(self) -> None:
         parts.soft("Go back and process messages again, or on and leave some out.")
@@ -78,12 +84,12 @@ class _Replay:
         self._result.clear()
         try:
             position = position_of(str(self._kind.value), str(self._text.value or ""))
-        except PlaceInvalid as error:
+        except SeekInvalid as error:
             self._say(str(error))
             return
         chosen = int(self._partition.value or 0)
         partition = None if chosen == ALL else chosen
-        moves, errors = await self._inside.preview(self._nodes(), position, partition)
+        moves, errors = await self._channel.preview(self._nodes(), position, partition)
         self._result.clear()
         with self._result:
             for move in moves:
@@ -114,7 +120,7 @@ class _Replay:
             return
 
         async def run() -> str:
-            await self._inside.seek(move)
+            await self._channel.seek(move)
             return ""
 
         about = {"topic": self._topic, "channel": self._name, "node": move.node}
