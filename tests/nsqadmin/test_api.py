@@ -168,6 +168,11 @@ def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
     flags = (f"-nsqd-http-address={alive}", f"-nsqd-http-address={dead}")
     with Admin(tmp_path / "some", *flags) as admin:
         assert admin.json("GET", "/api/topics")["message"].startswith("WARNING: ")
+        status, body, _ = admin.request("GET", "/definitions.json")  # half of them look like all
+        assert (status, b"the definitions would not be complete: 127.0.0.1:1" in body) == (
+            502,
+            True,
+        )
     with Admin(tmp_path / "all", f"-nsqd-http-address={dead}") as admin:
         status, body, _ = admin.request("GET", "/api/topics")
         assert status == 502

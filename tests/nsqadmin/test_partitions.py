@@ -19,7 +19,7 @@ from penstock.nsqadmin.snapshot import NodeState, Snapshot, behind, lean, make
 from penstock.nsqadmin.upstream import Producer
 
 from .test_browse import FakeLog, hunt, seen, shelf
-from .test_inside import Nodes
+from .test_channel_messages import Nodes
 
 NODE = "127.0.0.1:2"
 COUNTS = (2, 36, 2)  # nine of ten messages in one of them
