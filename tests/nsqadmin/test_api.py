@@ -180,8 +180,7 @@ def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
 
 
 def test_only_admin_users_may_change(installation: Installation, tmp_path: Path) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-admin-user=ann") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-admin-user=ann") as admin:
         for name, status in ((None, 403), ("bob", 403), ("Ann", 403), ("ann", 200)):
             headers = {"X-Forwarded-User": name} if name else {}
             found, _, _ = admin.request("POST", "/api/topics", {"topic": "by_ann"}, headers)

@@ -219,8 +219,7 @@ def guarded(
         headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
     store.put_token("ci", VIEW)
     store.close()
-    asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_lookupd) as admin:
         yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
     nsqd.post(f"/topic/delete?topic={TOPIC}")
 

@@ -32,8 +32,7 @@ def guarded(
     for name, role in (("vera", Role.VIEW), ("otto", Role.OPERATE), ("dora", Role.DESTROY)):
         store.put_user(name, hash_password(PASSWORD), role)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         yield admin
 
 
@@ -164,7 +163,6 @@ def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target:
 def test_beyond_loopback_strangers_may_only_look(
     installation: Installation, tmp_path: Path
 ) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-http-address=0.0.0.0:0") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-http-address=0.0.0.0:0") as admin:
         assert admin.request("GET", "/api/topics")[0] == 200
         assert admin.request("POST", "/api/topics", {"topic": "by_stranger"})[0] == 403

@@ -123,8 +123,7 @@ def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
 
 
 def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_path: Path) -> None:
-    nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", nsqd, "-login=required") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-login=required") as admin:
         for path in (
             "/pipelines",
             "/pipelines/x",

@@ -25,8 +25,7 @@ def guarded(
     store = Store(path)
     store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         yield admin
 
 
