@@ -49,7 +49,7 @@ def paths(installation: Installation) -> list[str]:
 
 def go(page: Page, installation: Installation, path: str) -> None:
     """Until it is drawn and follows the installation."""
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}{path}")
+    page.goto(installation.admin.url(path))
     expect(page.locator("h1").first).to_be_visible()
     if path != "/login":
         page.wait_for_function("window.did_handshake")

@@ -97,7 +97,7 @@ def test_a_message_in_flight_has_an_owner_and_is_finished(work: Work) -> None:
     work.client.fin(first)
     assert work.client.error().startswith(b"E_FIN_FAILED")
     admin = work.installation.admin
-    work.page.goto(f"http://127.0.0.1:{admin.http_port}/audit")
+    work.page.goto(admin.url("/audit"))
     expect(work.page.get_by_role("gridcell", name="finish_message").first).to_be_visible()
 
 

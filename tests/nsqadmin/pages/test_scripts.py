@@ -160,7 +160,7 @@ def test_without_eval_nicegui_draws_nothing(browser: Browser, installation: Inst
     page = context.new_page()
     page.route("**/topics", stricter)
     with page.expect_event("pageerror") as waiting:
-        page.goto(f"http://127.0.0.1:{installation.admin.http_port}/topics")
+        page.goto(installation.admin.url("/topics"))
     assert "'unsafe-eval' is not an allowed source" in str(waiting.value)
     assert page.locator("h1").count() == 0
     context.close()

@@ -30,7 +30,7 @@ def settled(installation: Installation) -> Iterator[None]:
 
 
 def url(admin: Admin, path: str = f"/topics/{TOPIC}") -> str:
-    return f"http://127.0.0.1:{admin.http_port}{path}"
+    return admin.url(path)
 
 
 def config(installation: Installation, path: str = f"/topic/config?topic={TOPIC}") -> Any:

@@ -37,7 +37,7 @@ def store(guarded: Admin) -> Iterator[Store]:
 
 
 def opened(page: Page, admin: Admin) -> None:
-    page.goto(f"http://127.0.0.1:{admin.http_port}/login?next=/tokens")
+    page.goto(admin.url("/login?next=/tokens"))
     page.get_by_label("Name").fill("dora")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
