@@ -9,6 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from penstock import limits
 from penstock.nsqadmin.pages import bar
 
 from ..conftest import HOUR_MS, Installation
@@ -168,3 +169,15 @@ def test_the_keyboard_alone_is_enough(page: Page, installation: Installation) ->
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Topics")
     assert name not in installation.admin.json("GET", "/api/topics")["topics"]
+
+
+def test_the_longest_name_of_an_idle_topic_fits_a_phone(
+    page: Page, installation: Installation
+) -> None:
+    name = "w" * limits.NAME_BYTES_MAX
+    installation.lookupd.post(f"/topic/create?topic={name}")
+    page.set_viewport_size(PHONE)
+    go(page, installation, "/lookup")
+    expect(page.get_by_text(name)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    installation.lookupd.post(f"/topic/delete?topic={name}")
