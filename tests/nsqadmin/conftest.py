@@ -21,6 +21,15 @@ class Installation(NamedTuple):
     nsqd: Daemon
     admin: Admin
 
+    @property
+    def of_nsqd(self) -> str:
+        """The flag of another nsqadmin for this nsqd."""
+        return f"-nsqd-http-address=127.0.0.1:{self.nsqd.http_port}"
+
+    @property
+    def of_lookupd(self) -> str:
+        return f"-lookupd-http-address=127.0.0.1:{self.lookupd.http_port}"
+
     def wait_for_topic(self, topic: str) -> None:
         """Until nsqlookupd knows it."""
         deadline_s = time.monotonic() + 60

@@ -33,6 +33,9 @@ class Admin(Daemon):
             time.sleep(POLL_S)
         self.http_port = int(found[1])
 
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.http_port}{path}"
+
     def request(
         self, method: str, path: str, document: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:

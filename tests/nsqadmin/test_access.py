@@ -83,7 +83,7 @@ def proxied(
 ) -> Iterator[Admin]:
     """Behind an OIDC proxy on this machine."""
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         "-trusted-proxy-cidr=127.0.0.0/8", "-acl-email-header=X-Forwarded-Email",
         "-group-role=ops=operate", "-group-role=sre=destroy", "-login=required",
         "-logout-url=/oauth2/sign_out",
@@ -146,7 +146,7 @@ def test_a_header_that_stands_there_twice_is_not_believed(proxied: Admin) -> Non
 
 def test_what_was_not_asked_for_is_not_read(installation: Installation, tmp_path: Path) -> None:
     """A proxy that only knows the user's header lets the others through."""
-    flags = (f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}", "-admin-user=ann",
+    flags = (installation.of_nsqd, "-admin-user=ann",
              "-trusted-proxy-cidr=127.0.0.0/8")  # fmt: skip
     with Admin(tmp_path / "admin", *flags) as admin:
         headers = {"X-Forwarded-User": "bob", "X-Forwarded-Email": "ann", "X-Forwarded-Groups": "*"}

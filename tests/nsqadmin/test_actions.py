@@ -9,10 +9,12 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
+from cases import each
 from penstock import limits
+from penstock.errors import FetchFailed, NotFound, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.actions import Actions, NotCertain, StillRegistered
-from penstock.nsqadmin.upstream import Upstream, UpstreamFailed
+from penstock.nsqadmin.upstream import DaemonRefused, NotOffered, Upstream, UpstreamFailed, reason
 
 from .official import Calls, Lookupd, Nsqd, channel
 
@@ -123,3 +125,18 @@ def test_nothing_is_forgotten_while_an_nsqlookupd_is_silent(site: Site) -> None:
     with pytest.raises(NotCertain, match=r"127\.0\.0\.1:1"):
         site.act(forget)
     assert site.calls.posts() == []
+
+
+@each(
+    ("error", "said"),
+    [
+        (DaemonRefused("n", "got response 413", 413, "MSG_TOO_BIG"),
+         "the message is larger than its -max-msg-size (413 MSG_TOO_BIG)"),
+        (DaemonRefused("n", "got response 503", 503, "the disk is full"), "the disk is full"),
+        (NotOffered("n", "/message/get"), "n cannot do this: it has no /message/get"),
+        (FetchFailed("n", "timed out"), "timed out"),
+        (NotFound("topic", "orders"), "no such topic: orders"),
+    ],
+)  # fmt: skip
+def test_words(error: PenstockError, said: str) -> None:
+    assert reason(error).startswith(said)

@@ -168,6 +168,11 @@ def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
     flags = (f"-nsqd-http-address={alive}", f"-nsqd-http-address={dead}")
     with Admin(tmp_path / "some", *flags) as admin:
         assert admin.json("GET", "/api/topics")["message"].startswith("WARNING: ")
+        status, body, _ = admin.request("GET", "/definitions.json")  # half of them look like all
+        assert (status, b"the definitions would not be complete: 127.0.0.1:1" in body) == (
+            502,
+            True,
+        )
     with Admin(tmp_path / "all", f"-nsqd-http-address={dead}") as admin:
         status, body, _ = admin.request("GET", "/api/topics")
         assert status == 502
@@ -175,8 +180,7 @@ def test_a_dead_nsqd_is_a_warning_and_all_dead_an_error(
 
 
 def test_only_admin_users_may_change(installation: Installation, tmp_path: Path) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-admin-user=ann") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-admin-user=ann") as admin:
         for name, status in ((None, 403), ("bob", 403), ("Ann", 403), ("ann", 200)):
             headers = {"X-Forwarded-User": name} if name else {}
             found, _, _ = admin.request("POST", "/api/topics", {"topic": "by_ann"}, headers)

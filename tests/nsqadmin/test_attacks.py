@@ -11,14 +11,14 @@ import pytest
 
 from cases import each
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import bar
 from penstock.nsqadmin.store import Store, hash_password
 
 from .conftest import Installation
 from .running import Admin
 
 REBOUND = {"Host": "evil.example"}  # a name of theirs that means our address
-PATHS = [path for path, _, _ in layout.PLACES]
+PATHS = [path for path, _, _ in bar.PLACES]
 READING = [*PATHS, "/topics/t", "/topics/t/c", "/messages/t", "/nodes/n", "/api/topics",
            "/api/topics/t", "/api/topics/t/c", "/api/nodes", "/api/nodes/n", "/api/counter",
            "/api/graphite?metric=rate&target=x", "/config/log_level",
@@ -43,8 +43,7 @@ def guarded(
     store = Store(path)
     store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         yield admin
 
 
@@ -89,7 +88,7 @@ def test_a_header_from_loopback_is_no_log_in(
 def test_a_proxy_that_is_named_is_believed(installation: Installation, tmp_path: Path) -> None:
     """With its own host name, and although others have to log in."""
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         "-login=required",
         "-admin-user=ann",
         "-trusted-proxy-cidr=127.0.0.1/32",

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin.attention import Level, findings, of_runs
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.replication import read
 from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState

@@ -61,8 +61,7 @@ def admin(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     installation.nsqd.post("/topic/create?topic=left")
     installation.nsqd.post("/channel/create?topic=left&channel=behind")
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Counting(tmp_path / "admin", asked) as admin:
+    with Counting(tmp_path / "admin", installation.of_nsqd) as admin:
         yield admin
 
 

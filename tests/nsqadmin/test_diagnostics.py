@@ -13,8 +13,8 @@ import pytest
 
 from e2e.lookupd import eventually
 from penstock import limits
+from penstock.nsqadmin.bundle.files import read
 from penstock.nsqadmin.bundle.judge import judge
-from penstock.nsqadmin.bundle.reading import read
 from penstock.nsqadmin.diagnostics import Diagnostics, Kept
 from penstock.nsqadmin.store import Store
 
@@ -33,7 +33,7 @@ def guarded(
     path = tmp_path_factory.mktemp("diagnostics")
     (path / f"file-{SECRET}").write_text(SECRET)
     flags = (
-        f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}",
+        installation.of_lookupd,
         f"-notification-http-endpoint=http://u:{SECRET}@127.0.0.1:9/{SECRET}?a={SECRET}",
         f"-graphite-url=http://127.0.0.1:9/{SECRET}",
         "-acl-http-header=X-Who", "-group-role=ops=operate", "-group-role=*=view",

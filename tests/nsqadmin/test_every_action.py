@@ -16,6 +16,7 @@ import penstock.nsqadmin
 from cases import each
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.gate import COOKIE, CSRF_HEADER
+from penstock.nsqadmin.routes import ROUTES
 from penstock.nsqadmin.store import Store, hash_password
 
 from .conftest import Installation
@@ -24,11 +25,9 @@ from .sockets import drawn
 
 SOURCE = Path(penstock.nsqadmin.__file__).parent
 TESTS = Path(__file__).parent
-DOERS = ("change", "change_all", "perform", "begin", "done", "_change")
-MAKERS = {"layout.change", "layout.change_all", "ground.Ground.perform", "audit.Audit.perform",
-          "audit.Audit.note", "store.Store.record",
-          "pages.layout.change", "pages.layout.change_all", "api._change",
-          "pages.inside._Messages._change"}  # fmt: skip
+DOERS = ("change", "perform", "begin", "done", "_change")
+MAKERS = {"audit.Audit.perform", "audit.Audit.note", "store.Store.record", "pages.layout.change",
+          "routes.Call.perform", "pages.channel_messages._Messages._change"}  # fmt: skip
 TOPIC = "guarded"
 PAGE, CHANNEL, NODE = f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", "/nodes/{node}"
 VIEW, OPERATE, DESTROY = Role.VIEW, Role.OPERATE, Role.DESTROY
@@ -47,12 +46,9 @@ HOOK = "pages/test_webhook.py::test_actions_on_a_topic_and_a_channel"
 MADE = "pages/test_webhook.py::test_making_tombstoning_and_publishing"
 INSIDE = "pages/test_channel.py::"
 CLICKS = {
-    "pages.topic._buttons.turn": Click(HOOK, PAGE, "Pause", OPERATE),
-    "pages.topic._buttons.empty": Click(HOOK, PAGE, "Empty", DESTROY),
-    "pages.topic._buttons.delete": Click(HOOK, PAGE, "Delete", DESTROY),
-    "pages.channel._buttons.turn": Click(HOOK, CHANNEL, "Pause", OPERATE),
-    "pages.channel._buttons.empty": Click(HOOK, CHANNEL, "Empty", DESTROY),
-    "pages.channel._buttons.delete": Click(HOOK, CHANNEL, "Delete", DESTROY),
+    "pages.resource.StateButtons._turn": Click(HOOK, PAGE, "Pause", OPERATE),
+    "pages.resource.StateButtons._empty": Click(HOOK, PAGE, "Empty", DESTROY),
+    "pages.resource.StateButtons._delete": Click(HOOK, PAGE, "Delete", DESTROY),
     "pages.nodes._tombstone.go": Click(MADE, NODE, "Delete there", DESTROY),
     "pages.nodes._forget.go": Click(
         "pages/test_cluster.py::test_a_node_that_crashed_is_remembered_until_it_is_forgotten",
@@ -60,19 +56,19 @@ CLICKS = {
     "pages.lookup._creation.create": Click(MADE, "/lookup", "Make", OPERATE),
     "pages.lookup._idle.delete": Click(
         "pages/test_pages.py::test_making_and_deleting_a_topic", "/lookup", "", DESTROY),
-    "pages.definitions._Form._put": Click(
+    "pages.lookup._Form._put": Click(
         "pages/test_definitions.py::test_out_and_in_again", "/lookup", "Put in", DESTROY),
-    "pages.publish._publish": Click(
+    "pages.message._publish": Click(
         "pages/test_messages.py::test_publishing_one", f"/messages/{TOPIC}", "Publish one",
         OPERATE),
-    "pages.inside._Messages._finish": Click(
+    "pages.channel_messages._Messages._finish": Click(
         f"{INSIDE}test_a_message_in_flight_has_an_owner_and_is_finished", CHANNEL, "Finish",
         DESTROY),
-    "pages.inside._Messages._requeue": Click(
+    "pages.channel_messages._Messages._requeue": Click(
         f"{INSIDE}test_a_deferred_message_is_sent_now", CHANNEL, "Requeue", OPERATE),
-    "pages.inside._Messages._redrive": Click(
+    "pages.channel_messages._Messages._redrive": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive", OPERATE),
-    "pages.inside._Messages._redrive_all": Click(
+    "pages.channel_messages._Messages._redrive_all": Click(
         f"{INSIDE}test_dead_letters_are_looked_at_and_sent_back", CHANNEL, "Redrive all", OPERATE),
     "pages.replay._Replay._move": Click(
         f"{INSIDE}test_replay_shows_first_and_moves_then", CHANNEL, "Preview", OPERATE),
@@ -85,10 +81,10 @@ CLICKS = {
         "Remove", DESTROY),
     "pages.people._Users._end": Click(
         "pages/test_login.py::test_a_session_is_ended_by_hand", "/users", "", DESTROY),
-    "pages.tokens._Tokens._make": Click(
+    "pages.people._Tokens._make": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Make",
         DESTROY),
-    "pages.tokens._Tokens._remove": Click(
+    "pages.people._Tokens._remove": Click(
         "pages/test_tokens.py::test_a_token_is_made_shown_once_and_removed", "/tokens", "Remove",
         DESTROY),
     "pages.people._Password._save": Click(
@@ -100,17 +96,23 @@ CLICKS = {
     "pages.sql._Console._run": Click(
         "pages/test_sql.py::test_a_statement_and_a_refusal", "/sql", "Run (Ctrl+Enter)", OPERATE),
 }  # fmt: skip
+# The same on another page.
+ALSO = (
+    Click(HOOK, CHANNEL, "Pause", OPERATE),
+    Click(HOOK, CHANNEL, "Empty", DESTROY),
+    Click(HOOK, CHANNEL, "Delete", DESTROY),
+)
 # What is asked for over HTTP: the role, and a document that would change nothing if it were done.
-ROUTES: dict[str, tuple[str, str, Role, Any]] = {
-    "api.Api.create": ("POST", "/api/topics", OPERATE, {"topic": "not a name"}),
-    "api.Api._act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
-    "api.Api.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
-    "api.Api.delete_channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
-    "api.Api.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
-    "diagnostics_api.DiagnosticsApi.make": ("GET", "/api/diagnostics?seconds=x", OPERATE, None),
-    "config_api.ConfigApi.put": ("PUT", "/config/log_level", DESTROY, b"no level"),
+BY_HAND: dict[str, tuple[str, str, Role, Any]] = {
+    "routes.create": ("POST", "/api/topics", OPERATE, {"topic": "not a name"}),
+    "routes._act": ("POST", f"/api/topics/{TOPIC}/c", DESTROY, {"action": "empty"}),
+    "routes.delete": ("DELETE", "/api/topics/nowhere", DESTROY, None),
+    "routes.delete_channel": ("DELETE", f"/api/topics/{TOPIC}/nowhere", DESTROY, None),
+    "routes.tombstone": ("DELETE", "/api/nodes/127.0.0.1:1", DESTROY, {"topic": TOPIC}),
+    "routes.gather": ("GET", "/api/diagnostics?seconds=x", OPERATE, None),
+    "routes.configure": ("PUT", "/config/log_level", DESTROY, b"no level"),
 }
-MORE_ROUTES = {
+MORE_BY_HAND = {
     "pause": ("POST", f"/api/topics/{TOPIC}/c", OPERATE, {"action": "unpause"}),
     "pause a topic": ("POST", f"/api/topics/{TOPIC}", OPERATE, {"action": "unpause"}),
     "empty a topic": ("POST", f"/api/topics/{TOPIC}", DESTROY, {"action": "empty"}),
@@ -143,7 +145,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         words = ast.unparse(node.func).split(".")
         owner = words[-2] if len(words) > 1 else ""
-        owned = owner in ("layout", "ground", "shared", "audit", "self") or "_change" in words
+        owned = owner in ("layout", "audit", "self", "call") or "_change" in words
         if words[-1] in DOERS and owned:
             self.found.add(".".join(self._path))
         self.generic_visit(node)
@@ -162,32 +164,25 @@ def sites() -> frozenset[str]:
 
 def test_every_change_is_in_the_tables() -> None:
     """Whoever adds one says here which test clicks it, and who may."""
-    known = CLICKS.keys() | ROUTES.keys() | LOG_INS
+    known = CLICKS.keys() | BY_HAND.keys() | LOG_INS
     assert sorted(sites() - known) == []
     assert sorted(known - sites()) == []
 
 
-def test_every_route_that_changes_is_in_the_tables() -> None:
+def test_every_route_that_changes_needs_a_role() -> None:
     """Also one that would write nothing down."""
-    handlers = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _changes(node):
-                handlers.add(ast.unparse(node.args[1] if len(node.args) > 1 else node.args[0]))
-    wanted = {"self.create", "self.act", "self.delete", "self.act_channel", "self.delete_channel",
-              "self.tombstone", "self.put", "f'{ground.base}/login'",
-              "f'{ground.base}/logout'", "f'{ground.base}/session'"}  # fmt: skip
-    assert handlers == wanted | {"refuse"}
-
-
-def _changes(call: ast.Call) -> bool:
-    name = ast.unparse(call.func).rpartition(".")[2]
-    if name in ("post", "put", "delete", "patch"):
-        return ast.unparse(call.func).startswith("app.")
-    given = {one.arg: one.value for one in call.keywords}
-    if name not in ("add", "add_api_route", "api_route", "add_route") or "methods" not in given:
-        return False
-    return ast.unparse(given["methods"]) != "['GET']"
+    changing = {one.answer.__name__: one.role for one in ROUTES if one.method != "GET"}
+    assert changing == {"create": OPERATE, "act": OPERATE, "act_channel": OPERATE,
+                        "delete": DESTROY, "delete_channel": DESTROY, "tombstone": DESTROY,
+                        "configure": DESTROY}  # fmt: skip
+    posts = {
+        ast.unparse(node.args[0])
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("app.post", "app.put", "app.delete", "app.patch")
+    }
+    assert posts == {f"f'{{deps.base}}/{name}'" for name in ("login", "logout", "session")}
 
 
 @each("site", CLICKS)
@@ -224,16 +219,14 @@ def guarded(
         headers[role] = {"Cookie": f"{COOKIE}={token}", CSRF_HEADER: session.csrf}
     store.put_token("ci", VIEW)
     store.close()
-    asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_lookupd) as admin:
         yield Guarded(admin, f"127.0.0.1:{nsqd.http_port}", headers)
     nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
-@each("site", [site for site, click in CLICKS.items() if click.label])
-def test_a_button_is_shown_to_those_who_may(guarded: Guarded, site: str) -> None:
+@each("click", [click for click in (*CLICKS.values(), *ALSO) if click.label])
+def test_a_button_is_shown_to_those_who_may(guarded: Guarded, click: Click) -> None:
     """And is not in the page of others at all: there is nothing that an event could name."""
-    click = CLICKS[site]
     path = click.page.format(node=guarded.node)
     for role, headers in guarded.headers.items():
         if path in ("/users", "/tokens", "/sql", "/diagnostics") and role < click.role:
@@ -243,11 +236,11 @@ def test_a_button_is_shown_to_those_who_may(guarded: Guarded, site: str) -> None
         assert (page.button(click.label) is not None) is (role >= click.role), role
 
 
-@pytest.mark.parametrize("name", [*ROUTES, *MORE_ROUTES])
+@pytest.mark.parametrize("name", [*BY_HAND, *MORE_BY_HAND])
 def test_a_request_by_hand_needs_the_role(
     guarded: Guarded, installation: Installation, name: str
 ) -> None:
-    method, path, wanted, document = (ROUTES | MORE_ROUTES)[name]
+    method, path, wanted, document = (BY_HAND | MORE_BY_HAND)[name]
     for role, headers in guarded.headers.items():
         if role >= wanted and document == {"action": "empty"}:
             continue  # it would be

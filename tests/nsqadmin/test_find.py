@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.nsqadmin.find import find
+from penstock.nsqadmin.pages.bar import find
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
 from penstock.nsqadmin.upstream import Producer
 

@@ -119,26 +119,24 @@ def test_an_action_is_refused_and_done_when_there_is_room_again(
     installation: Installation, tmp_path: Path
 ) -> None:
     path = tmp_path / "admin"
-    with _users(path) as (cookie, csrf):
-        asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-        with Admin(path, asked) as admin:
-            headers = {"Cookie": cookie, "X-CSRF-Token": csrf}
-            made = {"topic": "room"}
-            assert admin.request("GET", "/ping")[0] == 200  # it is up
-            with full_disk(admin.pid):
-                status, body, _ = admin.request("POST", "/api/topics", made, headers)
-                assert status == 503
-                assert json.loads(body)["message"].startswith("STORE_FAILED: not done, because the")
-                assert "room" not in admin_topics(admin, headers)
-                assert admin.request("PUT", "/config/log_level", b"debug", headers)[0] == 503
-                for page in ("/", "/topics", "/audit", "/users"):
-                    assert admin.request("GET", page, headers=headers)[0] == 200
-                assert _log_in(admin, "wrong") == 401
-                assert _log_in(admin, "correct horse") == 503
-            assert admin.request("POST", "/api/topics", made, headers)[0] == 200
-            assert "room" in admin_topics(admin, headers)
-            assert _log_in(admin, "correct horse") == 303
-            assert admin.request("DELETE", "/api/topics/room", None, headers)[0] == 200
+    with _users(path) as (cookie, csrf), Admin(path, installation.of_nsqd) as admin:
+        headers = {"Cookie": cookie, "X-CSRF-Token": csrf}
+        made = {"topic": "room"}
+        assert admin.request("GET", "/ping")[0] == 200  # it is up
+        with full_disk(admin.pid):
+            status, body, _ = admin.request("POST", "/api/topics", made, headers)
+            assert status == 503
+            assert json.loads(body)["message"].startswith("STORE_FAILED: not done, because the")
+            assert "room" not in admin_topics(admin, headers)
+            assert admin.request("PUT", "/config/log_level", b"debug", headers)[0] == 503
+            for page in ("/", "/topics", "/audit", "/users"):
+                assert admin.request("GET", page, headers=headers)[0] == 200
+            assert _log_in(admin, "wrong") == 401
+            assert _log_in(admin, "correct horse") == 503
+        assert admin.request("POST", "/api/topics", made, headers)[0] == 200
+        assert "room" in admin_topics(admin, headers)
+        assert _log_in(admin, "correct horse") == 303
+        assert admin.request("DELETE", "/api/topics/room", None, headers)[0] == 200
     store = Store(path)
     done = [(one.action, one.result) for one in store.audit()][::-1]
     store.close()
@@ -199,7 +197,7 @@ def test_a_page_that_was_overwritten_is_found(tmp_path: Path) -> None:
 
 def test_two_on_one_directory(installation: Installation, tmp_path: Path) -> None:
     """The second is told so; tools may still make users there."""
-    path, asked = tmp_path / "admin", f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
+    path, asked = tmp_path / "admin", installation.of_nsqd
     with Admin(path, asked) as first:
         second = Admin(path, asked, stderr=tmp_path / "second.stderr")
         with pytest.raises(DaemonFailed, match="give each a -data-path of its own"):

@@ -35,16 +35,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def admin(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked) as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd) as admin:
         yield admin
 
 
 @pytest.fixture
 def proxied(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
     trusted = ("-trusted-proxy-cidr=127.0.0.1/32", "-trusted-proxy-cidr=10.0.0.0/8")
-    with Admin(tmp_path / "admin", asked, *trusted) as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, *trusted) as admin:
         yield admin
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
+import re
 
 import pytest
 
 from cases import each
+from penstock import limits
 from penstock.errors import RangeCorrupt
 from penstock.kernel import encode_batch
 from penstock.net.fetch import Fetched, Fetcher
-from penstock.nsqadmin import jsonview, messages
+from penstock.nsqadmin import messages
 from penstock.nsqadmin.messages import MASK, Message
+from penstock.nsqadmin.pages.message import as_html
 from penstock.nsqadmin.upstream import Upstream
 
 NOW_MS = 1_795_248_000_000  # 2026-11-21 08:00 UTC
@@ -76,7 +81,7 @@ def test_words_about_a_masked_field_are_words() -> None:
 
 
 def test_half_a_character_is_shown_as_none() -> None:
-    for shown in (messages.as_json(b'["\\ud83d"]'), jsonview.as_html(b'["\\ud83d"]')):
+    for shown in (messages.as_json(b'["\\ud83d"]'), as_html(b'["\\ud83d"]')):
         assert shown is not None
         assert "?" in shown
         shown.encode()
@@ -143,3 +148,40 @@ def test_a_range_that_is_not_what_was_asked_for_is_an_error() -> None:
         walked(data, 3)
     with pytest.raises(RangeCorrupt, match="holds offsets 7 to 8, not offset 0"):
         walked(encode_batch([b"a", b"b"], 7, 1 << 22, 0), 2)
+
+
+EVIL = "</span><img src=x onerror=alert(1)>\"'&"
+TAGS = re.compile(r"<[^>]*>")
+
+
+@each(
+    "document",
+    [
+        {"a": 1, "b": [True, None, "x", {}, []], "c": {"d": [{"e": -1.5}]}},
+        {EVIL: EVIL, "list": [EVIL]},
+        [],
+        "é\n",
+        [1, [2, [3]]],
+    ],
+)
+def test_its_text_is_the_document(document: object) -> None:
+    found = as_html(json.dumps(document).encode())
+    assert found is not None
+    assert "<img" not in found
+    text = html.unescape(TAGS.sub("", found))
+    assert text == json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_it_says_how_much_is_folded() -> None:
+    found = as_html(b'{"a":[1]}') or ""
+    assert 'data-count="1 field"' in found
+    assert 'data-count="1 item"' in found
+
+
+@pytest.mark.parametrize("body", [b"no", b"\xff", b"[" * 100_000, b"[" * 900 + b"]" * 900])
+def test_what_is_none(body: bytes) -> None:
+    as_html(body)  # whatever it says, it says it
+
+
+def test_too_much_is_left_to_plain_text() -> None:
+    assert as_html(json.dumps([1] * limits.ADMIN_JSON_LINES).encode()) is None

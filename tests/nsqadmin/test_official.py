@@ -29,7 +29,7 @@ def test_the_rate_of_a_counter_is_asked_of_graphite(
     installation: Installation, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         f"-graphite-url={elsewhere.url}/",
         "-statsd-interval=30s",
     )
@@ -61,7 +61,7 @@ def test_pictures_of_graphite_come_through_our_address(
     installation: Installation, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         f"-graphite-url={elsewhere.url}",
         "-proxy-graphite",
         "-base-path=/nsq",
@@ -83,7 +83,7 @@ def test_every_action_is_told_to_the_endpoint(
 ) -> None:
     """With what the official one tells, in order, and not when it was refused or has failed."""
     flags = (
-        f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}",
+        installation.of_lookupd,
         f"-notification-http-endpoint={elsewhere.url}/hook?secret=1",
     )
     node = f"127.0.0.1:{installation.nsqd.http_port}"
@@ -135,7 +135,7 @@ def test_who_may_configure(
     installation: Installation, tmp_path: Path, network: str, status: int
 ) -> None:
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         f"-allow-config-from-cidr={network}",
     )
     spoofed = {"X-Forwarded-For": "127.0.0.1" if status == 403 else "10.0.0.1"}

@@ -97,8 +97,10 @@ def flags_of(provider: Provider, path: Path) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def shared(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     path = tmp_path_factory.mktemp("oidc")
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Provider() as provider, Admin(path / "admin", asked, *flags_of(provider, path)) as admin:
+    with (
+        Provider() as provider,
+        Admin(path / "admin", installation.of_nsqd, *flags_of(provider, path)) as admin,
+    ):
         yield World(provider, admin)
 
 
@@ -226,15 +228,14 @@ def test_a_signature_that_is_not_the_providers(world: World) -> None:
 def test_keys_that_were_changed_are_asked_for_again_but_not_often(
     installation: Installation, tmp_path: Path
 ) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
     with (
         Provider() as provider,
-        Admin(tmp_path / "a", asked, *flags_of(provider, tmp_path)) as admin,
+        Admin(tmp_path / "a", installation.of_nsqd, *flags_of(provider, tmp_path)) as admin,
     ):
         world = World(provider, admin)
         assert world.log_in()[0] == 303
         provider.key = RSAKey.generate_key(2048, {"kid": "two"})
-        assert world.log_in()[0] == 401  # they were asked for just now
+        assert world.log_in()[0] == 401  # they were installation.of_nsqd for just now
         assert provider.keys_asked == 1
 
 
@@ -281,10 +282,9 @@ def test_a_session_lasts_through_a_restart_but_its_rights_do_not(world: World) -
 
 
 def test_a_provider_that_is_down_is_told(installation: Installation, tmp_path: Path) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
     with Provider() as provider:
         flags = flags_of(provider, tmp_path)
-    with Admin(tmp_path / "a", asked, *flags) as admin:
+    with Admin(tmp_path / "a", installation.of_nsqd, *flags) as admin:
         status, body, _ = admin.request("GET", "/login/oidc")
         assert status == 502
         assert b"The provider does not answer" in body

@@ -11,16 +11,15 @@ from cases import each
 from penstock.nsqadmin import aggregate
 from penstock.nsqadmin.aggregate import NodeStats
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.inside import Inside, Letter, Move, letter_of
+from penstock.nsqadmin.channel_messages import ChannelMessages, Letter, Move, letter_of
 from penstock.nsqadmin.messages import Place, PlaceInvalid
 from penstock.nsqadmin.pages.partitions import said
 from penstock.nsqadmin.pages.replay import said as said_of_move
-from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
-from penstock.nsqadmin.split import behind
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, behind, lean, make
 from penstock.nsqadmin.upstream import Producer
 
 from .test_browse import FakeLog, hunt, seen, shelf
-from .test_inside import Nodes
+from .test_channel_messages import Nodes
 
 NODE = "127.0.0.1:2"
 COUNTS = (2, 36, 2)  # nine of ten messages in one of them
@@ -203,7 +202,7 @@ def test_a_move_in_all_partitions_goes_to_the_offsets_of_its_preview() -> None:
     rows = [{"partition": number, "offset": 3 * number} for number in range(2)]
     answer = {"offset": None, "messages_again": 9, "messages_skipped": 0, "partitions": rows}
     nodes = Nodes(a=answer)
-    inside = Inside(nodes, "t", "c")  # type: ignore[arg-type]
+    inside = ChannelMessages(nodes, "t", "c")  # type: ignore[arg-type]
     (move,), _ = asyncio.run(inside.preview(["a"], "earliest"))
     assert move == Move("a", None, 9, 0, 0, ((0, 0), (1, 3)))
     assert said_of_move(move).startswith("From offset 0 of partition 0, 3 of partition 1: 9 mess")

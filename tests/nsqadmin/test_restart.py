@@ -82,8 +82,7 @@ def test_everything_is_there_after_a_kill(installation: Installation, tmp_path: 
     session = store.session(cookie["Cookie"].partition("=")[2], DAY_S)
     store.close()
     assert session is not None
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked, "-login=required") as admin:
+    with Admin(path, installation.of_nsqd, "-login=required") as admin:
         for number in range(3):
             made = {"topic": f"made_{number}"}
             headers = cookie | {"X-CSRF-Token": session.csrf}

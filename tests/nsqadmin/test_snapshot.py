@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.recent import Sample
+from penstock.nsqadmin.history import FIELDS, Sample
 from penstock.nsqadmin.snapshot import NodeState, Snapshot, lean, make
 from penstock.nsqadmin.upstream import Producer
 

@@ -93,8 +93,7 @@ def world(installation: Installation, tmp_path_factory: pytest.TempPathFactory) 
         store.put_user(name, hash_password("correct horse"), role)
     store.close()
     installation.nsqd.post(f"/topic/create?topic={TOPIC}")
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         found = World(installation, admin)
         yield found
         assert "Traceback" not in admin.stderr()
@@ -255,7 +254,7 @@ def test_a_role_that_was_taken_away_counts_at_once(
     """The page is still open, and still its caller's, who may look on; its button does nothing."""
     path, at = tmp_path / "admin", "/topics/demoted"
     store, hashed = Store(path), hash_password("correct horse")
-    flags = (f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}", "-login=off",
+    flags = (installation.of_nsqd, "-login=off",
              "-admin-user=nobody")  # fmt: skip
     headers = {"X-Forwarded-User": "mara"}
     installation.nsqd.post("/topic/create?topic=demoted")

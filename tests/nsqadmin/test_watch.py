@@ -13,7 +13,7 @@ import pytest
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.attention import findings
-from penstock.nsqadmin.remembered import Remembered, words_about
+from penstock.nsqadmin.noderecords import NodeRecords, words_about
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store
 from penstock.nsqadmin.upstream import Producer, Upstream
@@ -214,7 +214,7 @@ def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
     """Also after a restart of nsqadmin; until somebody forgets it."""
 
     async def live(upstream: Nodes, store: Store, forget: bool = False) -> Snapshot:
-        watch = Watch(upstream, limits.SECOND // 100, Remembered(store))
+        watch = Watch(upstream, limits.SECOND // 100, NodeRecords(store))
         try:
             await watch.look()
             upstream.failed.add("b:1")

@@ -31,7 +31,7 @@ _CLIENT_DEFAULTS: Row = {
     **dict.fromkeys(("deflate", "snappy", "authed", "tls", "tls_negotiated_protocol_is_mutual"),
                     False),
 }  # fmt: skip
-_TOPOLOGY = ("topology_zone", "topology_region")
+TOPOLOGY = ("topology_zone", "topology_region")
 
 
 class NodeStats(NamedTuple):
@@ -187,8 +187,8 @@ def _client_row(node: NodeStats, row: Row) -> Row:
     shown |= {key: row.get(key, default) for key, default in _CLIENT_DEFAULTS.items()}
     since_s = time.time() - float(shown["connect_ts"] or 0)
     shown["connected"] = max(0, int(since_s * 1_000_000_000)) if shown["connect_ts"] else 0
-    shown |= {f"node_{key}": getattr(node, key) for key in _TOPOLOGY if getattr(node, key)}
-    return shown | {key: row[key] for key in _TOPOLOGY if row.get(key)}
+    shown |= {f"node_{key}": getattr(node, key) for key in TOPOLOGY if getattr(node, key)}
+    return shown | {key: row[key] for key in TOPOLOGY if row.get(key)}
 
 
 # --- sums ---

@@ -37,14 +37,13 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.nsqadmin import split
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages.words import count, span, wait
-from penstock.nsqadmin.recent import Sample
-from penstock.nsqadmin.remembered import clock, holding, words_of
+from penstock.nsqadmin import snapshot
+from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.noderecords import clock, holding, words_of
 from penstock.nsqadmin.replication import Copies, Replication
 from penstock.nsqadmin.runs import Run, Runs, grown_lag
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.words import count, span, wait
 
 Recent = Callable[[str], Sequence[Sample]]  # of a series: the last minutes
 
@@ -241,7 +240,7 @@ def _of_partitions(channel: ChannelState) -> Iterator[Finding]:
             Level.WARN, f"nobody reads partition {numbers} of {what}", why, step, path, "unread"
         )
         return
-    worst = split.lagging(channel.partitions)
+    worst = snapshot.lagging(channel.partitions)
     if worst is None or worst.depth <= limits.ADMIN_GROWING_MIN:
         return
     if worst.oldest_s > limits.ADMIN_OLD_S and not channel.paused:

@@ -1,15 +1,27 @@
-"""Writing down what is done, before it is done: an action that can't be written down is refused.
+"""What is done is written down before it is done, and told to another service afterwards.
 
-The log is the store's (`store.py`). An entry begins with the result "begun", which what came of the
-action replaces; it stays when nsqadmin is killed in the midst of it, or when the disk runs full
-meanwhile.
+An action that can't be written down is refused. The log is the store's (`store.py`). An entry
+begins with the result "begun", which what came of the action replaces; it stays when nsqadmin is
+killed in the midst of it, or when the disk runs full meanwhile.
+
+The other service gets one POST of JSON for each action, in order, and is never waited for. The
+queue is bounded: a receiver that is slower than its operators loses the oldest, and the log says
+so.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
+from penstock import limits
+from penstock.errors import FetchFailed
+from penstock.net.fetch import Fetcher, public
 from penstock.nsqadmin.access import Caller
 from penstock.nsqadmin.store import Store, StoreFailed
 
@@ -27,14 +39,17 @@ class NotDone(StoreFailed):
 
 
 class Audit:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, notifier: Notifier) -> None:
         self._store = store
+        self._notifier = notifier
 
     async def perform(
         self, caller: Caller, actions: Sequence[str], about: About,
         run: Callable[[], Awaitable[str]], detail: str = "",
+        origin: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """Do it, and return its warning. NotDone; or what `run` raises, written down."""
+        """Do it, and return its warning. NotDone; or what `run` raises, written down. The other
+        service is told where the `origin` of the request is given."""
         entries = self.begin(caller, actions, about, detail)
         try:
             warning = await run()
@@ -42,17 +57,19 @@ class Audit:
             self.end(entries, f"failed: {str(error) or type(error).__name__}")
             raise
         self.end(entries, warning)
+        who = {"user": caller.name} if caller.session else {}  # the official one knows no log-in
+        for action in actions if origin is not None else ():
+            self._notifier.tell(action, _of(action, about), {**who, **(origin or {})})
         return warning
 
     def begin(
         self, caller: Caller, actions: Sequence[str], about: About, detail: str = ""
     ) -> list[int]:
         """One entry for each action. NotDone."""
-        pairs = [(action, "/".join(one for one in of(action, about).values() if one))
+        pairs = [(action, "/".join(one for one in _of(action, about).values() if one))
                  for action in actions]  # fmt: skip
-        who = (caller.shown, caller.how, caller.remote)
         try:
-            return self._store.begin(*who, pairs, detail)
+            return self._store.begin(caller.shown, caller.how, caller.remote, pairs, detail)
         except StoreFailed as error:
             raise NotDone(error) from error
 
@@ -72,8 +89,54 @@ class Audit:
                 "%s of %s from %s (%s): %s", action, caller.shown, caller.remote, result, error
             )
 
+    def done(self, caller: Caller, action: str) -> None:
+        """What is about nothing but the caller. StoreFailed."""
+        self._store.record(caller.shown, caller.how, caller.remote, action, "", "", "ok")
 
-def of(action: str, about: About) -> dict[str, str]:
+
+def _of(action: str, about: About) -> dict[str, str]:
     """Making a topic and a channel of it are two actions."""
     left_out = "channel" if action == "create_topic" else ""
     return {key: value for key, value in about.items() if key != left_out}
+
+
+class Notifier:
+    """`endpoint` "" tells nobody."""
+
+    def __init__(self, fetcher: Fetcher, endpoint: str) -> None:
+        self._fetcher = fetcher
+        self._endpoint = endpoint
+        self._queue: deque[dict[str, Any]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, action: str, about: About, origin: Mapping[str, str]) -> None:
+        """`about` names topic, channel and node where the action has them, `origin` the request.
+        `user` is who did it; the user that it was done to is the `account`."""
+        if not self._endpoint:
+            return
+        if len(self._queue) >= limits.ADMIN_NOTIFICATIONS_MAX:
+            dropped = self._queue.popleft()
+            log.warning("notification of %s dropped: the receiver is too slow", dropped["action"])
+        self._queue.append({
+            "action": action,
+            **{"account" if key == "user" else key: value for key, value in about.items()},
+            "timestamp": int(time.time()), **origin, "via": socket.gethostname(),
+        })  # fmt: skip
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._queue:
+            document = self._queue.popleft()
+            try:
+                await self._fetcher.post_json(self._endpoint, document)
+            except FetchFailed as error:
+                if error.status == 0 or error.status >= 300:
+                    log.error("notification of %s to %s failed: %s", document["action"],
+                              public(self._endpoint), error.reason)  # fmt: skip
+
+    async def close(self) -> None:
+        """What is queued gets the time of one request."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=limits.FETCH_REQUEST_NS / limits.SECOND)
+            self._task.cancel()

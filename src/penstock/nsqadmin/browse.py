@@ -4,7 +4,7 @@ looked at enough.
 
 A page is a window of each log, [first, following). The next page begins where the window ends and
 the one before ends where it begins, so nothing is left out and nothing comes twice, however the
-nodes' clocks differ. Inside a log the order is its own.
+nodes' clocks differ. ChannelMessages a log the order is its own.
 
 What is kept of a message is a line; who opens one reads it again (`Log.message`). So a page of
 large messages costs no more memory than one of small ones.
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -111,10 +112,7 @@ class Shelf:
         named = named_message(text)
         if named is not None:
             return await self._where_is(*named)
-        found, errors = await _gathered({at: log.find(text) for at, log in self.logs.items()})
-        if not found:
-            raise errors[0]
-        return found
+        return await _gathered({at: log.find(text) for at, log in self.logs.items()})
 
     async def _where_is(self, name: str, value: str) -> dict[str, int]:
         """Each node is asked once, however many partitions it has."""
@@ -124,17 +122,12 @@ class Shelf:
             partition, offset = await logs[0].where_is(name, value, only)
             return str(Place(node, partition)), offset
 
-        found, errors = await _gathered({node: ask(node, logs)
-                                         for node, logs in self._by_node().items()})  # fmt: skip
-        if not found:
-            raise errors[0]
+        found = await _gathered({node: ask(node, logs) for node, logs in self._by_node().items()})
         return dict(found.values())
 
     async def ends(self) -> dict[str, int]:
         by_node = self._by_node()
-        found, errors = await _gathered({node: logs[0].extents() for node, logs in by_node.items()})
-        if not found:
-            raise errors[0]
+        found = await _gathered({node: logs[0].extents() for node, logs in by_node.items()})
         return {
             place: found[log.node][log.partition].end
             for place, log in self.logs.items()
@@ -156,30 +149,25 @@ class Shelf:
         return await self.onward(await self.find(place), hunt)
 
     async def onward(self, offsets: Mapping[str, int], hunt: Hunt) -> Page:
-        parts, errors = await self._parts(offsets, hunt, self._ahead)
-        taken = _first(hunt.count, {place: part.lines for place, part in parts.items()})
-        spans = {}
-        for place, part in parts.items():
-            mine = [one.message.offset for one in taken if one.place == place]
-            is_all = len(mine) == len(part.lines)
-            after = mine[-1] + 1 if mine else offsets[place]
-            spans[place] = Span(offsets[place], part.reached if is_all else after)
-        is_end = all(part.is_end for part in parts.values()) and _is_all(taken, parts)
-        return Page(tuple(taken), spans, is_end, errors)
+        return await self._page(offsets, hunt, is_back=False)
 
     async def back(self, ends: Mapping[str, int], hunt: Hunt) -> Page:
-        parts, errors = await self._parts(ends, hunt, self._behind)
-        taken = _first(
-            hunt.count, {place: part.lines for place, part in parts.items()}, newest=True
-        )
-        spans = {}
+        return await self._page(ends, hunt, is_back=True)
+
+    async def _page(self, offsets: Mapping[str, int], hunt: Hunt, is_back: bool) -> Page:
+        look = self._behind if is_back else self._ahead
+        parts, errors = await self._parts(offsets, hunt, look)
+        taken = _first(hunt.count, [part.lines for part in parts.values()], newest=is_back)
+        spans, is_end = {}, True
         for place, part in parts.items():
             mine = [one.message.offset for one in taken if one.place == place]
             is_all = len(mine) == len(part.lines)
-            before = mine[-1] if mine else ends[place]
-            spans[place] = Span(part.reached if is_all else before, ends[place])
-        is_end = all(part.is_end for part in parts.values()) and _is_all(taken, parts)
-        return Page(tuple(reversed(taken)), spans, is_end, errors)
+            last = mine[-1] + (not is_back) if mine else offsets[place]
+            reached = part.reached if is_all else last
+            given = offsets[place]
+            spans[place] = Span(reached, given) if is_back else Span(given, reached)
+            is_end &= is_all and part.is_end
+        return Page(tuple(reversed(taken) if is_back else taken), spans, is_end, errors)
 
     async def _parts(
         self, offsets: Mapping[str, int], hunt: Hunt,
@@ -258,8 +246,8 @@ class Shelf:
         return list(found)
 
 
-async def _gathered(asked: Mapping[str, Awaitable[T]]) -> tuple[dict[str, T], list[PenstockError]]:
-    """The answers, and what those said that have none."""
+async def _gathered(asked: Mapping[str, Awaitable[T]]) -> dict[str, T]:
+    """The answers; raises what one says when there is none."""
     results = await asyncio.gather(*asked.values(), return_exceptions=True)
     found: dict[str, T] = {}
     errors: list[PenstockError] = []
@@ -270,7 +258,9 @@ async def _gathered(asked: Mapping[str, Awaitable[T]]) -> tuple[dict[str, T], li
             raise result
         else:
             found[key] = result
-    return found, errors
+    if not found:
+        raise errors[0]
+    return found
 
 
 def _share(hunt: Hunt, logs: int) -> int:
@@ -282,13 +272,7 @@ def _line(place: str, message: Message) -> Line:
     return Line(place, replace(message, body=short), len(message.body))
 
 
-def _first(count: int, lists: Mapping[str, list[Line]], newest: bool = False) -> list[Line]:
+def _first(count: int, lists: Iterable[list[Line]], newest: bool) -> list[Line]:
     """The first of all lists together; each keeps its order."""
-    merged = heapq.merge(
-        *lists.values(), key=lambda one: one.message.timestamp_ns, reverse=newest
-    )  # fmt: skip
-    return [line for line, _ in zip(merged, range(count), strict=False)]
-
-
-def _is_all(taken: Sequence[Line], parts: Mapping[str, _Part]) -> bool:
-    return len(taken) == sum(len(part.lines) for part in parts.values())
+    merged = heapq.merge(*lists, key=lambda one: one.message.timestamp_ns, reverse=newest)
+    return list(itertools.islice(merged, count))

@@ -25,6 +25,7 @@ from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 
 if TYPE_CHECKING:
     import duckdb
+import asyncio
 
 _BOUNDS = (f"memory_limit='{limits.ADMIN_SQL_DUCKDB_BYTES}B'", "threads=1")
 _NAME_MAX = 200  # characters of a column's name
@@ -123,3 +124,26 @@ def _short(text: str) -> str:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+async def ask(question: Question) -> Reply:
+    """What it gives, or the reason why not as `error`."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "penstock.nsqadmin.console",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, errors = await asyncio.wait_for(
+            process.communicate(msgspec.json.encode(question)), limits.ADMIN_SQL_S
+        )
+    except TimeoutError:
+        return Reply(error=f"stopped: it took more than {limits.ADMIN_SQL_S:.0f} seconds")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return Reply(error=f"the statement failed: {last or 'the process was ended'}")
+    return msgspec.json.decode(out, type=Reply)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -18,31 +16,12 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from penstock import __version__, limits
 from penstock.command.program import version_line
-from penstock.errors import ConfigError
-from penstock.net.fetch import Fetcher
 from penstock.net.listener import bound_address, close_listener, listen, parse_address
-from penstock.net.secretfile import first_secret
-from penstock.nsqadmin import (
-    api,
-    config_api,
-    diagnostics_api,
-    paths,
-    traces_api,
-)
-from penstock.nsqadmin.actions import Actions
-from penstock.nsqadmin.connections import Connections
-from penstock.nsqadmin.gate import Gate
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.history import History
-from penstock.nsqadmin.notify import Notifier
-from penstock.nsqadmin.oidclogin import OidcLogin
+from penstock.nsqadmin import api, paths, routes
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.options import Options
 from penstock.nsqadmin.pages import guard, site
-from penstock.nsqadmin.remembered import Remembered
-from penstock.nsqadmin.runwatch import RunWatch
-from penstock.nsqadmin.store import DataPathLock, Store
-from penstock.nsqadmin.upstream import Upstream
-from penstock.nsqadmin.watch import Watch
+from penstock.nsqadmin.store import DataPathLock
 
 log = logging.getLogger("penstock.nsqadmin")
 
@@ -55,7 +34,7 @@ class Daemon:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
-        self._ground: Ground | None = None
+        self._ground: Deps | None = None
         self._lock: DataPathLock | None = None
 
     async def start(self) -> None:
@@ -63,11 +42,11 @@ class Daemon:
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
         self._lock = DataPathLock(Path(options.data_path))
-        ground = self._ground = make_ground(options)
-        app = make_app(ground)
+        deps = self._ground = Deps(options)
+        app = make_app(deps)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
-        ground.start()
+        deps.start()
         self._server = Server(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="on", server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=2, ws="websockets-sansio",
@@ -108,49 +87,14 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_ground(options: Options) -> Ground:
-    fetcher = _fetcher(options)
-    store = Store(Path(options.data_path))
-    secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
-    lookupds, nsqds = options.lookupd_http_address, options.nsqd_http_address
-    upstream = Upstream(fetcher, lookupds, nsqds, secret)
-    watch = Watch(upstream, options.poll_interval_ns, Remembered(store))
-    return Ground(
-        options=options,
-        store=store,
-        gate=Gate(options, store, parse_address(options.http_address, "http-address")),
-        notifier=Notifier(fetcher, options.notification_http_endpoint),
-        fetcher=fetcher,
-        oidc=OidcLogin(options) if options.oidc_issuer else None,
-        upstream=upstream,
-        actions=Actions(upstream),
-        watch=watch,
-        history=History(Path(options.data_path), options.history_retention_ns / limits.SECOND),
-        connections=Connections(upstream, watch),
-        runs=RunWatch(upstream, watch),
-    )
-
-
-def _fetcher(options: Options) -> Fetcher:
-    return Fetcher(
-        options.http_client_connect_timeout_ns,
-        options.http_client_request_timeout_ns,
-        client_tls(options),
-    )
-
-
-def make_app(ground: Ground) -> FastAPI:
+def make_app(deps: Deps) -> FastAPI:
     app = FastAPI(
         title="nsqadmin", version=__version__, redirect_slashes=False,
-        docs_url=None, redoc_url=None, openapi_url=f"{ground.base}/api/openapi.json",
+        docs_url=None, redoc_url=None, openapi_url=f"{deps.base}/api/openapi.json",
     )  # fmt: skip
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=limits.ADMIN_GZIP)
-    proxied = bool(ground.options.proxy_graphite and ground.options.graphite_url)
-    app.add_middleware(paths.OfficialPaths, base=ground.base, is_graphite_proxied=proxied)
-    app.include_router(traces_api.TracesApi(ground).router())
-    app.include_router(diagnostics_api.DiagnosticsApi(ground).router())
-    app.include_router(api.Api(ground).router())
-    app.include_router(config_api.ConfigApi(ground).router())
+    app.add_middleware(paths.OfficialPaths, deps=deps)
+    app.include_router(routes.router(deps))
 
     async def refuse(request: Request, error: Exception) -> Response:
         return api.error_response(error)
@@ -158,7 +102,7 @@ def make_app(ground: Ground) -> FastAPI:
     for kind in api.HANDLED:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, _not_routed)
-    site.add(app, ground)
+    site.add(app, deps)
     app.add_exception_handler(Exception, _broken)
     return app
 
@@ -174,27 +118,3 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return JSONResponse({"message": "INTERNAL_ERROR"}, 500)
-
-
-def client_tls(options: Options) -> ssl.SSLContext | None:
-    """For https to nsqds and nsqlookupds; None: the system's authorities."""
-    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
-    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
-        return None
-    name: Any = "http-client-tls-root-ca-file"
-    try:
-        context = ssl.create_default_context(cafile=authorities or None)
-        name = "http-client-tls-cert"
-        if certificate:
-            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
-    except (OSError, ssl.SSLError) as error:
-        value = authorities if name.endswith("file") else certificate
-        raise ConfigError(name, value, str(error)) from error
-    if options.http_client_tls_insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _no_password() -> str:
-    raise ssl.SSLError("the key is encrypted; passphrases are not supported")

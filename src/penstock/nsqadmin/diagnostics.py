@@ -21,18 +21,17 @@ from typing import IO, TYPE_CHECKING, Any
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.nsqadmin.attention import Finding, findings, of_runs
-from penstock.nsqadmin.bundle import reading
-from penstock.nsqadmin.bundle.form import Failure
-from penstock.nsqadmin.bundle.gather import Tell, make_fetcher
+from penstock.nsqadmin.bundle import files
+from penstock.nsqadmin.bundle.files import Failure, Spool
+from penstock.nsqadmin.bundle.gather import Tell, Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge
-from penstock.nsqadmin.bundle.making import Wish, file_name, make
-from penstock.nsqadmin.bundle.writing import Spool
 from penstock.nsqadmin.options import FLAGS, UNTOLD
 from penstock.nsqadmin.watch import pause_s
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.ground import Ground
+    from penstock.nsqadmin.deps import Deps
 
+ACTION = "gather_diagnostics"  # in the audit log
 _READ_BYTES = 1 << 16
 
 
@@ -86,13 +85,13 @@ class Diagnostics:
     def find(self, id_: str) -> Kept | None:
         return next((one for one in self.kept if one.id == id_), None)
 
-    async def make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
+    async def make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
         """Raises DiagnosticsBusy, and OSError when there is no room for the file."""
         if self._is_busy:
             raise DiagnosticsBusy
         self._is_busy = True
         try:
-            kept = await self._make(ground, who, seconds, tell)
+            kept = await self._make(deps, who, seconds, tell)
         finally:
             self._is_busy = False
         self.keep(kept)
@@ -102,21 +101,21 @@ class Diagnostics:
         self._kept.append(kept)
         self._forget_old()
 
-    async def _make(self, ground: Ground, who: str, seconds: int, tell: Tell) -> Kept:
-        await ground.watch.ready()
+    async def _make(self, deps: Deps, who: str, seconds: int, tell: Tell) -> Kept:
+        await deps.watch.ready()
         wish = Wish(
-            who, "nsqadmin", tuple(ground.watch.latest.nodes), ground.upstream.lookupds,
+            who, "nsqadmin", tuple(deps.watch.latest.nodes), deps.upstream.lookupds,
             seconds=seconds,
         )  # fmt: skip
         now_s = self._clock_s()
         folder = Path(tempfile.mkdtemp(prefix="penstock-diagnostics-"))
         fetcher = make_fetcher(
-            seconds, ground.fetcher.tls, ground.options.http_client_connect_timeout_ns
+            seconds, deps.fetcher.tls, deps.options.http_client_connect_timeout_ns
         )
         try:
             path = folder / file_name(now_s)
-            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, ground))
-            found = await asyncio.to_thread(lambda: judge(reading.read(str(path))))
+            failures = await make(path, wish, fetcher, tell, lambda spool: add_facts(spool, deps))
+            found = await asyncio.to_thread(lambda: judge(files.read(str(path))))
             file = path.open("rb")
             return Kept(
                 secrets.token_urlsafe(12), path.name, file, path.stat().st_size, now_s, who,
@@ -141,64 +140,44 @@ class Diagnostics:
 # --- what nsqadmin itself knows ---
 
 
-def add_facts(spool: Spool, ground: Ground) -> None:
-    spool.add_json("nsqadmin/config.json", _options(ground))
-    spool.add_json("nsqadmin/stores.json", _stores(ground))
-    spool.add_json("nsqadmin/polling.json", _polling(ground))
-    spool.add_json("nsqadmin/attention.json", _attention(ground))
+def add_facts(spool: Spool, deps: Deps) -> None:
+    latest = deps.watch.latest
+    options = {flag.file_key: getattr(deps.options, flag.attribute) for flag in FLAGS
+               if flag.name not in UNTOLD}  # fmt: skip
+    spool.add_json("nsqadmin/config.json", options)
+    spool.add_json("nsqadmin/stores.json", _stores(deps))
+    interval_s = deps.options.poll_interval_ns / limits.SECOND
+    nodes = [
+        {
+            "address": node.address,
+            "answers_s": [round(one, 4) for one in node.took_s],
+            "pause_s": round(pause_s(interval_s, node), 3),
+            "error": node.error,
+        }
+        for node in latest.nodes.values()
+    ]
+    polling = {"interval_s": interval_s, "errors": list(latest.errors), "nodes": nodes}
+    spool.add_json("nsqadmin/polling.json", polling)
+    found = [*findings(latest, deps.history.window), *of_runs(deps.runs.runs, time.time())]
+    rows = [
+        {
+            "level": int(one.level),
+            "what": one.what,
+            "why": one.why,
+            "next_step": one.next_step,
+            "place": list(one.path),
+        }
+        for one in found
+    ]
+    spool.add_json("nsqadmin/attention.json", {"findings": rows})
 
 
-def _options(ground: Ground) -> dict[str, Any]:
-    found = {}
-    for flag in FLAGS:
-        if flag.name not in UNTOLD:
-            value = getattr(ground.options, flag.attribute)
-            found[flag.file_key] = list(value) if isinstance(value, tuple) else value
-    return found
-
-
-def _stores(ground: Ground) -> dict[str, Any]:
+def _stores(deps: Deps) -> dict[str, Any]:
     """How large they are, not what is in them."""
     sizes = {}
-    data = ground.data_path
-    for path in sorted((*data.glob("admin.db*"), *data.glob("history.db*"))):
+    for path in sorted((*deps.data_path.glob("admin.db*"), *deps.data_path.glob("history.db*"))):
         try:
             sizes[path.name] = path.stat().st_size
         except OSError:
             continue  # a journal that has just gone
-    return {"bytes": sizes, "user_count": len(ground.store.users())}
-
-
-def _polling(ground: Ground) -> dict[str, Any]:
-    latest = ground.watch.latest
-    interval_s = ground.options.poll_interval_ns / limits.SECOND
-    return {
-        "interval_s": interval_s,
-        "errors": list(latest.errors),
-        "nodes": [
-            {
-                "address": node.address,
-                "answers_s": [round(one, 4) for one in node.took_s],
-                "pause_s": round(pause_s(interval_s, node), 3),
-                "error": node.error,
-            }
-            for node in latest.nodes.values()
-        ],
-    }
-
-
-def _attention(ground: Ground) -> dict[str, Any]:
-    found = findings(ground.watch.latest, ground.history.window)
-    found += of_runs(ground.runs.runs, time.time())
-    return {
-        "findings": [
-            {
-                "level": int(one.level),
-                "what": one.what,
-                "why": one.why,
-                "next_step": one.next_step,
-                "place": list(one.path),
-            }
-            for one in found
-        ]
-    }
+    return {"bytes": sizes, "user_count": len(deps.store.users())}

@@ -2,8 +2,8 @@
 
 A *series* is the installation (""), a topic ("t"), a channel ("t/c") or a node ("@host:port"). Its
 samples have the fields of `FIELDS`. The last minutes are in memory at the resolution of the watch
-(`recent.py`); for the rest one sample a minute goes into an SQLite file: rates as the minute's
-mean, levels as its last.
+(`Recent`); for the rest one sample a minute goes into an SQLite file: rates as the minute's mean,
+levels as its last.
 
 | table   | columns                                                                   |
 |---------|---------------------------------------------------------------------------|
@@ -13,24 +13,36 @@ mean, levels as its last.
 A series that does not move is not written down again: a reader goes on with the last sample, and a
 sample is due at least every hour. So an installation with thousands of idle topics costs nothing.
 Minutes in which nsqadmin did not run are a gap in the chart, and so are those in which nothing that
-a series is of answered (`SILENCE`). A series that has no
-sample any more goes, so that topics that come and go leave nothing behind.
+a series is of answered (`SILENCE`). A series that has no sample any more goes, so that topics that
+come and go leave nothing behind.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
+import operator
 import os
 import sqlite3
+from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock import limits
-from penstock.nsqadmin.recent import SILENCE, Recent, Sample, Values, heard
 from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
 from penstock.nsqadmin.store import FileDamaged
 
 log = logging.getLogger("penstock.nsqadmin.history")
+
+Values = tuple[float, ...]
+SILENCE = math.inf  # each value of such a sample; no rate and no level is
+
+_DROPPED_AT_ONCE = 8  # this part of the looks goes when there are too many samples
+_LOOKS_MIN = 3  # what a rule about growth needs
+_TRIMMED_EVERY = 50  # looks: samples that are too old are removed so often
 
 FIELDS = ("in_rate", "out_rate", "depth", "in_flight", "deferred", "timeout_rate", "oldest_s")
 _RATES = frozenset(("in_rate", "out_rate", "timeout_rate"))
@@ -45,6 +57,11 @@ CREATE TABLE IF NOT EXISTS samples (series INTEGER NOT NULL, minute INTEGER NOT 
     PRIMARY KEY (series, minute)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS alive (minute INTEGER PRIMARY KEY);
 """
+
+
+class Sample(NamedTuple):
+    time_s: float
+    values: Values | None  # None: nobody looked, or nobody answered
 
 
 class History:
@@ -207,23 +224,23 @@ def series_of(snapshot: Snapshot) -> Iterator[tuple[str, Values]]:
     """What nobody who answers tells of is silence, whatever was told before."""
     totals = [0.0] * len(FIELDS)
     silent = {at for at, one in snapshot.nodes.items() if not one.can_be_asked}
+
+    def heard_of(found: TopicState | ChannelState, values: Values) -> Values:
+        return _SILENT if found.nodes and silent.issuperset(found.nodes) else values
+
     for topic in snapshot.topics.values():
-        values = _of_topic(topic)
-        yield topic.name, _SILENT if topic.nodes and silent.issuperset(topic.nodes) else values
+        values = _values(topic, topic.backlog)
+        yield topic.name, heard_of(topic, values)
         for index, value in enumerate(values if not topic.is_internal else ()):
-            totals[index] = max(totals[index], value) if FIELDS[index] == "oldest_s" else (
-                totals[index] + value
-            )  # fmt: skip
-        for channel in topic.channels.values():
-            is_silent = channel.nodes and silent.issuperset(channel.nodes)
-            yield (f"{topic.name}/{channel.name}",
-                   _SILENT if is_silent else _of_channel(channel))  # fmt: skip
+            add = max if FIELDS[index] == "oldest_s" else operator.add
+            totals[index] = add(totals[index], value)
+        for one in topic.channels.values():
+            yield f"{topic.name}/{one.name}", heard_of(one, _values(one, one.depth))
     yield "", _SILENT if snapshot.nodes and len(silent) == len(snapshot.nodes) else tuple(totals)
     for node in snapshot.nodes.values():
-        yield series_of_node(node.address), _SILENT if node.address in silent else (
-            node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
-            float(node.deferred), node.timeout_rate, 0.0,
-        )  # fmt: skip
+        values = (node.in_rate, node.out_rate, float(node.depth), float(node.in_flight),
+                  float(node.deferred), node.timeout_rate, 0.0)  # fmt: skip
+        yield series_of_node(node.address), _SILENT if node.address in silent else values
 
 
 def series_of_node(address: str) -> str:
@@ -231,26 +248,103 @@ def series_of_node(address: str) -> str:
     return f"@{address}"
 
 
-def _of_topic(topic: TopicState) -> Values:
-    channels = topic.channels.values()
-    return (
-        topic.in_rate,
-        sum(one.finish_rate for one in channels),
-        float(topic.backlog),
-        float(topic.in_flight),
-        float(topic.deferred),
-        sum(one.timeout_rate for one in channels),
-        max((one.oldest_s for one in channels), default=0.0),
-    )
+def _values(of: TopicState | ChannelState, waits: int) -> Values:
+    return (of.in_rate, of.finish_rate, float(waits), float(of.in_flight), float(of.deferred),
+            of.timeout_rate, of.oldest_s)  # fmt: skip
 
 
-def _of_channel(channel: ChannelState) -> Values:
-    return (
-        channel.in_rate,
-        channel.finish_rate,
-        float(channel.depth),
-        float(channel.in_flight),
-        float(channel.deferred),
-        channel.timeout_rate,
-        channel.oldest_s,
-    )
+# --- the last minutes ---
+
+
+class Recent:
+    """Every look of the last minutes, in memory that is bounded.
+
+    A sample is stored when it differs from the one before; a reader goes on with the last. So an
+    installation with thousands of idle topics costs nothing, and one where everything moves at once
+    keeps fewer looks: the oldest go when there are too many samples. Those of a series are in one
+    array of doubles: (number of the look, its values...) and so on.
+    """
+
+    def __init__(
+        self, width: int, span_s: float = limits.ADMIN_RECENT_S,
+        samples_max: int = limits.ADMIN_RECENT_SAMPLES,
+    ) -> None:  # fmt: skip
+        """`width`: how many values a sample has."""
+        self._stride = width + 1
+        self._span_s = span_s
+        self._samples_max = samples_max
+        self._times: deque[float] = deque()
+        self._first = 0  # the number of the oldest look that is kept
+        self._series: dict[str, array[float]] = {}
+        self.sample_count = 0
+
+    def take(self, time_s: float, series: Mapping[str, Values]) -> None:
+        """A series that is not there any more is forgotten."""
+        number = self._first + len(self._times)
+        self._times.append(time_s)
+        for name, values in series.items():
+            kept = self._series.get(name)
+            if kept is None:
+                kept = self._series[name] = array("d")
+            if not kept or tuple(kept[1 - self._stride :]) != values:
+                kept.extend((number, *values))
+                self.sample_count += 1
+        for name in self._series.keys() - series.keys():
+            self.sample_count -= len(self._series.pop(name)) // self._stride
+        while self._times[0] < time_s - self._span_s:
+            self._forget(1)
+        if number % _TRIMMED_EVERY == 0 or self.sample_count > self._samples_max:
+            self._trim()
+
+    def samples(self, name: str, span_s: float = math.inf) -> list[Sample]:
+        """Those of the last seconds."""
+        kept = self._series.get(name)
+        if not kept:
+            return []
+        wanted = 0
+        for time_s in reversed(self._times):
+            if time_s < self._times[-1] - span_s:
+                break
+            wanted += 1
+        stride, number = self._stride, self._first + len(self._times) - wanted
+        at = len(kept) - stride
+        while at and kept[at] > number:
+            at -= stride
+        return list(self._expanded(kept, at, number))
+
+    def _expanded(self, kept: array[float], at: int, number: int) -> Iterator[Sample]:
+        """From this place and this look on."""
+        stride, end = self._stride, len(kept)
+        for time_s in itertools.islice(self._times, number - self._first, None):
+            while at + stride < end and kept[at + stride] <= number:
+                at += stride
+            if kept[at] <= number:
+                yield Sample(time_s, heard(tuple(kept[at + 1 : at + stride])))
+            number += 1
+
+    def _forget(self, count: int) -> None:
+        for _ in range(count):
+            self._times.popleft()
+        self._first += count
+
+    def _trim(self) -> None:
+        """Remove samples that no look needs; and looks, when there still are too many samples."""
+        self._remove_old()
+        while self.sample_count > self._samples_max and len(self._times) > _LOOKS_MIN:
+            self._forget(max(1, min(len(self._times) // _DROPPED_AT_ONCE,
+                                    len(self._times) - _LOOKS_MIN)))  # fmt: skip
+            self._remove_old()
+
+    def _remove_old(self) -> None:
+        stride = self._stride
+        for kept in self._series.values():
+            at = 0
+            while at + stride < len(kept) and kept[at + stride] <= self._first:
+                at += stride
+            if at:
+                del kept[:at]
+                self.sample_count -= at // stride
+
+
+def heard(values: Values) -> Values | None:
+    return None if values[0] == SILENCE else values

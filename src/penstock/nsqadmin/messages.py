@@ -55,6 +55,7 @@ class Extent(NamedTuple):
     identity: str
     earliest: int
     end: int
+    committed: int = 0  # what is beyond the end is not durable yet
 
 
 class Found(NamedTuple):
@@ -136,7 +137,7 @@ class Log:
         if spans is None:
             raise BrokerRefused(self.node, 404, "TOPIC_NOT_FOUND", {})
         return {
-            number: Extent(spans.identity, span.earliest, span.end)
+            number: Extent(spans.identity, span.earliest, span.end, span.committed)
             for number, span in spans.partitions.items()
         }
 

@@ -14,6 +14,7 @@ Our own paths are the pages' business.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -21,30 +22,14 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
+from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.routes import routes_of
+
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
-# "*" is any one part.
-_PATHS: dict[str, tuple[str, ...]] = {
-    "ping": ("GET",),
-    "topics": ("GET",),
-    "topics/*": ("GET",),
-    "topics/*/*": ("GET",),
-    "nodes": ("GET",),
-    "nodes/*": ("GET",),
-    "counter": ("GET",),
-    "lookup": ("GET",),
-    "static/*": ("GET",),
-    "fonts/*": ("GET",),
-    "api/topics": ("GET", "POST"),
-    "api/topics/*": ("DELETE", "GET", "POST"),
-    "api/topics/*/*": ("DELETE", "GET", "POST"),
-    "api/nodes": ("GET",),
-    "api/nodes/*": ("DELETE", "GET"),
-    "api/counter": ("GET",),
-    "api/graphite": ("GET",),
-    "config/*": ("GET", "PUT"),
-}
+_PAGES = ("topics", "topics/*", "topics/*/*", "nodes", "nodes/*", "counter", "lookup",
+          "static/*", "fonts/*")  # fmt: skip
 _API_FORM = "nsq; version=1.0"
 
 
@@ -56,10 +41,14 @@ class _Found(NamedTuple):
 class OfficialPaths:
     """Around the application, which serves them below `base`."""
 
-    def __init__(self, app: App, base: str, is_graphite_proxied: bool) -> None:
+    def __init__(self, app: App, deps: Deps) -> None:
         self._app = app
-        self._base = base
-        paths = _PATHS | ({"render": ("GET",)} if is_graphite_proxied else {})
+        self._base = deps.base
+        paths: dict[str, tuple[str, ...]] = dict.fromkeys(_PAGES, ("GET",))
+        for one in routes_of(deps):
+            if one.is_official:
+                path = re.sub(r"\{\w+\}", "*", one.path[1:])  # "*" is any one part
+                paths[path] = (*paths.get(path, ()), one.method)
         self._paths = [(tuple(path.split("/")), methods) for path, methods in paths.items()]
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.nsqadmin.pages.words import count
+from penstock.nsqadmin.words import count
 
 
 class Copies(NamedTuple):

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 
 from penstock import limits
 from penstock.broker.internal import PIPELINES
-from penstock.errors import FetchFailed, PenstockError
-from penstock.log.fetched import end_of_range
+from penstock.errors import BrokerRefused, FetchFailed, PenstockError, RangeCorrupt
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.runs import Place, Runs
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Upstream
 from penstock.nsqadmin.watch import Watch
-from penstock.nsqdapi import calls
 from penstock.pipelines.runs import Part, RunMessageInvalid, decode
 
 log = logging.getLogger("penstock.nsqadmin.runwatch")
@@ -133,49 +131,42 @@ class RunWatch:
         self.runs.looked(node.address, now_s)
 
     async def _read(self, address: str, seen: tuple[int, int]) -> None:
-        positions = await self._upstream.call(address, calls.positions([PIPELINES]))
-        spans = positions.topics.get(PIPELINES)
-        if spans is None:
-            return
-        span = spans.partitions[0]
-        known = self._known.get(address)
-        is_first = known is None or known.identity != spans.identity
-        if known is None or is_first:
-            newest = span.end - limits.ADMIN_RUNS_READ
-            known = self._known[address] = _Known(spans.identity, max(newest, 0))
-        known.offset = max(known.offset, span.earliest)
-        while known.offset < span.end:
-            await self._fetch(address, known, span.end, is_first)
-        known.seen, known.is_settled = seen, span.end == span.committed
-
-    async def _fetch(self, address: str, known: _Known, end: int, is_first: bool) -> None:
-        call = calls.fetch(
-            PIPELINES, known.offset, end, limits.ADMIN_FETCH_BYTES, identity=known.identity
-        )
+        log_ = messages.Log(self._upstream, address, PIPELINES)
         try:
-            fetched = await self._upstream.call(address, call)
+            extent = await log_.extent()
+        except BrokerRefused:
+            return  # the topic is not there any more
+        known = self._known.get(address)
+        is_first = known is None or known.identity != extent.identity
+        if known is None or is_first:
+            newest = extent.end - limits.ADMIN_RUNS_READ
+            known = self._known[address] = _Known(extent.identity, max(newest, 0))
+        known.offset = max(known.offset, extent.earliest)
+        try:
+            await self._take(log_, extent, known, is_first)
         except FetchFailed as error:
             if error.status not in _UNREADABLE:
                 raise
-            known.offset = end
-            return
-        now_s, before = time.time(), known.offset
-        # What is corrupt on the way is not passed over: the next look asks for it again.
-        following = end_of_range(fetched.data, before, str(fetched.next_offset))
-        try:
-            found = list(messages.decoded(fetched.data))
+            known.offset = extent.end
+        except RangeCorrupt:
+            raise  # it is not passed over: the next look asks for it again
         except ValueError:
             log.warning(
                 "%s: messages of %s can't be read: they are passed over", address, PIPELINES
             )
-            known.offset = end
-            return
-        for message in found:
-            if known.offset <= message.offset < end:
+            known.offset = extent.end
+        known.seen, known.is_settled = seen, extent.end == extent.committed
+
+    async def _take(
+        self, log_: messages.Log, extent: messages.Extent, known: _Known, is_first: bool
+    ) -> None:  # fmt: skip
+        async for found in log_.walk(extent, known.offset, extent.end):
+            now_s = time.time()
+            for message in found:
                 known.offset = message.offset + 1
                 # What comes while we look was said now, whatever the node's clock says.
                 stored_s = min(message.timestamp_ns / limits.SECOND, now_s)
-                place = Place(address, message.offset)
+                place = Place(log_.node, message.offset)
                 self.runs.take(place, message.body, stored_s if is_first else now_s)
-        known.offset = max(known.offset, min(following, end), before + 1)
-        await asyncio.sleep(0)  # a thousand messages at a time: others have their turn
+            await asyncio.sleep(0)  # a thousand messages at a time: others have their turn
+        known.offset = extent.end

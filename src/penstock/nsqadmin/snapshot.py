@@ -1,6 +1,6 @@
 """The whole installation at one moment, from what every nsqd said last; and what moved since.
 
-Values in, values out: `Watch` (watch.py) asks and calls `take`, pages read. Counters of nsqd begin
+Values in, values out: `Watch` (watch.py) asks and calls `make`, pages read. Counters of nsqd begin
 at 0 when it starts again, so a rate is never made from a counter that fell. A node that does not
 answer keeps what it said last, with the age of that, so that its topics stay on the page; sums over
 it are as old. What a node has not said yet is not known: a topic is on no node only when nobody has
@@ -9,32 +9,82 @@ registered it for one (`is_idle`).
 Nodes are asked each in its own time. A rate is over the last two answers of its node, and holds
 until the next one.
 
-| row          | of                          | sums and rates over                        |
-|--------------|-----------------------------|--------------------------------------------|
-| NodeState    | one nsqd                    | its topics                                 |
-| TopicState   | one topic                   | the nodes that have it                     |
-| ChannelState | one channel of a topic      | the same                                   |
+| row                    | of                        | sums and rates over                        |
+|------------------------|---------------------------|--------------------------------------------|
+| NodeState              | one nsqd                  | its topics                                 |
+| TopicState             | one topic                 | the nodes that have it                     |
+| ChannelState           | one channel of a topic    | the same                                   |
+| TopicPart, ChannelPart | one partition on one node | nothing: there where a topic has several   |
 
-Where a topic has several partitions, `partitions` has them one by one (split.py).
+nsqd moves what a channel gives up to its dead-letter topic, `<topic>.<channel>.dead` unless another
+one is set, and keeps it there in a channel `redrive` until it is sent back. That channel is
+Penstock's own: it has no consumer, and one would drain the dead letters. How many it holds is how
+many there are now; the count that a channel has itself is of all since its nsqd started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.broker.internal import is_internal
-from penstock.nsqadmin import deadletters, split
 from penstock.nsqadmin.replication import Replication
-from penstock.nsqadmin.split import ChannelPart, TopicPart
 from penstock.nsqadmin.upstream import Producer
 
-# To say 0 is not to say nothing.
-_TELLING = frozenset(("stored_bytes", "oldest_age_seconds", "partition"))
-_BELOW = ("channels", "partitions")
+Row = Mapping[str, Any]
+Name = tuple[str, str]  # of a topic and its channel
+
+REDRIVE = "redrive"
 NO_CLUSTER = Replication()
+_TELLING = frozenset(("stored_bytes", "oldest_age_seconds", "partition"))  # 0 is not nothing
+_BELOW = ("channels", "partitions")
 _RATE_SPAN_MIN_S = 0.2  # two answers so close together say nothing about a rate
+
+# What is summed over nodes: the field here, and the one of `/stats`.
+_OF_TOPIC = {
+    "depth": "depth", "messages": "message_count", "message_bytes": "message_bytes",
+    "stored_bytes": "stored_bytes", "unsynced_bytes": "unsynced_bytes",
+}  # fmt: skip
+_HELD = {"depth": "depth", "in_flight": "in_flight_count", "deferred": "deferred_count"}
+_OF_CHANNEL = {
+    **_HELD, "messages": "message_count", "requeues": "requeue_count", "timeouts": "timeout_count",
+    "expired": "expired_count", "given_up": "dead_letter_count",
+}  # fmt: skip
+_RATES = {
+    "in_rate": "message_count", "requeue_rate": "requeue_count", "timeout_rate": "timeout_count"
+}  # fmt: skip
+
+
+class TopicPart(NamedTuple):
+    """A partition. The same number on two nodes that know nothing of each other is two."""
+
+    node: str
+    partition: int
+    depth: int  # without a channel to hold it
+    messages: int
+    message_bytes: int
+    start_offset: int
+    end_offset: int
+    stored_bytes: int
+    refusal: str
+    damaged: int  # ranges of the log that can't be read
+    in_rate: float
+
+
+class ChannelPart(NamedTuple):
+    node: str
+    partition: int
+    depth: int
+    in_flight: int
+    deferred: int
+    requeues: int
+    timeouts: int
+    clients: int
+    oldest_s: float  # 0: nothing is unfinished, or it is not known
+    in_rate: float
+    finish_rate: float
 
 
 @dataclass(slots=True)
@@ -127,6 +177,18 @@ class TopicState:
     @property
     def clients(self) -> int:
         return sum(one.clients for one in self.channels.values())
+
+    @property
+    def finish_rate(self) -> float:
+        return sum(one.finish_rate for one in self.channels.values())
+
+    @property
+    def timeout_rate(self) -> float:
+        return sum(one.timeout_rate for one in self.channels.values())
+
+    @property
+    def oldest_s(self) -> float:
+        return max((one.oldest_s for one in self.channels.values()), default=0.0)
 
 
 class Answer(NamedTuple):
@@ -289,7 +351,7 @@ def _earlier(node: NodeState, known: NodeState | None) -> Answer | None:
 
 def _add_dead_letters(snapshot: Snapshot) -> None:
     all_ = ((one.topic, one.name, one.dead_letter_topic) for one in snapshot.channels())
-    for (topic, name), sources in deadletters.holders(all_).items():
+    for (topic, name), sources in holders(all_).items():
         holder = snapshot.topics[topic].channels[name]
         holder.holds_of = tuple("/".join(one) for one in sources)
         for source in sources:
@@ -298,12 +360,23 @@ def _add_dead_letters(snapshot: Snapshot) -> None:
             channel.dead_letter_topic = topic
 
 
+def holders(channels: Iterable[tuple[str, str, str]]) -> dict[Name, list[Name]]:
+    """The channels with dead letters, each with those that they came from. `channels`: topic, name,
+    and the dead-letter topic that the channel says it has, or ""."""
+    all_ = list(channels)
+    there = {topic for topic, name, _ in all_ if name == REDRIVE}
+    found: dict[Name, list[Name]] = defaultdict(list)
+    for topic, name, told in all_ if there else ():
+        dead = told or f"{topic}.{name}.dead"
+        if dead in there and dead != topic:
+            found[dead, REDRIVE].append((topic, name))
+    return found
+
+
 def _add_registered(snapshot: Snapshot) -> None:
     """For topics that no nsqd has told of: where nsqlookupds know them."""
     unseen = {name for name, topic in snapshot.topics.items() if not topic.nodes}
-    if not unseen:
-        return
-    for node in snapshot.nodes.values():
+    for node in snapshot.nodes.values() if unseen else ():
         for name, _ in node.producer.topics:
             if name in unseen:
                 topic = snapshot.topics[name]
@@ -312,86 +385,66 @@ def _add_registered(snapshot: Snapshot) -> None:
 
 
 def _add_node(snapshot: Snapshot, node: NodeState) -> None:
-    rate = _Rates(node)
+    rates = _Rates(node)
     node.in_rate = node.out_rate = node.timeout_rate = 0.0
     node.depth = node.in_flight = node.deferred = node.stored_bytes = node.unsynced_bytes = 0
-    earlier = _by_name(node.earlier.document, "topics", "topic_name") if node.earlier else {}
-    for row in node.document.get("topics") or ():
+    before = node.earlier.document if node.earlier else {}
+    for row, last in _pairs(node.document, before, "topics", "topic_name"):
         name = row.get("topic_name", "")
         topic = snapshot.topics.setdefault(name, TopicState(name))
-        last = earlier.get(name, {})
         _add_topic(topic, node, row)
-        topic.partitions += split.of_topic(node.address, row, last, rate)
-        in_rate = rate.of(row, last, "message_count")
+        topic.partitions += _topic_parts(node, row, last, rates)
+        in_rate = rates.of(row, last, "message_count")
         topic.in_rate += in_rate
-        topic.byte_rate += rate.of(row, last, "message_bytes")
+        topic.byte_rate += rates.of(row, last, "message_bytes")
         node.in_rate += in_rate
-        node.depth += _int(row, "depth")
-        node.stored_bytes += _int(row, "stored_bytes")
-        node.unsynced_bytes += _int(row, "unsynced_bytes")
-        last_channels = _by_name(last, "channels", "channel_name")
-        for part in row.get("channels") or ():
+        _add_counts(node, row, ("depth", "stored_bytes", "unsynced_bytes"), _OF_TOPIC)
+        for part, last_part in _pairs(row, last, "channels", "channel_name"):
             key = part.get("channel_name", "")
             channel = topic.channels.setdefault(key, ChannelState(name, key))
             _add_channel(channel, node, part)
-            node.depth += _int(part, "depth")
-            node.in_flight += _int(part, "in_flight_count")
-            node.deferred += _int(part, "deferred_count")
-            last_part = last_channels.get(key, {})
-            node.timeout_rate += rate.of(part, last_part, "timeout_count")
-            node.out_rate += _add_rates(channel, rate, part, last_part)
-            channel.partitions += split.of_channel(node.address, part, last_part, rate)
+            for field_, counter in _RATES.items():
+                rate = getattr(channel, field_) + rates.of(part, last_part, counter)
+                setattr(channel, field_, rate)
+            left = rates.left(part, last_part)
+            channel.finish_rate += left
+            channel.partitions += _channel_parts(node, part, last_part, rates)
+            _add_counts(node, part, _HELD, _HELD)
+            node.timeout_rate += rates.of(part, last_part, "timeout_count")
+            node.out_rate += left
 
 
-def _add_topic(topic: TopicState, node: NodeState, row: Mapping[str, Any]) -> None:
-    topic.nodes.append(node.address)
-    topic.stale_s = max(topic.stale_s, node.stale_s)
-    topic.depth += _int(row, "depth")
-    topic.messages += _int(row, "message_count")
-    topic.message_bytes += _int(row, "message_bytes")
+def _add_counts(state: Any, row: Row, fields: Iterable[str], keys: Mapping[str, str]) -> None:
+    for name in fields:
+        setattr(state, name, getattr(state, name) + _int(row, keys[name]))
+
+
+def _add_topic(topic: TopicState, node: NodeState, row: Row) -> None:
+    _add_place(topic, node, row)
+    _add_counts(topic, row, _OF_TOPIC, _OF_TOPIC)
     topic.tells_disk = topic.tells_disk or "stored_bytes" in row
     topic.without_disk += "stored_bytes" not in row
-    topic.stored_bytes += _int(row, "stored_bytes")
-    topic.unsynced_bytes += _int(row, "unsynced_bytes")
-    if row.get("paused"):
-        topic.paused = True
-        topic.paused_on.append(node.address)
     topic.damaged += len(row.get("damaged") or ())
     if row.get("refusal"):
         topic.refusals.append(f"{node.address}: {row['refusal']}")
 
 
-def _add_channel(channel: ChannelState, node: NodeState, row: Mapping[str, Any]) -> None:
-    channel.nodes.append(node.address)
-    channel.stale_s = max(channel.stale_s, node.stale_s)
-    channel.depth += _int(row, "depth")
-    channel.in_flight += _int(row, "in_flight_count")
-    channel.deferred += _int(row, "deferred_count")
+def _add_channel(channel: ChannelState, node: NodeState, row: Row) -> None:
+    _add_place(channel, node, row)
+    _add_counts(channel, row, _OF_CHANNEL, _OF_CHANNEL)
     channel.clients += _int(row, "client_count") or len(row.get("clients") or ())
-    channel.messages += _int(row, "message_count")
-    channel.requeues += _int(row, "requeue_count")
-    channel.timeouts += _int(row, "timeout_count")
-    channel.expired += _int(row, "expired_count")
-    channel.given_up += _int(row, "dead_letter_count")
     channel.dead_letter_topic = channel.dead_letter_topic or str(row.get("dead_letter_topic", ""))
-    if row.get("paused"):
-        channel.paused = True
-        channel.paused_on.append(node.address)
     age_s = row.get("oldest_age_seconds")
     channel.tells_age = channel.tells_age or "oldest_age_seconds" in row
     channel.oldest_s = max(channel.oldest_s, float(age_s) if age_s else 0.0)
 
 
-def _add_rates(
-    channel: ChannelState, rate: _Rates, row: Mapping[str, Any], last: Mapping[str, Any]
-) -> float:
-    """What left the channel."""
-    channel.in_rate += rate.of(row, last, "message_count")
-    channel.requeue_rate += rate.of(row, last, "requeue_count")
-    channel.timeout_rate += rate.of(row, last, "timeout_count")
-    left = rate.left(row, last)
-    channel.finish_rate += left
-    return left
+def _add_place(state: TopicState | ChannelState, node: NodeState, row: Row) -> None:
+    state.nodes.append(node.address)
+    state.stale_s = max(state.stale_s, node.stale_s)
+    if row.get("paused"):
+        state.paused = True
+        state.paused_on.append(node.address)
 
 
 class _Rates:
@@ -407,24 +460,62 @@ class _Rates:
             and self.span_s >= _RATE_SPAN_MIN_S
         )
 
-    def of(self, row: Mapping[str, Any], last: Mapping[str, Any], key: str) -> float:
+    def of(self, row: Row, last: Row, key: str) -> float:
         if not self.is_known or not last:
             return 0.0
         return max(0.0, (_int(row, key) - _int(last, key)) / self.span_s)
 
-    def left(self, row: Mapping[str, Any], last: Mapping[str, Any]) -> float:
+    def left(self, row: Row, last: Row) -> float:
         """What left a channel: what came less what it holds more."""
         if not self.is_known or not last:
             return 0.0
-        held = sum(_int(row, key) - _int(last, key)
-                   for key in ("depth", "in_flight_count", "deferred_count"))  # fmt: skip
+        held = sum(_int(row, key) - _int(last, key) for key in _HELD.values())
         return max(0.0, self.of(row, last, "message_count") - held / self.span_s)
 
 
-def _by_name(row: Mapping[str, Any], key: str, name: str) -> dict[str, Mapping[str, Any]]:
-    return {one.get(name, ""): one for one in row.get(key) or ()}
+def _pairs(row: Row, last: Row, below: str, name: str) -> Iterator[tuple[Row, Row]]:
+    """The rows below this one, each with what it was before."""
+    earlier = {one.get(name, ""): one for one in last.get(below) or ()}
+    for one in row.get(below) or ():
+        yield one, earlier.get(one.get(name, ""), {})
 
 
-def _int(row: Mapping[str, Any], key: str) -> int:
+def _int(row: Row, key: str) -> int:
     value = row.get(key)
     return value if isinstance(value, int) else 0
+
+
+# --- partitions ---
+
+
+def _topic_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[TopicPart]:
+    counts = ("depth", "message_count", "message_bytes", "start_offset", "committed_end",
+              "stored_bytes")  # fmt: skip
+    for part, before in _pairs(row, last, "partitions", "partition"):
+        yield TopicPart._make((
+            node.address, part["partition"], *(part.get(key, 0) for key in counts),
+            str(part.get("refusal", "")), len(part.get("damaged") or ()),
+            rates.of(part, before, "message_count"),
+        ))  # fmt: skip
+
+
+def _channel_parts(node: NodeState, row: Row, last: Row, rates: _Rates) -> Iterator[ChannelPart]:
+    counts = (*_HELD.values(), "requeue_count", "timeout_count", "client_count")
+    for part, before in _pairs(row, last, "partitions", "partition"):
+        yield ChannelPart._make((
+            node.address, part["partition"], *(part.get(key, 0) for key in counts),
+            float(part.get("oldest_age_seconds") or 0.0),
+            rates.of(part, before, "message_count"), rates.left(part, before),
+        ))  # fmt: skip
+
+
+def behind(parts: Iterable[ChannelPart]) -> ChannelPart | None:
+    """The one in which most waits; None when nothing does."""
+    return max((one for one in parts if one.depth), key=lambda one: one.depth, default=None)
+
+
+def lagging(parts: Sequence[ChannelPart]) -> ChannelPart | None:
+    """The one that has at least twice its share of what waits."""
+    worst, waits = behind(parts), sum(one.depth for one in parts)
+    is_alone = worst is not None and len(parts) > 1 and worst.depth * len(parts) >= 2 * waits
+    return worst if is_alone else None

@@ -6,7 +6,7 @@
 | sessions | token (SHA-256 of it; key), user, csrf, created_s, used_s, claimed  |
 | tokens   | token (SHA-256 of it; key), name, role, created_s, used_s           |
 | audit    | id, time_s, who, how, remote, action, target, detail, result        |
-| nodes    | address (key), heard_s, told (JSON: what it held; `remembered.py`)  |
+| nodes    | address (key), heard_s, told (JSON: what it held; `noderecords.py`) |
 
 An action is in the log before it is done: with the result "begun", which is then replaced. What
 can't be written down is not done (`StoreFailed`), as when the disk is full. Ending a session always
@@ -235,19 +235,17 @@ class Store:
 
     def set_password(self, name: str, password_hash: str, keep: str) -> None:
         """Another password for a user; their sessions end, but for the one with the key `keep`."""
-        query = "UPDATE users SET password = ? WHERE name = ?"
-        if not self._db.execute(query, (password_hash, name)).rowcount:
+        if self.user(name) is None:
             raise NotFound("user", name)
-        query = "DELETE FROM sessions WHERE user = ? AND claimed = '' AND token != ?"
-        self._db.execute(query, (name, keep))
+        self._write(
+            ("UPDATE users SET password = ? WHERE name = ?", (password_hash, name)),
+            (f"{_END_OF_USER} AND token != ?", (name, keep)),
+        )
 
     def last_logins(self) -> dict[str, float]:
         """By user, as the audit log has it."""
-        query = (
-            "SELECT who, max(time_s) FROM audit WHERE action = 'login' AND result = 'ok'"
-            " GROUP BY who"
-        )
-        return dict(self._db.execute(query).fetchall())
+        logins = "FROM audit WHERE action = 'login' AND result = 'ok'"
+        return dict(self._db.execute(f"SELECT who, max(time_s) {logins} GROUP BY who"))
 
     def remove_user(self, name: str) -> None:
         if self.user(name) is None:

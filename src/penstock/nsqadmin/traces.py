@@ -14,12 +14,14 @@ from penstock import limits
 from penstock.errors import FetchFailed, PenstockError, QueryRefused, RangeCorrupt
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
-from penstock.nsqadmin import sandbox, tracetable
+from penstock.nsqadmin import console, tracetable
 from penstock.nsqadmin.console import Question
+from penstock.nsqadmin.messages import Log
 from penstock.nsqadmin.tracetable import Found, Place, Wanted
 from penstock.nsqadmin.upstream import NotOffered, Upstream
 from penstock.nsqdapi import calls
 from penstock.times import read_time
+from penstock.trace.contexts import Copy, context_of, copies
 from penstock.trace.events import TOPIC, Event, decode
 from penstock.trace.ids import RULE, W3C_DIGITS, read_trace_id
 from penstock.trace.search import Only, Search, bodies_of
@@ -38,22 +40,15 @@ class Life(NamedTuple):
     notes: list[str]  # what is missing, or may be
 
 
-class Traced(NamedTuple):
-    """A message that was traced lately: its last event, and how many the look saw."""
-
-    last: Event
-    events: int
-
-
-async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Traced]:
-    """The messages of the newest events of all nodes, the last first. A node that can't tell has
-    none; a search says why."""
+async def recent(upstream: Upstream, nodes: Iterable[str]) -> list[Event]:
+    """Of the messages that were traced lately on all nodes the last event of each, the last first.
+    A node that can't tell has none; a search says why."""
     found = await asyncio.gather(*(_recent(upstream, node) for node in nodes))
-    messages: dict[int, Traced] = {}
+    last: dict[int, Event] = {}
     for event in sorted((one for events in found for one in events), key=lambda one: one.time_ns):
-        before = messages.pop(event.message_id, None)
-        messages[event.message_id] = Traced(event, before.events + 1 if before else 1)
-    return list(messages.values())[: -limits.ADMIN_TRACED_SHOWN - 1 : -1]
+        last.pop(event.message_id, None)
+        last[event.message_id] = event
+    return list(last.values())[: -limits.ADMIN_TRACED_SHOWN - 1 : -1]
 
 
 async def _recent(upstream: Upstream, node: str) -> list[Event]:
@@ -212,7 +207,7 @@ class Seeker:
         sql = tracetable.statement(tuple(names), self._ask, places)
         rows_max = limits.ADMIN_TRACE_EVENTS
         async with _asking:
-            reply = await sandbox.ask(Question(sql, [], [], rows_max, tables=names))
+            reply = await console.ask(Question(sql, [], [], rows_max, tables=names))
         if reply.error:
             self.table_notes.append(f"the table can't be read: {reply.error}")
             return
@@ -238,3 +233,27 @@ class Seeker:
             f"Neither the log nor the table{since} has anything of it. Was it traced, and has the"
             " pipeline trace come so far?"
         )
+
+
+async def contexts(
+    upstream: Upstream, found: Iterable[Found], hidden: Iterable[str]
+) -> dict[int, str]:
+    """By message id. Of a message that is not there any more, or masked, there is none."""
+    wanted = copies((one.node, one.event) for one in found)
+    hidden = tuple(hidden)
+    values = await asyncio.gather(*(_context(upstream, copy, hidden) for copy in wanted))
+    return {
+        copy.event.message_id: value
+        for copy, value in zip(wanted, values, strict=True)
+        if value is not None
+    }
+
+
+async def _context(upstream: Upstream, copy: Copy, hidden: tuple[str, ...]) -> str | None:
+    event = copy.event
+    log = Log(upstream, copy.node, event.topic, hidden, event.partition)
+    try:
+        message = await log.message(event.offset)
+    except (FetchFailed, RangeCorrupt):
+        return None
+    return None if message is None else context_of(event, int(message.id, 16), message.headers)

@@ -29,6 +29,7 @@ _WARNING = "WARNING: "
 _NOT_FOUND = 404
 _OURS = ("/log/", "/message/", "/connections", "/topic/config", "/channel/config",
          "/channel/message", "/channel/redrive", "/channel/setoffset")  # fmt: skip
+_TEXTS = ("hostname", "broadcast_address", "version", "topology_zone", "topology_region")
 _HALF = b"\\ud"  # how JSON writes one
 _ENVELOPE = {"status_code", "data"}  # around the answers of releases before 1.0
 _PHRASES = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 500: "Internal Server Error",
@@ -273,17 +274,13 @@ class Upstream:
 
 def described(address: str, info: Mapping[str, Any], stats: Mapping[str, Any]) -> Producer:
     """An nsqd that was given by hand, by its `/info` and `/stats`."""
-    return Producer(
-        hostname=str(info.get("hostname") or ""),
-        broadcast_address=str(info.get("broadcast_address") or ""),
-        tcp_port=_port(info, "tcp_port"),
-        http_port=_port(info, "http_port"),
-        version=str(info.get("version") or ""),
-        topology_zone=str(info.get("topology_zone") or ""),
-        topology_region=str(info.get("topology_region") or ""),
-        topics=tuple((name, False) for name in _names(stats)),
-        given_address=address,
-    )
+    topics = tuple((name, False) for name in _names(stats))
+    return replace(_of_row(info), topics=topics, given_address=address)
+
+
+def _of_row(row: Mapping[str, Any]) -> Producer:
+    texts: dict[str, Any] = {name: str(row.get(name) or "") for name in _TEXTS}
+    return Producer(**texts, tcp_port=_port(row, "tcp_port"), http_port=_port(row, "http_port"))
 
 
 def _whatever(body: bytes, headers: Mapping[str, str]) -> Any:
@@ -336,17 +333,8 @@ def _producer(lookupd: str, row: Mapping[str, Any]) -> Producer:
     topics = {}
     for number, name in enumerate(row.get("topics") or ()):
         topics[str(name)] = bool(tombstones[number]) if number < len(tombstones) else False
-    return Producer(
-        hostname=str(row.get("hostname") or ""),
-        broadcast_address=str(row.get("broadcast_address") or ""),
-        tcp_port=_port(row, "tcp_port"),
-        http_port=_port(row, "http_port"),
-        version=str(row.get("version") or ""),
-        remote_addresses=(f"{lookupd}/{row.get('remote_address', '')}",),
-        topology_zone=str(row.get("topology_zone") or ""),
-        topology_region=str(row.get("topology_region") or ""),
-        topics=tuple(sorted(topics.items())),
-    )
+    remote = f"{lookupd}/{row.get('remote_address', '')}"
+    return replace(_of_row(row), remote_addresses=(remote,), topics=tuple(sorted(topics.items())))
 
 
 def _joined(known: Producer, one: Producer) -> Producer:
@@ -360,3 +348,26 @@ def _joined(known: Producer, one: Producer) -> Producer:
 
 def _by_name(producers: Iterable[Producer]) -> list[Producer]:
     return sorted(producers, key=lambda one: (one.hostname, one.broadcast_address, one.http_port))
+
+
+_WORDS = {
+    "TOPIC_NOT_FOUND": "it has no such topic",
+    "CHANNEL_NOT_FOUND": "it has no such channel",
+    "MESSAGE_NOT_FOUND": "the message is not there any more",
+    "INVALID_TOPIC": "the name of the topic is not valid",
+    "INVALID_CHANNEL": "the name of the channel is not valid",
+    "INVALID_DEFER": "the delay is negative, or longer than its -max-req-timeout",
+    "MSG_EMPTY": "the message is empty: a body has 1 byte or more",
+    "MSG_TOO_BIG": "the message is larger than its -max-msg-size",
+    "BODY_TOO_BIG": "the message is larger than its -max-body-size",
+    "EXITING": "it is shutting down",
+    "INTERNAL_ERROR": "it failed, and its log says why",
+}  # fmt: skip
+
+
+def reason(error: PenstockError) -> str:
+    """What went wrong. A code is named beside its words, for who looks it up."""
+    if isinstance(error, DaemonRefused) and not isinstance(error, NotOffered):
+        said = _WORDS.get(error.said)
+        return f"{said} ({error.status} {error.said})" if said else error.said
+    return str(getattr(error, "reason", "") or error)

@@ -12,7 +12,7 @@ comes at once.
 
 A node that no nsqlookupd knows any more is asked on, more seldom while it is silent: it may have
 died with messages on its disk, and stays with what it said last until an operator forgets it
-(`remembered.py`).
+(`noderecords.py`).
 
 Those who want to know register a callback, which gets every new snapshot in the event loop.
 """
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin import replication, snapshot
-from penstock.nsqadmin.remembered import Remembered
+from penstock.nsqadmin.noderecords import NodeRecords
 from penstock.nsqadmin.snapshot import NO_CLUSTER, NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer, Upstream, UpstreamFailed, described
 
@@ -64,10 +64,10 @@ class _Node:
 
 class Watch:
     def __init__(
-        self, upstream: Upstream, interval_ns: int, remembered: Remembered | None = None
+        self, upstream: Upstream, interval_ns: int, records: NodeRecords | None = None
     ) -> None:
         self._upstream = upstream
-        self._remembered = remembered
+        self._records = records
         self._interval_s = interval_ns / limits.SECOND
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class Watch:
         self._stale: set[str] = set()
         self._made_s = 0.0
         self.latest = Snapshot()
-        for state in remembered.nodes() if remembered is not None else ():
+        for state in records.nodes() if records is not None else ():
             self._remember(state)
 
     # --- for pages ---
@@ -117,6 +117,10 @@ class Watch:
         self._wanted_s = time.monotonic()
         self._hurry.set()
 
+    def up(self) -> list[str]:
+        """The nodes whose last question did not fail."""
+        return [one.address for one in self.latest.nodes.values() if one.is_up]
+
     def is_unknown(self, address: str) -> bool:
         """Who may know such a node has been asked, and none does."""
         has_asked = self._is_told or not self._upstream.lookupds
@@ -124,8 +128,8 @@ class Watch:
 
     def forget(self, address: str) -> None:
         """A node that no nsqlookupd knows, and what it held."""
-        if self._remembered is not None:
-            self._remembered.forget(address)
+        if self._records is not None:
+            self._records.forget(address)
         gone = self._nodes.pop(address, None)
         if gone is not None and gone.task not in (None, asyncio.current_task()):
             gone.task.cancel()
@@ -336,8 +340,8 @@ class Watch:
             address: replace(one.state, stale_s=one.stale_s(now_s))
             for address, one in self._nodes.items()
         }
-        if self._remembered is not None:
-            self._remembered.keep(nodes)
+        if self._records is not None:
+            self._records.keep(nodes)
         made = snapshot.make(time.time(), nodes, self._names, self._errors, self.latest)
         self.latest = replace(made, cluster=self._cluster)
         for listener in tuple(self._listeners):

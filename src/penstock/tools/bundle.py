@@ -20,12 +20,10 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.errors import BundleBroken, PenstockError
 from penstock.nsqadmin.attention import Finding, Level
-from penstock.nsqadmin.bundle import reading
-from penstock.nsqadmin.bundle.form import Failure
-from penstock.nsqadmin.bundle.gather import make_fetcher
+from penstock.nsqadmin.bundle import files
+from penstock.nsqadmin.bundle.files import Bundle, Failure
+from penstock.nsqadmin.bundle.gather import Wish, file_name, make, make_fetcher
 from penstock.nsqadmin.bundle.judge import judge, rows_of
-from penstock.nsqadmin.bundle.making import Wish, file_name, make
-from penstock.nsqadmin.bundle.reading import Bundle
 from penstock.tools.app import Json, arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.connection import DEFAULT_ADDRESS, HTTP, Http, Where
@@ -118,7 +116,7 @@ def _user() -> str:
 def analyze(file: Annotated[str, arg("FILE")], as_json: Json = False) -> int:
     """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
     try:
-        held = reading.read(file)
+        held = files.read(file)
         found = judge(held)
     except (BundleBroken, OSError) as error:
         print(f"penstock bundle: {error}", file=sys.stderr)

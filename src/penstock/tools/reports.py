@@ -28,8 +28,14 @@ from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, size
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
-    from penstock.nsqadmin.split import ChannelPart, TopicPart
+    from penstock.nsqadmin.snapshot import (
+        ChannelPart,
+        ChannelState,
+        NodeState,
+        Snapshot,
+        TopicPart,
+        TopicState,
+    )
 
 
 def look(

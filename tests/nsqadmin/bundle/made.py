@@ -8,10 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.nsqadmin.bundle import form, writing
-from penstock.nsqadmin.bundle.form import Failure, Kind, Member
-from penstock.nsqadmin.bundle.reading import Bundle
-from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.bundle import files
+from penstock.nsqadmin.bundle.files import Bundle, Failure, Member, Spool
+from penstock.nsqadmin.bundle.hiding import Kind
 
 METRICS = 'nsqd_info{version="0.1.0"} 1\nprocess_open_fds 30\n'
 _CONFIG = {
@@ -80,17 +79,17 @@ class Made:
     def write(self, path: Path) -> Path:
         spool = self.spool()
         try:
-            writing.write(spool, path, {"made": "now", "who": "ann"})
+            files.write(spool, path, {"made": "now", "who": "ann"})
         finally:
             spool.close()
         return path
 
     def bundle(self) -> Bundle:
         """As it would be read, without a zip."""
-        files = {name: holds.encode() if isinstance(holds, str) else json.dumps(holds).encode()
-                 for name, holds in self.files.items()}  # fmt: skip
-        failures = (Failure(*one) for one in self.failures)
-        return Bundle(form.manifest({"made": "now"}, self.members, (), failures), files)
+        held = {name: holds.encode() if isinstance(holds, str) else json.dumps(holds).encode()
+                for name, holds in self.files.items()}  # fmt: skip
+        failures = [Failure(*one) for one in self.failures]
+        return Bundle(files.manifest({"made": "now"}, self.members, failures), held)
 
 
 def info(number: int) -> dict[str, Any]:

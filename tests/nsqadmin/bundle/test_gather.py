@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from penstock import limits
-from penstock.nsqadmin.bundle.form import Kind
+from penstock.nsqadmin.bundle.files import Spool
 from penstock.nsqadmin.bundle.gather import Gatherer, make_fetcher
-from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.bundle.hiding import Kind
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

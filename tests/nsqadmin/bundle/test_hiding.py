@@ -7,8 +7,7 @@ import json
 import pytest
 
 from cases import each
-from penstock.nsqadmin.bundle.form import Kind
-from penstock.nsqadmin.bundle.hiding import clean, clean_text, clean_words, without_secrets
+from penstock.nsqadmin.bundle.hiding import Kind, clean, clean_text, clean_words, without_secrets
 
 SECRET = "hunter2-Geheim"
 

@@ -14,9 +14,8 @@ import pytest
 
 from penstock import limits
 from penstock.errors import BundleBroken
-from penstock.nsqadmin.bundle.form import Kind
-from penstock.nsqadmin.bundle.reading import read
-from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.bundle.files import Spool, read
+from penstock.nsqadmin.bundle.hiding import Kind
 
 from .made import Made
 

@@ -9,7 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from penstock.nsqadmin.pages import layout
+from penstock import limits
+from penstock.nsqadmin.pages import bar
 
 from ..conftest import HOUR_MS, Installation
 
@@ -44,12 +45,12 @@ def paths(installation: Installation) -> list[str]:
     node = f"127.0.0.1:{installation.nsqd.http_port}"
     below = [f"/topics/{TOPIC}", f"/topics/{TOPIC}/c", f"/messages/{TOPIC}?at=oldest&open=0",
              f"/nodes/{node}", "/trace?id=1", "/account", "/login"]  # fmt: skip
-    return [path for path, _, _ in layout.PLACES] + below
+    return [path for path, _, _ in bar.PLACES] + below
 
 
 def go(page: Page, installation: Installation, path: str) -> None:
     """Until it is drawn and follows the installation."""
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}{path}")
+    page.goto(installation.admin.url(path))
     expect(page.locator("h1").first).to_be_visible()
     if path != "/login":
         page.wait_for_function("window.did_handshake")
@@ -168,3 +169,15 @@ def test_the_keyboard_alone_is_enough(page: Page, installation: Installation) ->
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("Topics")
     assert name not in installation.admin.json("GET", "/api/topics")["topics"]
+
+
+def test_the_longest_name_of_an_idle_topic_fits_a_phone(
+    page: Page, installation: Installation
+) -> None:
+    name = "w" * limits.NAME_BYTES_MAX
+    installation.lookupd.post(f"/topic/create?topic={name}")
+    page.set_viewport_size(PHONE)
+    go(page, installation, "/lookup")
+    expect(page.get_by_text(name)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    installation.lookupd.post(f"/topic/delete?topic={name}")

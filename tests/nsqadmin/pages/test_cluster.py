@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd, eventually
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import bar
 
 from ..running import Admin
 
@@ -84,7 +84,7 @@ def test_sums_over_all_nodes_and_clients_of_each(page: Page, cluster: Cluster) -
 
 
 def test_every_page_lives_below_the_base_path(page: Page, cluster: Cluster) -> None:
-    paths = [path for path, _, _ in layout.PLACES]
+    paths = [path for path, _, _ in bar.PLACES]
     paths += ["/topics/wide", "/topics/wide/all", "/messages/wide", f"/nodes/{cluster.address(0)}"]
     failed: list[str] = []
     page.on("response", lambda one: failed.append(one.url) if one.status >= 400 else None)

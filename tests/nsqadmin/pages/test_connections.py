@@ -16,7 +16,7 @@ THOUSANDS = 5000
 
 
 def url(installation: Installation, query: str = "") -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}/connections{query}"
+    return installation.admin.url(f"/connections{query}")
 
 
 def row(page: Page, text: str) -> Any:

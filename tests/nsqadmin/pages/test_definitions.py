@@ -17,13 +17,13 @@ def test_out_and_in_again(page: Page, installation: Installation, tmp_path: Path
     nsqd.post(f"/topic/create?topic={TOPIC}")
     nsqd.post(f"/channel/create?topic={TOPIC}&channel=ch")
     nsqd.post(f"/topic/config?topic={TOPIC}&max_depth=77")
-    page.goto(f"http://127.0.0.1:{admin.http_port}/topics/{TOPIC}")
+    page.goto(admin.url(f"/topics/{TOPIC}"))
     expect(page.get_by_role("link", name="ch", exact=True)).to_be_visible()  # nsqadmin knows it
     document = admin.json("GET", "/definitions.json")
     found = [one for one in document["topics"] if one["name"] == TOPIC]
     assert [one["channels"] for one in found] == [[{"name": "ch"}]]
     nsqd.post(f"/topic/delete?topic={TOPIC}")
-    page.goto(f"http://127.0.0.1:{admin.http_port}/lookup")
+    page.goto(admin.url("/lookup"))
     text = page.get_by_label("Definitions to put in")
     text.fill("nonsense")
     page.get_by_role("button", name="Put in").click()

@@ -32,17 +32,12 @@ def guarded(
     for name, role in (("vera", Role.VIEW), ("otto", Role.OPERATE), ("dora", Role.DESTROY)):
         store.put_user(name, hash_password(PASSWORD), role)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         yield admin
 
 
-def url(admin: Admin, path: str) -> str:
-    return f"http://127.0.0.1:{admin.http_port}{path}"
-
-
 def log_in(page: Page, admin: Admin, name: str) -> None:
-    page.goto(url(admin, "/login"))
+    page.goto(admin.url("/login"))
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
@@ -57,7 +52,7 @@ def session_of(admin: Admin, name: str, password: str = PASSWORD) -> tuple[int, 
 
 
 def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None:
-    page.goto(url(guarded, "/trace?id=nonsense"))
+    page.goto(guarded.url("/trace?id=nonsense"))
     page.get_by_label("Name").fill("vera")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
@@ -65,13 +60,13 @@ def test_a_page_leads_to_the_log_in_and_back(page: Page, guarded: Admin) -> None
     page.get_by_role("button", name="vera").click()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Password")).to_be_visible()
-    page.goto(url(guarded, "/nodes"))
+    page.goto(guarded.url("/nodes"))
     expect(page.get_by_label("Password")).to_be_visible()
 
 
 def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: Admin) -> None:
     log_in(page, guarded, "dora")
-    page.goto(url(guarded, "/users"))
+    page.goto(guarded.url("/users"))
     page.get_by_label("Name").fill("new")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Save").click()
@@ -82,7 +77,7 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_text("new", exact=True)).to_have_count(0)
     assert session_of(guarded, "new")[0] == 401
-    page.goto(url(guarded, "/audit"))
+    page.goto(guarded.url("/audit"))
     expect(page.get_by_role("gridcell", name="put_user").first).to_be_visible()
     page.get_by_label("Search the log").fill("remove_user")
     expect(page.get_by_role("gridcell", name="put_user")).to_have_count(0)
@@ -92,7 +87,7 @@ def test_a_user_is_made_and_removed_and_it_is_written_down(page: Page, guarded: 
 
 def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarded: Admin) -> None:
     log_in(page, guarded, "dora")
-    page.goto(url(guarded, "/users"))
+    page.goto(guarded.url("/users"))
     page.get_by_label("Name").fill("carla")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Save").click()
@@ -111,7 +106,7 @@ def test_one_changes_ones_own_password_and_other_sessions_end(page: Page, guarde
     assert session_of(guarded, "carla")[0] == 401
     assert session_of(guarded, "carla", "another horse")[0] == 303
     assert guarded.request("GET", "/api/topics", headers={"Cookie": elsewhere})[0] == 401
-    page.goto(url(guarded, "/topics"))
+    page.goto(guarded.url("/topics"))
     expect(page.get_by_role("heading", name="Topics")).to_be_visible()
 
 
@@ -119,7 +114,7 @@ def test_a_session_is_ended_by_hand(page: Page, guarded: Admin) -> None:
     _, cookie = session_of(guarded, "otto")
     assert guarded.request("GET", "/api/topics", headers={"Cookie": cookie})[0] == 200
     log_in(page, guarded, "dora")
-    page.goto(url(guarded, "/users"))
+    page.goto(guarded.url("/users"))
     expect(page.get_by_text("this browser").first).to_be_visible()
     ends = page.get_by_role("button", name="End the session of otto")
     while ends.count():
@@ -164,7 +159,6 @@ def test_after_the_log_in_only_pages_of_ours_are_gone_to(guarded: Admin, target:
 def test_beyond_loopback_strangers_may_only_look(
     installation: Installation, tmp_path: Path
 ) -> None:
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked, "-http-address=0.0.0.0:0") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-http-address=0.0.0.0:0") as admin:
         assert admin.request("GET", "/api/topics")[0] == 200
         assert admin.request("POST", "/api/topics", {"topic": "by_stranger"})[0] == 403

@@ -30,7 +30,7 @@ def parcels(installation: Installation) -> Iterator[None]:
 
 
 def url(installation: Installation, query: str = "") -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}/messages/{TOPIC}{query}"
+    return installation.admin.url(f"/messages/{TOPIC}{query}")
 
 
 def test_found_by_text_by_terms_and_by_id(page: Page, installation: Installation) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import bar
 
 from ..official import Calls, Lookupd, Nsqd, channel, client
 from ..running import Admin
@@ -63,7 +63,7 @@ def test_every_page_is_whole(page: Page, site: Site) -> None:
     below = ["/topics/orders", "/topics/orders/billing", "/topics/idle", "/messages/orders",
              f"/nodes/{site.nsqds[1].address}", "/trace?id=0123456789abcdef"]  # fmt: skip
     own = ("/sql", "/audit", "/users", "/tokens")
-    places = [path for path, _, _ in layout.PLACES if path not in own]
+    places = [path for path, _, _ in bar.PLACES if path not in own]
     for path in places + below:
         page.goto(site.url(path))
         expect(page.locator("h1").first).to_be_visible()

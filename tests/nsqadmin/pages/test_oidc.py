@@ -23,7 +23,7 @@ def provider() -> Iterator[Provider]:
 def guarded(installation: Installation, provider: Provider, tmp_path: Path) -> Iterator[Admin]:
     (tmp_path / "secret").write_text(SECRET)
     flags = (
-        f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}",
+        installation.of_nsqd,
         f"-oidc-issuer={provider.issuer}", f"-oidc-client-id={CLIENT_ID}",
         f"-oidc-client-secret-file={tmp_path / 'secret'}",
         "-oidc-redirect-url=http://127.0.0.1/login/oidc/callback",

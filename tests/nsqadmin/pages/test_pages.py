@@ -28,12 +28,8 @@ def orders(installation: Installation) -> Iterator[None]:
     nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
-def url(installation: Installation, path: str) -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
-
-
 def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/"))
+    page.goto(installation.admin.url("/"))
     more, lookup = page.get_by_role("button", name="More"), page.get_by_role("link", name="Lookup")
     more.press("Enter")
     expect(more).to_have_attribute("aria-expanded", "true")
@@ -50,7 +46,7 @@ def test_the_menus_by_keyboard_and_on_a_phone(page: Page, installation: Installa
 
 
 def test_quick_open(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/"))
+    page.goto(installation.admin.url("/"))
     page.wait_for_function("window.did_handshake")
     page.keyboard.press("Control+k")
     box = page.get_by_role("combobox", name="Topic, channel")
@@ -74,7 +70,7 @@ def test_quick_open(page: Page, installation: Installation) -> None:
 
 
 def test_making_and_deleting_a_topic(page: Page, installation: Installation) -> None:
-    page.goto(url(installation, "/lookup"))
+    page.goto(installation.admin.url("/lookup"))
     page.get_by_label("Topic", exact=True).fill("bad name")
     page.get_by_role("button", name="Make").click()
     expect(page.get_by_text("1 to 64 of")).to_be_visible()
@@ -101,7 +97,7 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
         nsqd.post(f"/topic/create?topic={name}")
     nsqd.post("/topic/pause?topic=halted")
     installation.wait_for_topic("halted")
-    page.goto(url(installation, "/topics"))
+    page.goto(installation.admin.url("/topics"))
     halted = page.get_by_role("link", name="halted", exact=True)
     own = page.get_by_role("link", name="_pipelines", exact=True)
     orders = page.get_by_role("link", name=TOPIC, exact=True)
@@ -111,7 +107,7 @@ def test_topics_are_narrowed_by_state_and_internal_ones_hidden(
     page.get_by_role("switch", name="Internal topics").click()
     expect(own).to_be_visible()
     page.wait_for_function("document.cookie.includes('penstock_internal=1')")
-    page.goto(url(installation, "/topics?state=paused"))
+    page.goto(installation.admin.url("/topics?state=paused"))
     expect(halted).to_be_visible()
     expect(orders).to_have_count(0)
     page.get_by_label("State", exact=True).click()
@@ -135,11 +131,11 @@ def test_a_phone_shows_what_is_wrong_and_nothing_sticks_out(
     nsqd.post(f"/channel/pause?topic={name}&channel={name}")
     installation.wait_for_topic(name)
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(url(installation, "/"))
+    page.goto(installation.admin.url("/"))
     expect(page.get_by_text(f"Channel {name}/{name} is paused")).to_be_visible()
     expect(page.get_by_text("1 message waits.")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.goto(url(installation, "/topics"))
+    page.goto(installation.admin.url("/topics"))
     expect(page.get_by_role("row").filter(has_text=name[:9])).to_contain_text("channel paused")
     nsqd.post(f"/topic/delete?topic={name}")
 
@@ -147,7 +143,7 @@ def test_a_phone_shows_what_is_wrong_and_nothing_sticks_out(
 def test_without_a_connection_buttons_are_off_and_say_so(
     page: Page, installation: Installation
 ) -> None:
-    page.goto(url(installation, f"/topics/{TOPIC}"))
+    page.goto(installation.admin.url(f"/topics/{TOPIC}"))
     pause, said = page.get_by_role("button", name="Pause", exact=True), page.get_by_role("alert")
     expect(pause).to_be_enabled()
     page.evaluate("window.socket.io.reconnectionDelay(5000).reconnectionDelayMax(5000)")

@@ -46,7 +46,7 @@ def split(installation: Installation) -> Iterator[None]:
 
 
 def url(installation: Installation, path: str) -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}/{path}"
+    return installation.admin.url(f"/{path}")
 
 
 def table(page: Page) -> Locator:

@@ -39,10 +39,6 @@ def running(installation: Installation, name: str, **changed: Any) -> Iterator[t
         yield progress, ending
 
 
-def url(installation: Installation, path: str) -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
-
-
 def row(page: Page, name: str) -> Any:
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
@@ -55,7 +51,7 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
         progress.note(checkpoint="/lake/c", batch=3, committed_s=1.0, version_of=lambda: 12)
         progress.note(logs={("orders", 0): (300, 400)})
         progress.report(Report(300, 25.0, lag_rows=100, lag_seconds=4.0, left_seconds=4.0))
-        page.goto(url(installation, "/pipelines?pipeline=archive"))
+        page.goto(installation.admin.url("/pipelines?pipeline=archive"))
         found = row(page, "nightly")
         expect(found).to_contain_text("running")
         expect(found).to_contain_text("75 %")
@@ -86,10 +82,10 @@ def test_a_run_is_followed_from_its_start_to_its_failure(
     expect(page.locator(".badge")).to_have_text("failed")
     expect(page.get_by_text("nsqd refuses ***")).to_be_visible()
     assert "hunter22" not in page.content()
-    page.goto(url(installation, "/"))
+    page.goto(installation.admin.url("/"))
     page.get_by_role("link", name="pipeline nightly failed").click()
     expect(page.get_by_role("heading", name="nightly")).to_be_visible()
-    page.goto(url(installation, "/"))
+    page.goto(installation.admin.url("/"))
     page.get_by_role("link", name="Pipelines:").click()
     expect(page.get_by_role("status").filter(has_text="failed")).to_be_visible()
 
@@ -103,7 +99,7 @@ def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
         ending.failed(1, EVIL)
     context = browser.new_context()
     page = context.new_page()  # Chromium tells the console what it has not allowed
-    page.goto(url(installation, "/pipelines"))
+    page.goto(installation.admin.url("/pipelines"))
     page.get_by_role("link", name="evil").click()
     expect(page.frame_locator("iframe").get_by_role("heading", name="seen")).to_be_visible()
     expect(page.locator("h1").first).to_contain_text("<img src=x onerror=")
@@ -123,8 +119,7 @@ def test_what_a_run_says_is_text_and_its_page_can_do_nothing(
 
 
 def test_who_has_not_logged_in_sees_no_report(installation: Installation, tmp_path: Path) -> None:
-    nsqd = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", nsqd, "-login=required") as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd, "-login=required") as admin:
         for path in (
             "/pipelines",
             "/pipelines/x",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -12,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from e2e.daemon import Daemon
+from e2e.lookupd import Lookupd
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.pages import layout
 from penstock.nsqadmin.store import Store
@@ -120,21 +122,18 @@ def test_what_clients_say_is_no_script(page: Page, installation: Installation) -
     is_clean(page)
 
 
-def test_a_name_in_the_log_and_of_a_node_is_no_script(
-    page: Page, installation: Installation, tmp_path: Path
-) -> None:
+def test_a_name_in_the_log_and_of_a_node_is_no_script(page: Page, tmp_path: Path) -> None:
     store = Store(tmp_path / "admin")
     for text in EVIL:
         store.record(text, text, text, text, text, text, text)
     store.put_user("<b>x</b>", "00:00", Role.VIEW)
     store.close()
-    told = f"-lookupd-tcp-address=127.0.0.1:{installation.lookupd.tcp_port}"
-    asked = f"-lookupd-http-address=127.0.0.1:{installation.lookupd.http_port}"
-    named = f"-broadcast-address={TAG}"
-    with (
-        Daemon(tmp_path / "nsqd", told, named),
-        Admin(tmp_path / "admin", asked, "-login=off") as admin,
-    ):
+    with ExitStack() as stack:
+        lookupd = stack.enter_context(Lookupd(tmp_path / "lookupd"))  # others remember no such node
+        told = f"-lookupd-tcp-address=127.0.0.1:{lookupd.tcp_port}"
+        stack.enter_context(Daemon(tmp_path / "nsqd", told, f"-broadcast-address={TAG}"))
+        asked = f"-lookupd-http-address=127.0.0.1:{lookupd.http_port}"
+        admin = stack.enter_context(Admin(tmp_path / "admin", asked, "-login=off"))
         base = f"http://127.0.0.1:{admin.http_port}"
         page.goto(f"{base}/nodes")
         link = page.get_by_role("link", name="<img")
@@ -161,7 +160,7 @@ def test_without_eval_nicegui_draws_nothing(browser: Browser, installation: Inst
     page = context.new_page()
     page.route("**/topics", stricter)
     with page.expect_event("pageerror") as waiting:
-        page.goto(f"http://127.0.0.1:{installation.admin.http_port}/topics")
+        page.goto(installation.admin.url("/topics"))
     assert "'unsafe-eval' is not an allowed source" in str(waiting.value)
     assert page.locator("h1").count() == 0
     context.close()

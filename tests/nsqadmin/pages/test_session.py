@@ -25,8 +25,7 @@ def admin(installation: Installation, tmp_path: Path) -> Iterator[Admin]:
     store = Store(path)
     store.put_user("ann", hash_password("correct horse"), Role.VIEW)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked, f"-session-lifetime={LIFETIME_S}s") as admin:
+    with Admin(path, installation.of_nsqd, f"-session-lifetime={LIFETIME_S}s") as admin:
         yield admin
 
 

@@ -30,7 +30,7 @@ def settled(installation: Installation) -> Iterator[None]:
 
 
 def url(admin: Admin, path: str = f"/topics/{TOPIC}") -> str:
-    return f"http://127.0.0.1:{admin.http_port}{path}"
+    return admin.url(path)
 
 
 def config(installation: Installation, path: str = f"/topic/config?topic={TOPIC}") -> Any:
@@ -85,8 +85,7 @@ def test_roles(page: Page, installation: Installation, tmp_path: Path) -> None:
     store.put_user("vera", hashed, Role.VIEW)
     store.put_user("otto", hashed, Role.OPERATE)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(tmp_path / "admin", asked) as admin:
+    with Admin(tmp_path / "admin", installation.of_nsqd) as admin:
         for name, depth_enabled in (("vera", False), ("otto", True)):
             page.goto(url(admin, f"/login?next=/topics/{TOPIC}"))
             page.get_by_label("Name").fill(name)

@@ -18,12 +18,12 @@ def run(page: Page, text: str) -> None:
 
 def test_a_statement_and_a_refusal(page: Page, installation: Installation) -> None:
     installation.nsqd.post("/pub?topic=console", b"seen here")
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}/sql")
+    page.goto(installation.admin.url("/sql"))
     run(page, "SELECT body, attempts FROM console")
     expect(page.get_by_role("gridcell", name="seen here")).to_be_visible()
     run(page, "SELECT * FROM read_text('/etc/passwd')")
     expect(page.get_by_text("file system operations are disabled")).to_be_visible()
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}/audit")
+    page.goto(installation.admin.url("/audit"))
     expect(page.get_by_role("gridcell", name="sql", exact=True).first).to_be_visible()
     installation.nsqd.post("/topic/delete?topic=console")
 
@@ -32,7 +32,7 @@ def test_writing_with_help_and_keeping_what_came(page: Page, installation: Insta
     topic = "helped.by"
     installation.nsqd.post(f"/pub?topic={topic}", b"seen here")
     installation.wait_for_topic(topic)
-    page.goto(f"http://127.0.0.1:{installation.admin.http_port}/sql?topic={topic}")
+    page.goto(installation.admin.url(f"/sql?topic={topic}"))
     field = page.get_by_label("Statement")
     expect(field).to_have_value(re.compile(f'FROM "{topic}"'))
     field.press("Control+Enter")

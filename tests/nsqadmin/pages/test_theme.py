@@ -12,10 +12,6 @@ _CURVES = """() => [...document.querySelectorAll('.chart path[stroke="#0b6fa4"]'
 _COLOURS = {"dark": "rgb(90, 184, 232)", "light": "rgb(11, 111, 164)"}
 
 
-def url(installation: Installation, path: str) -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
-
-
 def choose(page: Page, theme: str) -> None:
     if not page.get_by_label("Dark or light").is_visible():
         page.get_by_role("button", name="anonymous").click()
@@ -24,7 +20,7 @@ def choose(page: Page, theme: str) -> None:
 
 def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -> None:
     page.emulate_media(color_scheme="light")
-    page.goto(url(installation, "/counter"))
+    page.goto(installation.admin.url("/counter"))
     body = page.locator("body")
     expect(body).to_have_css("background-color", LIGHT)
     for theme, colour in (("dark", DARK), ("light", LIGHT)):
@@ -34,7 +30,7 @@ def test_chosen_by_hand_and_remembered(page: Page, installation: Installation) -
         page.wait_for_function(f"document.cookie.includes('penstock_theme={theme}')")
     choose(page, "dark")
     page.wait_for_function("document.cookie.includes('penstock_theme=dark')")
-    page.goto(url(installation, "/topics"))
+    page.goto(installation.admin.url("/topics"))
     expect(body).to_have_css("background-color", DARK)
     choose(page, "auto")
     expect(body).to_have_css("background-color", LIGHT)

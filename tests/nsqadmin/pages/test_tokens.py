@@ -25,8 +25,7 @@ def guarded(
     store = Store(path)
     store.put_user("dora", hash_password(PASSWORD), Role.DESTROY)
     store.close()
-    asked = f"-nsqd-http-address=127.0.0.1:{installation.nsqd.http_port}"
-    with Admin(path, asked) as admin:
+    with Admin(path, installation.of_nsqd) as admin:
         yield admin
 
 
@@ -38,7 +37,7 @@ def store(guarded: Admin) -> Iterator[Store]:
 
 
 def opened(page: Page, admin: Admin) -> None:
-    page.goto(f"http://127.0.0.1:{admin.http_port}/login?next=/tokens")
+    page.goto(admin.url("/login?next=/tokens"))
     page.get_by_label("Name").fill("dora")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()

@@ -25,10 +25,6 @@ def letters(installation: Installation) -> Iterator[None]:
     installation.nsqd.post(f"/topic/delete?topic={TOPIC}")
 
 
-def url(installation: Installation, path: str) -> str:
-    return f"http://127.0.0.1:{installation.admin.http_port}{path}"
-
-
 def test_a_timeline(page: Page, installation: Installation) -> None:
     nsqd = installation.nsqd
     nsqd.post(f"/message/trace/enable?topic={TOPIC}")
@@ -52,13 +48,13 @@ def test_a_timeline(page: Page, installation: Installation) -> None:
     page.get_by_role("link", name="The message itself").click()
     expect(page.locator("pre.body")).to_have_text("dear")
     wait_for_log(installation)
-    page.goto(url(installation, "/trace"))
+    page.goto(installation.admin.url("/trace"))
     page.get_by_role("link", name=message.id.decode()).click()
     expect(page.locator(".told")).to_be_visible()
 
 
 def shown(page: Page, admin: Admin, message_id: str) -> str:
-    page.goto(f"http://127.0.0.1:{admin.http_port}/trace?id={message_id}")
+    page.goto(admin.url(f"/trace?id={message_id}"))
     status = page.get_by_role("status").filter(has_text=re.compile("event|has nothing|Neither"))
     expect(status.first).to_be_visible()
     expect(page.get_by_text("looking into the table")).to_have_count(0)

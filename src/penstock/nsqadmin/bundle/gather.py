@@ -9,6 +9,8 @@ meanwhile. How far a daemon's clock is from ours is told by the Date of its answ
 seconds: every answer narrows the bounds.
 
 Paths that a daemon does not have (the official nsqd has no /connections) are no failure.
+
+`make` does it all, from the addresses to the file.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -26,11 +30,14 @@ from urllib.parse import urlencode
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetched, Fetcher
-from penstock.nsqadmin.bundle.form import LOOKUPD, NSQD, Kind, Member
-from penstock.nsqadmin.bundle.writing import Spool
+from penstock.nsqadmin.bundle import files, machine
+from penstock.nsqadmin.bundle.files import Failure, Member, Spool
+from penstock.nsqadmin.bundle.hiding import Kind
+from penstock.nsqadmin.upstream import LOOKUPD, NSQD
 from penstock.nsqd.options import FLAGS
 
 Tell = Callable[[float, str], None]  # how much is done, 0 to 1, and what is being done
+Extra = Callable[[Spool], None]  # adds files of the one who gathers
 
 _WHERE = ("broadcast_address", "http_port")
 _DATE_S = 1.0  # the Date of an answer may be so old
@@ -80,159 +87,194 @@ def make_fetcher(seconds: int, tls: Any = None, connect_timeout_ns: int = 0) -> 
     )  # fmt: skip
 
 
-@dataclass
-class _Facts:
-    """What we notice about a daemon while it answers."""
+@dataclass(frozen=True)
+class Wish:
+    who: str
+    command: str  # as it was typed, or the page
+    nsqds: tuple[str, ...] = ()
+    lookupds: tuple[str, ...] = ()
+    seconds: int = limits.BUNDLE_SECONDS
 
-    clock_low_s: float = float("-inf")  # the daemon's clock less ours is between these
-    clock_high_s: float = float("inf")
-    sample_times_s: list[float] = field(default_factory=list)
-    deadline_s: float = float("inf")  # nothing more is asked then
 
-    def note(self, answer: Fetched, begun_s: float, ended_s: float) -> None:
-        try:
-            said_s = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
-        except (ValueError, TypeError, IndexError, OverflowError):
-            return
-        self.clock_low_s = max(self.clock_low_s, said_s - ended_s)
-        self.clock_high_s = min(self.clock_high_s, said_s + 1 + _DATE_S - begun_s)
+def file_name(now_s: float) -> str:
+    return f"penstock-bundle-{datetime.fromtimestamp(now_s, UTC):%Y%m%d-%H%M%S}.zip"
 
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"sample_times_s": self.sample_times_s}
-        if self.clock_low_s <= self.clock_high_s < float("inf"):
-            found["clock_offset_s"] = [round(self.clock_low_s, 3), round(self.clock_high_s, 3)]
-        return found
+
+async def make(
+    path: Path, wish: Wish, fetcher: Fetcher, tell: Tell, extra: Extra | None = None
+) -> list[Failure]:
+    """Gather, and write the zip. What could not be had is in it, and returned. OSError when the
+    zip can't be written."""
+    begun_s = time.time()
+    spool = Spool()
+    try:
+        await Gatherer(fetcher, spool, wish.seconds, tell).run(wish.nsqds, wish.lookupds)
+        spool.add_json("machine/versions.json", machine.versions())
+        spool.add_json("machine/limits.json", machine.limits_here())
+        if extra is not None:
+            extra(spool)
+        tell(1.0, "writing")
+        about = {
+            "made": datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="seconds"),
+            "who": wish.who,
+            "command": wish.command,
+            "seconds": wish.seconds,
+            "took_seconds": round(time.time() - begun_s, 3),
+        }
+        await asyncio.to_thread(files.write, spool, path, about)
+        return spool.failures
+    finally:
+        spool.close()
 
 
 class Gatherer:
     def __init__(
         self, fetcher: Fetcher, spool: Spool, seconds: int, tell: Tell = lambda share, words: None
     ) -> None:
-        self._fetcher = fetcher
-        self._spool = spool
-        self._seconds = seconds
+        self.fetcher = fetcher
+        self.spool = spool
+        self.seconds = seconds
+        self.at_once = asyncio.Semaphore(limits.BUNDLE_AT_ONCE)
         self._tell = tell
         self._steps = self._done = 0
-        self._at_once = asyncio.Semaphore(limits.BUNDLE_AT_ONCE)
 
     async def run(self, nsqds: Iterable[str], lookupds: Iterable[str]) -> None:
         asked = self._members(LOOKUPD, lookupds)
-        known = await asyncio.gather(*(self._lookupd(one) for one in asked))
+        known = await asyncio.gather(*(_Daemon(self, one).lookupd() for one in asked))
         addresses = [*nsqds, *(address for one in known for address in one)]
         members = self._members(NSQD, addresses)
-        await asyncio.gather(*(self._nsqd(one) for one in members))
+        await asyncio.gather(*(_Daemon(self, one).nsqd() for one in members))
 
     def _members(self, kind: str, addresses: Iterable[str]) -> list[Member]:
         found = [Member(f"{kind}/{number}", kind, address)
                  for number, address in enumerate(dict.fromkeys(addresses), 1)]  # fmt: skip
         for one in found[limits.BUNDLE_DAEMONS_MAX :]:
-            self._spool.fail(one.place, "all", "not asked: there are too many daemons")
+            self.spool.fail(one.place, "all", "not asked: there are too many daemons")
         del found[limits.BUNDLE_DAEMONS_MAX :]
-        self._spool.members += found
+        self.spool.members += found
         self._steps += _STEPS[kind] * len(found)
         return found
 
-    # --- one daemon ---
+    def step(self, words: str, count: int) -> None:
+        self._done += count
+        self._tell(min(1.0, self._done / max(1, self._steps)), words)
 
-    async def _lookupd(self, member: Member) -> list[str]:
+
+class _Daemon:
+    """One of them: what it is asked, and what we notice while it answers."""
+
+    def __init__(self, gatherer: Gatherer, member: Member) -> None:
+        self._gatherer = gatherer
+        self._spool = gatherer.spool
+        self._member = member
+        self._deadline_s = float("inf")  # nothing more is asked then
+        self._clock_s = float("-inf"), float("inf")  # its clock less ours is between these
+        self._sample_times_s: list[float] = []
+
+    async def lookupd(self) -> list[str]:
         """The nsqds that it knows."""
-        async with self._at_once:
-            facts = self._facts()
-            if not await self._ping(member, facts):
-                self._step(member, "does not answer", len(_LOOKUPD))
+        async with self._gatherer.at_once:
+            if not await self._ping():
+                self._step("does not answer", len(_LOOKUPD))
                 return []
-            answers = {one.name: await self._ask(member, one, facts) for one in _LOOKUPD}
-            self._spool.add_json(f"{member.place}/facts.json", facts.document())
+            answers = {one.name: await self._ask(one) for one in _LOOKUPD}
+            self._add_facts()
             return _nsqds_of(answers["nodes.json"])
 
-    async def _nsqd(self, member: Member) -> None:
-        async with self._at_once:
-            facts = self._facts()
-            if not await self._ping(member, facts):
-                self._step(member, "does not answer", _STEPS[NSQD] - 1)
+    async def nsqd(self) -> None:
+        seconds = self._gatherer.seconds
+        async with self._gatherer.at_once:
+            if not await self._ping():
+                self._step("does not answer", _STEPS[NSQD] - 1)
                 return
             begun_s = 0.0
             for one in _NSQD:
                 if one.name == "stats-1.json":
                     begun_s = time.monotonic()
-                await self._ask(member, one, facts)
-            await self._config(member, facts)
-            if self._seconds:
-                self._step(member, f"second sample in {self._seconds} s", 0)
-                await self._profile(member, facts)
-                await asyncio.sleep(max(0.0, begun_s + self._seconds - time.monotonic()))
-            await self._ask(member, Ask("stats-2.json", Kind.JSON, "/stats", _STATS), facts)
-            self._spool.add_json(f"{member.place}/facts.json", facts.document())
+                await self._ask(one)
+            await self._config()
+            if seconds:
+                self._step(f"second sample in {seconds} s", 0)
+                query = {"seconds": str(seconds)}
+                profile = Ask("profile.txt", Kind.TEXT, "/debug/pprof/profile", query)
+                await self._ask(profile, seconds + limits.BUNDLE_ASK_S)
+                await asyncio.sleep(max(0.0, begun_s + seconds - time.monotonic()))
+            await self._ask(Ask("stats-2.json", Kind.JSON, "/stats", _STATS))
+            self._add_facts()
 
-    def _facts(self) -> _Facts:
-        seconds = limits.BUNDLE_DAEMON_S + 2 * self._seconds
-        return _Facts(deadline_s=time.monotonic() + seconds)
-
-    async def _profile(self, member: Member, facts: _Facts) -> None:
-        query = {"seconds": str(self._seconds)}
-        ask = Ask("profile.txt", Kind.TEXT, "/debug/pprof/profile", query)
-        await self._ask(member, ask, facts, self._seconds + limits.BUNDLE_ASK_S)
-
-    async def _ping(self, member: Member, facts: _Facts) -> bool:
+    async def _ping(self) -> bool:
         """Whether it is there at all. One that says what ails it is."""
+        seconds = limits.BUNDLE_DAEMON_S + 2 * self._gatherer.seconds
+        self._deadline_s = time.monotonic() + seconds
         try:
-            answer = await self._get(member, "/ping", {}, facts)
+            answer = await self._get("/ping", {})
         except FetchFailed as error:
-            self._spool.fail(member.place, "/ping", error.reason)
+            self._spool.fail(self._member.place, "/ping", error.reason)
             return False
-        name = f"{member.place}/ping.txt"
+        name = f"{self._member.place}/ping.txt"
         self._spool.add(name, Kind.TEXT, b"%d " % answer.status + answer.body, "/ping")
-        self._step(member, "/ping")
+        self._step("/ping")
         return True
 
-    async def _ask(
-        self, member: Member, ask: Ask, facts: _Facts, timeout_s: float = limits.BUNDLE_ASK_S
-    ) -> bytes:
+    async def _ask(self, ask: Ask, timeout_s: float = limits.BUNDLE_ASK_S) -> bytes:
         """The answer, b"" when there was none."""
-        begun_s = time.monotonic()
+        begun_s, place = time.monotonic(), self._member.place
         shown = f"{ask.path}?{urlencode(ask.query)}" if ask.query else ask.path
         try:
-            answer = await self._get(member, ask.path, ask.query, facts, timeout_s)
+            answer = await self._get(ask.path, ask.query, timeout_s)
         except FetchFailed as error:
-            self._spool.fail(member.place, shown, error.reason)
+            self._spool.fail(place, shown, error.reason)
             return b""
         finally:
-            self._step(member, ask.path)
+            self._step(ask.path)
         if answer.status != 200:
             if ask.is_everywhere or answer.status != 404:
-                self._spool.fail(member.place, shown, f"got response {answer.status}")
+                self._spool.fail(place, shown, f"got response {answer.status}")
             return b""
         ended_s = time.monotonic()
         if ask.path == "/stats":
-            facts.sample_times_s.append(ended_s)
+            self._sample_times_s.append(ended_s)
         kind, took_ms = _kind(ask, answer), round((ended_s - begun_s) * 1000)
         name = ask.name.replace(".txt", ".pprof") if kind is Kind.BINARY else ask.name
-        name = f"{member.place}/{name}"
-        await self._spool.add_answer(name, kind, answer.body, shown, took_ms)
+        await self._spool.add_answer(f"{place}/{name}", kind, answer.body, shown, took_ms)
         return answer.body
 
     async def _get(
-        self, member: Member, path: str, query: Mapping[str, str], facts: _Facts,
-        timeout_s: float = limits.BUNDLE_ASK_S,
-    ) -> Fetched:  # fmt: skip
-        base = member.address if "://" in member.address else f"http://{member.address}"
+        self, path: str, query: Mapping[str, str], timeout_s: float = limits.BUNDLE_ASK_S
+    ) -> Fetched:
+        address = self._member.address
+        base = address if "://" in address else f"http://{address}"
         url = f"{base.rstrip('/')}{path}" + (f"?{urlencode(query)}" if query else "")
         begun_s = time.time()
-        timeout_s = min(timeout_s, facts.deadline_s - time.monotonic())
+        timeout_s = min(timeout_s, self._deadline_s - time.monotonic())
         if timeout_s <= 0:
-            raise FetchFailed(member.address, "not asked: its other answers took too long")
+            raise FetchFailed(address, "not asked: its other answers took too long")
         try:
-            answer = await asyncio.wait_for(self._fetcher.request("GET", url), timeout_s)
+            answer = await asyncio.wait_for(self._gatherer.fetcher.request("GET", url), timeout_s)
         except TimeoutError as error:
-            raise FetchFailed(member.address, f"no answer in {timeout_s:g} s") from error
-        facts.note(answer, begun_s, time.time())
+            raise FetchFailed(address, f"no answer in {timeout_s:g} s") from error
+        self._note_clock(answer, begun_s, time.time())
         return answer
 
-    async def _config(self, member: Member, facts: _Facts) -> None:
+    def _note_clock(self, answer: Fetched, begun_s: float, ended_s: float) -> None:
+        try:
+            said_s = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return
+        low_s, high_s = self._clock_s
+        self._clock_s = max(low_s, said_s - ended_s), min(high_s, said_s + 1 + _DATE_S - begun_s)
+
+    def _add_facts(self) -> None:
+        found: dict[str, Any] = {"sample_times_s": self._sample_times_s}
+        low_s, high_s = self._clock_s
+        if low_s <= high_s < float("inf"):
+            found["clock_offset_s"] = [round(low_s, 3), round(high_s, 3)]
+        self._spool.add_json(f"{self._member.place}/facts.json", found)
+
+    async def _config(self) -> None:
         """Every value of nsqd's own config."""
         found: dict[str, Any] = {}
         at_once = asyncio.Semaphore(limits.BUNDLE_CONFIG_AT_ONCE)
-
         failed = ""
 
         async def ask(key: str) -> None:
@@ -241,7 +283,7 @@ class Gatherer:
                 if failed:
                     return  # one failure says enough
                 try:
-                    answer = await self._get(member, f"/config/{key}", {}, facts)
+                    answer = await self._get(f"/config/{key}", {})
                 except FetchFailed as error:
                     failed = error.reason
                     return
@@ -252,14 +294,13 @@ class Gatherer:
 
         await asyncio.gather(*map(ask, _CONFIG_KEYS))
         if failed:
-            self._spool.fail(member.place, "/config", failed)
+            self._spool.fail(self._member.place, "/config", failed)
         if found:
-            self._spool.add_json(f"{member.place}/config.json", dict(sorted(found.items())))
-        self._step(member, "/config")
+            self._spool.add_json(f"{self._member.place}/config.json", dict(sorted(found.items())))
+        self._step("/config")
 
-    def _step(self, member: Member, words: str, count: int = 1) -> None:
-        self._done += count
-        self._tell(min(1.0, self._done / max(1, self._steps)), f"{member.address} {words}")
+    def _step(self, words: str, count: int = 1) -> None:
+        self._gatherer.step(f"{self._member.address} {words}", count)
 
 
 def _config_value(answer: Fetched) -> Any:

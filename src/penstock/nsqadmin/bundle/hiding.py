@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import json
 import re
+from enum import Enum
 from typing import Any
 
 import msgspec
 
-from penstock.nsqadmin.bundle.form import Kind
-
 MASK = "***"
+
+
+class Kind(Enum):
+    """How a file is read when secrets are looked for in it."""
+
+    JSON = "json"
+    METRICS = "metrics"  # Prometheus' text: names stand in labels
+    TEXT = "text"
+    WORDS = "words"  # a command line, its words separated by NUL
+    BINARY = "binary"
+
 
 # Every repetition has a bound: what a daemon of others sends must not keep us busy.
 _WORD = (

@@ -1,6 +1,7 @@
 """What people see: NiceGUI pages at the official URLs, live over one websocket.
 
-A page is a function that NiceGUI calls for each browser. It finds its caller by `layout.opened`,
-draws itself inside `layout.page`, and follows the installation by `layout.follow`. What it changes
-goes through `layout.change`, which asks the gate again, writes the audit log and shows the result.
+`site.py` has the table of pages. NiceGUI calls one for each browser: `layout.py` finds its caller
+and draws its frame; the page draws itself, and follows the installation by `layout.follow`. What it
+changes goes through `layout.change`, which asks the gate again, writes the audit log and shows the
+result. `resource.py` is the frame of pages about one thing, `parts.py` what all are made of.
 """

@@ -11,7 +11,6 @@ import io
 import json
 import time
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -19,12 +18,11 @@ from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import messages
+from penstock.nsqadmin import messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import ApiError, viewed
-from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.grid import Grid, Row, column, wide
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.store import Entry, Narrowed
@@ -33,6 +31,7 @@ _PAGE = 200  # entries of the log at once
 _RESULTS = {"": "Any result", "ok": "Done", "failed": "Failed", "warning": "With a warning"}
 _SPANS = {"": "Any time", "-1h": "The last hour", "-1d": "The last day", "-7d": "The last week",
           "-30d": "The last month"}  # fmt: skip
+_FORMS = {"csv": ("CSV", "text/csv"), "jsonl": ("JSON lines", "application/x-ndjson")}
 _ENTRIES = [
     column("time", "Time (UTC)", width=160),
     column("who", "Who", width=120),
@@ -43,47 +42,48 @@ _ENTRIES = [
     wide(800, column("detail", "Detail", flex=1, minWidth=120, tooltipField="detail")),
     wide(560, column("result", "Result", flex=1, minWidth=120, tooltipField="result")),
 ]
-_FIELDS = ("q", "who", "action", "target", "result", "since", "until")
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/audit")
-    def audit(
-        request: Request, q: str = "", who: str = "", action: str = "", target: str = "",
-        result: str = "", since: str = "", until: str = "",
-    ) -> None:  # fmt: skip
-        here = layout.opened(ground, request)
-        if not here.may(Role.OPERATE):
-            raise Forbidden("this page needs the role operate")
-        with layout.page(here, "Audit log"):
-            asked = dict(zip(_FIELDS, (q, who, action, target, result, since, until), strict=True))
-            _Audit(here, asked).draw()
+def draw(
+    here: Opened, q: str = "", who: str = "", action: str = "", target: str = "",
+    result: str = "", since: str = "", until: str = "",
+) -> None:  # fmt: skip
+    _Audit(here, {"q": q, "who": who, "action": action, "target": target, "result": result,
+                  "since": since, "until": until}).draw()  # fmt: skip
 
 
-def add_download(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/audit/download", include_in_schema=False)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/audit/download", include_in_schema=False)
     async def download(
         request: Request, form: str = "csv", q: str = "", who: str = "",
         action: str = "", target: str = "", result: str = "", since: str = "", until: str = "",
     ) -> Response:  # fmt: skip
         """What the page shows, in full."""
-        viewed(ground, request)
-        here = layout.opened(ground, request)
-        here.ground.gate.check(here.caller, Role.OPERATE)
-        if form not in ("csv", "jsonl"):
+        viewed(deps, request, Role.OPERATE)
+        if form not in _FORMS:
             raise ApiError(400, "INVALID_ARG_FORM")
-        asked = dict(zip(_FIELDS, (q, who, action, target, result, since, until), strict=True))
         try:
-            narrowed = _narrowed(asked)
+            narrowed = _narrowed(who, action, target, result, since, until)
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_TIME") from error
-        found = here.ground.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
+        found = deps.store.audit(q, 0, limits.ADMIN_AUDIT_SAVED, narrowed)
         headers = {
             "Content-Disposition": f'attachment; filename="audit.{form}"',
             "X-Content-Type-Options": "nosniff",
         }
-        kind = "text/csv" if form == "csv" else "application/x-ndjson"
-        return Response("".join(_written(found, form)), headers=headers, media_type=kind)
+        text = "".join(_written(found, form))
+        return Response(text, headers=headers, media_type=_FORMS[form][1])
+
+
+def _narrowed(
+    who: str, action: str, target: str, result: str, since: str, until: str
+) -> Narrowed:  # fmt: skip
+    """Raises PlaceInvalid."""
+    now_s = time.time()
+    since_s, until_s = (
+        messages.moment_ms(text, now_s) / 1000 if text.strip() else 0.0 for text in (since, until)
+    )
+    return Narrowed(who, action, target, result, since_s, until_s)
 
 
 def _written(found: list[Entry], form: str) -> Iterator[str]:
@@ -105,18 +105,6 @@ def _as_cell(value: object) -> object:
     return f"'{text}" if text.startswith(("=", "+", "@", "\t")) else value
 
 
-def _narrowed(asked: dict[str, str]) -> Narrowed:
-    """Raises PlaceInvalid."""
-    now_s = time.time()
-    since, until = (
-        messages.moment_ms(asked[name], now_s) / 1000 if asked[name].strip() else 0.0
-        for name in ("since", "until")
-    )
-    return Narrowed(
-        asked["who"], asked["action"], asked["target"], asked["result"], since, until
-    )  # fmt: skip
-
-
 class _Audit:
     def __init__(self, here: Opened, asked: dict[str, str]) -> None:
         self._here = here
@@ -124,17 +112,17 @@ class _Audit:
         self._before_id = 0  # 0: the newest, which move by themselves
 
     def draw(self) -> None:
-        with layout.heading("Audit log"):
-            ui.element("div").classes("grow")
-            self._saves = [ui.link("CSV"), ui.link("JSON lines")]
-            for link, said in zip(self._saves, ("CSV", "JSON lines"), strict=True):
-                layout.named(link, f"Download as {said}")
-        with ui.element("div").classes("heading"):
+        with parts.heading("Audit log"):
+            parts.grow()
+            self._saves = {form: ui.link(said) for form, (said, _) in _FORMS.items()}
+            for form, link in self._saves.items():
+                parts.named(link, f"Download as {_FORMS[form][0]}")
+        with parts.row():
             self._controls()
-        self._note = ui.label().classes("soft").props('role="status"')
+        self._note = parts.note()
         empty = "Nothing that fits has been done."
         self._grid = Grid(_ENTRIES, [], "id", empty, "Audit log", "calc(100vh - 260px)")
-        with ui.element("div").classes("heading"):
+        with parts.row():
             self._older = ui.button("Older", on_click=self._go_back).props("flat dense")
             self._newest = ui.button("Newest", on_click=lambda: self._go(0)).props("flat dense")
         ui.timer(2.0, lambda: None if self._before_id else self._show())
@@ -142,33 +130,31 @@ class _Audit:
 
     def _controls(self) -> None:
         asked = self._asked
-        self._fields = {
-            "q": ui.input("Search the log", value=asked["q"]),
-            "who": ui.input("Who", value=asked["who"]),
-            "action": ui.input("Action", value=asked["action"]),
-            "target": ui.input("On", value=asked["target"]),
-        }
-        for field in self._fields.values():
+        self._fields: dict[str, ui.input | ui.select] = {}
+        labels = {"q": "Search the log", "who": "Who", "action": "Action", "target": "On"}
+        for name, label in labels.items():
+            field = self._fields[name] = ui.input(label, value=asked[name])
             field.props("dense outlined clearable debounce=300").style("width: 10rem")
         result = asked["result"] if asked["result"] in _RESULTS else ""
-        self._result = ui.select(_RESULTS, value=result, label="Result")
-        since = {asked["since"]: f"Since {asked['since']}"} | _SPANS
-        self._since = ui.select(since, value=asked["since"], label="When")
-        for choice in (self._result, self._since):
-            choice.props("dense outlined options-dense").style("min-width: 9rem")
-        for one in (*self._fields.values(), self._result, self._since):
+        spans = {asked["since"]: f"Since {asked['since']}"} | _SPANS
+        self._fields["result"] = ui.select(_RESULTS, value=result, label="Result")
+        self._fields["since"] = ui.select(spans, value=asked["since"], label="When")
+        for name in ("result", "since"):
+            choice = self._fields[name].props("dense outlined options-dense")
+            choice.style("min-width: 9rem")
+        for one in self._fields.values():
             one.on_value_change(self._narrow)
 
     # --- what is shown ---
 
     def _now_asked(self) -> dict[str, str]:
         found = {name: str(field.value or "").strip() for name, field in self._fields.items()}
-        found |= {"result": str(self._result.value), "since": str(self._since.value)}
         return found | {"until": self._asked["until"]}
 
     def _found(self, before_id: int) -> list[Entry]:
         asked = self._now_asked()
-        return self._here.ground.store.audit(asked["q"], before_id, _PAGE, _narrowed(asked))
+        sought = asked.pop("q")
+        return self._here.deps.store.audit(sought, before_id, _PAGE, _narrowed(**asked))
 
     def _show(self) -> None:
         try:
@@ -181,18 +167,14 @@ class _Audit:
         self._note.set_text(f"{words.count(len(found), 'entry', 'entries')}{more}")
         self._older.set_enabled(len(found) == _PAGE)
         self._newest.set_enabled(self._before_id > 0)
-        asked = {name: value for name, value in self._now_asked().items() if value}
-        for link, form in zip(self._saves, ("csv", "jsonl"), strict=True):
-            query = urlencode(asked | {"form": form})
-            target = f"{self._here.link('audit', 'download')}?{query}"
-            if link.props.get("href") != target:
-                link.props["href"] = target
+        for form, link in self._saves.items():
+            way = self._here.link("audit", "download", **self._now_asked(), form=form)
+            if link.props.get("href") != way:
+                link.props["href"] = way
 
     def _narrow(self) -> None:
         self._go(0)
-        asked = {name: value for name, value in self._now_asked().items() if value}
-        query = f"?{urlencode(asked)}" if asked else ""
-        ui.navigate.history.replace(f"{self._here.link('audit')}{query}")
+        self._here.show_address("audit", **self._now_asked())
 
     def _go(self, older_than: int) -> None:
         self._before_id = older_than
@@ -204,14 +186,4 @@ class _Audit:
 
 
 def _entry_row(one: Entry) -> Row:
-    return {
-        "id": one.id,
-        "time": words.clock(one.time_s).removesuffix(" UTC"),
-        "who": one.who,
-        "how": one.how,
-        "remote": one.remote,
-        "action": one.action,
-        "target": one.target,
-        "detail": one.detail,
-        "result": one.result,
-    }
+    return one._asdict() | {"time": words.clock(one.time_s).removesuffix(" UTC")}

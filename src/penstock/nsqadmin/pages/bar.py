@@ -3,69 +3,97 @@
 Menus are buttons that show what stands beside them. They and the box of quick open are opened by
 the script below, so that they do so at once, whatever the socket does. What quick open finds is the
 server's answer to an event: the script puts it onto the page as text, never as HTML.
+
+There a name that is the text comes before one that begins with it, that before one with a word that
+begins so, that before one that has it anywhere; among equals what is shorter, and topics before
+channels. Sixteen hex digits are a message, and its life is asked for; 32 are a trace.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from nicegui import context, events, ui
 
 from penstock import limits
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.find import Found, find
-from penstock.nsqadmin.pages import static
-from penstock.nsqadmin.pages.parts import named, written
+from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.style import COOKIE, THEMES
+from penstock.nsqadmin.snapshot import Snapshot
+from penstock.trace.ids import W3C_DIGITS, read_trace_id
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.pages.layout import Opened
 
-Place = tuple[str, str, Role]  # path, words, the role that sees it
+# What the bar leads to: (path, words, the role that sees it).
+PLACES: list[tuple[str, str, Role]] = [
+    ("/", "Overview", Role.VIEW),
+    ("/topics", "Topics", Role.VIEW),
+    ("/nodes", "Nodes", Role.VIEW),
+    ("/connections", "Connections", Role.VIEW),
+    ("/counter", "Counter", Role.VIEW),
+    ("/lookup", "Lookup", Role.VIEW),
+    ("/trace", "Trace", Role.VIEW),
+    ("/pipelines", "Pipelines", Role.VIEW),
+    ("/sql", "SQL", Role.OPERATE),
+    ("/diagnostics", "Diagnostics", Role.OPERATE),
+    ("/audit", "Audit", Role.OPERATE),
+    ("/users", "Users", Role.DESTROY),
+    ("/tokens", "Tokens", Role.DESTROY),
+]
 
+# Those that stand in the bar itself. The others are under More.
+_FIRST = frozenset(("/", "/topics", "/nodes", "/connections", "/pipelines", "/trace"))
 _YEAR_S = 365 * 86400
 _FIND = "penstock_find"  # the event of quick open
+_ROLES = {
+    Role.NONE: "do nothing",
+    Role.VIEW: "look",
+    Role.OPERATE: "look and operate",
+    Role.DESTROY: "look, operate and destroy",
+}
 
 SCRIPT = static.text("bar.js").replace("FIND", _FIND) + static.text("away.js")
 
 
-def draw(here: Opened, places: Sequence[Place], first: frozenset[str]) -> None:
-    """`first`: paths that stand in the bar itself, the others are under More."""
-    may = [one for one in places if here.may(one[2])]
+def draw(here: Opened) -> None:
+    ui.link("Penstock", here.link("")).classes("brand")
+    may = [(path, words) for path, words, role in PLACES if here.may(role)]
     with ui.element("div").classes("drop main"):
         _opener("Menu", "menu")
         with ui.element("nav").props('aria-label="Main"'):
-            for path, words, _ in may:
-                if path in first:
+            for path, words in may:
+                if path in _FIRST:
                     _link(here, path, words)
-            rest = [one for one in may if one[0] not in first]
+            rest = [one for one in may if one[0] not in _FIRST]
             with ui.element("div").classes("drop"):
                 opener = _opener("More")
-                if any(_is_at(here.path, path) for path, _, _ in rest):
+                if any(_is_at(here.path, path) for path, _ in rest):
                     opener.classes("at")
                 with ui.element("div").classes("dropped"):
-                    for path, words, _ in rest:
+                    for path, words in rest:
                         _link(here, path, words)
-    ui.element("div").classes("grow")
+    parts.grow()
     _finder(here, may)
+    _who(here)
 
 
 def _opener(words: str, icon: str = "") -> ui.element:
     """A button that shows what stands beside it."""
-    button = written("button", "" if icon else words).classes("opener")
+    button = parts.written("button", "" if icon else words).classes("opener")
     button.props('type=button aria-expanded="false"')
     if icon:
-        named(button, words)
+        parts.named(button, words)
         with button:
             ui.icon(icon)
     return button
 
 
 def _link(here: Opened, path: str, words: str) -> None:
-    link = ui.link(words, here.ground.base + path)
+    link = ui.link(words, here.deps.base + path)
     if _is_at(here.path, path):
         link.props('aria-current="page"')
 
@@ -76,63 +104,22 @@ def _is_at(path: str, place: str) -> bool:
     return path == place or (place != "/" and path.startswith(f"{place}/"))
 
 
-def _finder(here: Opened, places: Sequence[Place]) -> None:
-    with ui.element("button").classes("find") as button:
-        button.props('type=button aria-label="Quick open" aria-keyshortcuts="Control+K /"')
-        ui.icon("search")
-        written("span", "Search")
-        written("kbd", "Ctrl K")
-    client = context.client
-    pages = [(path, words) for path, words, _ in places]
-
-    def on_find(event: events.GenericEventArguments) -> None:
-        text = event.args[0] if isinstance(event.args, list) else event.args
-        if not isinstance(text, str):
-            raise TypeError("what is sought is a text")
-        found = find(text[: limits.ADMIN_FOUND_CHARS], here.ground.watch.latest, pages)
-        rows = [_row(here, one) for one in found]
-        client.run_javascript(f"penstockFound({json.dumps(text)}, {json.dumps(rows)})")
-
-    ui.on(_FIND, on_find)
-
-
-def _row(here: Opened, one: Found) -> dict[str, str]:
-    query = f"?{urlencode(one.query)}" if one.query else ""
-    return {"kind": one.kind, "words": one.words, "href": here.link(*one.path) + query}
-
-
-# --- who one is ---
-
-
-def who(here: Opened) -> None:
+def _who(here: Opened) -> None:
     """Whom nsqadmin takes the caller for, light or dark, and the way out."""
     with ui.element("div").classes("drop who"):
         _opener(here.caller.shown)
         with ui.element("div").classes("dropped"):
-            written("p", f"{here.caller.shown} may {_ROLES[here.caller.role]}.").classes("soft")
+            said = f"{here.caller.shown} may {_ROLES[here.caller.role]}."
+            parts.written("p", said).classes("soft")
             _theme(here)
             if here.caller.how == "session":
                 ui.link("Your account", here.link("account"))
             if here.caller.session:
                 with ui.element("form").props('method="post"') as form:
-                    form.props["action"] = f"{here.ground.base}/logout"
+                    form.props["action"] = f"{here.deps.base}/logout"
                     ui.button("Log out").props("flat dense type=submit")
-            elif here.caller.how == "header" and here.ground.options.logout_url:
-                ui.link("Log out", here.ground.options.logout_url)
-
-
-_ROLES = {
-    Role.NONE: "do nothing",
-    Role.VIEW: "look",
-    Role.OPERATE: "look and operate",
-    Role.DESTROY: "look, operate and destroy",
-}
-
-
-def remember(here: Opened, name: str, value: str) -> None:
-    """In a cookie of this browser: what the next page has to know before it is drawn."""
-    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.ground.base or '/'}"
-    ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
+            elif here.caller.how == "header" and here.deps.options.logout_url:
+                ui.link("Log out", here.deps.options.logout_url)
 
 
 def _theme(here: Opened) -> None:
@@ -147,3 +134,99 @@ def _theme(here: Opened) -> None:
         {name: name.capitalize() for name in THEMES}, value=here.theme,
         on_change=lambda event: choose(str(event.value)),
     ).props('dense unelevated no-caps aria-label="Dark or light"')  # fmt: skip
+
+
+def remember(here: Opened, name: str, value: str) -> None:
+    """In a cookie of this browser: what the next page has to know before it is drawn."""
+    cookie = f"{name}={value}; max-age={_YEAR_S}; samesite=lax; path={here.deps.base or '/'}"
+    ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
+
+
+# --- quick open ---
+
+
+def _finder(here: Opened, pages: Sequence[tuple[str, str]]) -> None:
+    with ui.element("button").classes("find") as button:
+        button.props('type=button aria-label="Quick open" aria-keyshortcuts="Control+K /"')
+        ui.icon("search")
+        parts.written("span", "Search")
+        parts.written("kbd", "Ctrl K")
+    client = context.client
+
+    def on_find(event: events.GenericEventArguments) -> None:
+        text = event.args[0] if isinstance(event.args, list) else event.args
+        if not isinstance(text, str):
+            raise TypeError("what is sought is a text")
+        rows = [
+            {"kind": one.kind, "words": one.words, "href": here.link(*one.path, **dict(one.query))}
+            for one in find(text[: limits.ADMIN_FOUND_CHARS], here.deps.watch.latest, pages)
+        ]
+        client.run_javascript(f"penstockFound({json.dumps(text)}, {json.dumps(rows)})")
+
+    ui.on(_FIND, on_find)
+
+
+_MESSAGE_ID = re.compile(r"[0-9a-f]{16}", re.IGNORECASE)
+_KINDS = ("page", "topic", "channel", "node")
+_NOWHERE = 9  # a rank
+
+
+class Found(NamedTuple):
+    kind: str
+    words: str
+    path: tuple[str, ...]  # of its page: ("topics", "orders")
+    query: tuple[tuple[str, str], ...] = ()
+
+
+def find(
+    text: str, snapshot: Snapshot, pages: Iterable[tuple[str, str]],
+    count_max: int = limits.ADMIN_FOUND_MAX,
+) -> list[Found]:  # fmt: skip
+    """`pages`: (path, words) of those that the caller may open."""
+    sought = text.strip().casefold()
+    offered = [Found("page", words, (path.strip("/"),)) for path, words in pages]
+    if not sought:
+        return offered[:count_max]
+    named = ((_rank(one.words.casefold(), sought), one) for one in (*offered, *_named(snapshot)))
+    ranked = [(rank, one) for rank, one in named if rank < _NOWHERE]
+    ranked.sort(key=lambda pair: (pair[0], _KINDS.index(pair[1].kind), len(pair[1].words), pair[1]))
+    return [*_message(sought), *(one for _, one in ranked)][:count_max]
+
+
+def _named(snapshot: Snapshot) -> Iterator[Found]:
+    for node in snapshot.nodes.values():
+        hostname = node.producer.hostname
+        words = f"{node.address} ({hostname})" if hostname else node.address
+        yield Found("node", words, ("nodes", node.address))
+    for topic in snapshot.topics.values():
+        yield Found("topic", topic.name, ("topics", topic.name))
+        for name in topic.channels:
+            yield Found("channel", f"{topic.name}/{name}", ("topics", topic.name, name))
+
+
+def _message(sought: str) -> list[Found]:
+    text = sought.removeprefix("trace:")
+    if read_trace_id(text) and (text != sought or len(text) == W3C_DIGITS):
+        words = f"Messages with trace id {text}"
+    elif _MESSAGE_ID.fullmatch(sought):
+        words = f"Life of message {sought}"
+    else:
+        return []
+    return [Found("message", words, ("trace",), (("id", sought),))]
+
+
+def _rank(name: str, sought: str) -> int:
+    """Less is nearer."""
+    if name == sought:
+        return 0
+    at = name.find(sought)
+    if at < 0:
+        words = sought.split()
+        return 4 if len(words) > 1 and all(one in name for one in words) else _NOWHERE
+    if at == 0:
+        return 1
+    while at > 0:
+        if not name[at - 1].isalnum():
+            return 2
+        at = name.find(sought, at + 1)
+    return 3

@@ -3,89 +3,65 @@ be done to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from fastapi import Request
 from nicegui import ui
 
-from penstock.nsqadmin import aggregate, lag, remembered
-from penstock.nsqadmin.access import Role
+from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
+    channel_messages,
     chart,
-    existing,
-    inside,
     layout,
     partitions,
+    parts,
     replay,
+    resource,
     settings,
     states,
-    telling,
-    words,
 )
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.topic import oldest_of
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/topics/{topic}/{name}")
-    async def channel(request: Request, topic: str, name: str) -> None:
-        here = layout.opened(ground, request)
-        await existing.check(here, topic, name)
-        with layout.page(here, f"{topic}/{name}"):
-            draw(here, topic, name)
-
-
-def draw(here: Opened, topic: str, name: str) -> None:
-    latest = here.ground.watch.latest
+def draw(here: Opened, topic: str, channel: str) -> None:
+    latest, none = here.deps.watch.latest, ChannelState(topic, channel)
     trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
-    with layout.heading(name, *trail):
-        paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
-        ui.element("div").classes("grow")
-        turn = _buttons(here, topic, name, latest)
-    layout.tabs("This channel", tabs_of(here, topic, name), "Channel")
+    head = resource.Head(
+        channel, trail, "channel", tabs_of(here, topic, channel),
+        lambda: resource.StateButtons(here, topic, channel),
+    )  # fmt: skip
     gone = ui.label("No nsqd that answers has this channel: its first consumer makes it.")
     gone.classes("panel empty")
-    with ui.element("div").classes("below") as below:
-        saying = ui.label().classes("saying")
-        with ui.element("div").classes("tiles row"):
-            tiles = {label: layout.Tile(label) for label in tiles_of(ChannelState(topic, name))}
-        parts = partitions.of_channel(here, topic, name)
-        with layout.section("Clients"):
-            clients = Grid(
-                _CLIENTS,
-                [],
-                "key",
-                "Nobody is known to be connected: start its consumers.",
-                "Clients",
-            )
-            clients.follow(here, lambda: _client_rows(here, topic, name))
-        inside.panel(here, topic, name)
-        with layout.section("Nodes"):
-            rows = node_rows(here, topic, name, latest)
+    body = resource.Body(figures_of(none))
+    with body.place:
+        show_partitions = partitions.of_channel(here, topic, channel)
+        with parts.section("Clients"):
+            empty = "Nobody is known to be connected: start its consumers."
+            clients = Grid(_CLIENTS, [], "key", empty, "Clients")
+            clients.follow(here, lambda: _client_rows(here, topic, channel))
+        channel_messages.panel(here, topic, channel)
+        with parts.section("Nodes"):
+            rows = node_rows(here, topic, channel, latest)
             nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
-        replay.panel(here, topic, name)
-        chart.pair(here, f"{topic}/{name}")
-        settings.panel(here, topic, name)
+        replay.panel(here, topic, channel)
+        chart.pair(here, f"{topic}/{channel}")
+        settings.panel(here, topic, channel)
 
     def show(snapshot: Snapshot) -> None:
-        found = snapshot.channel(topic, name)
-        gone.set_visibility(found is None)
-        below.set_visibility(found is not None)
-        layout.show_age(below, found.stale_s if found else 0)
-        turn(snapshot)
-        paused.show(states.paused(found), "warn")
-        state.show(*_state(here, snapshot, found))
-        saying.set_text(_saying(here, found) if found else "")
-        for label, shown in tiles_of(found or ChannelState(topic, name)).items():
-            tiles[label].show(*shown)
-        parts(snapshot)
-        nodes.show(node_rows(here, topic, name, snapshot))
+        known = snapshot.channel(topic, channel)
+        word, level = states.channel_badge(
+            states.found(here, snapshot), ("topics", topic, channel)
+        ) if known else ("", "")  # fmt: skip
+        shown = "" if word == states.PAUSED else word
+        head.show(snapshot, (states.paused(known), "warn"), (shown, level))
+        gone.set_visibility(known is None)
+        saying = _saying(here, known) if known else ""
+        body.show(known is not None, known.stale_s if known else 0, saying,
+                  figures_of(known or none))  # fmt: skip
+        show_partitions(snapshot)
+        nodes.show(node_rows(here, topic, channel, snapshot))
 
     layout.follow(here, show)
 
@@ -94,73 +70,31 @@ def tabs_of(here: Opened, topic: str, name: str) -> list[tuple[str, str]]:
     return [
         ("Channel", here.link("topics", topic, name)),
         ("Messages", here.link("messages", topic)),
-        ("Connections", here.connections(topic=topic, channel=name)),
+        ("Connections", here.link("connections", topic=topic, channel=name)),
     ]
 
 
-def _state(here: Opened, snapshot: Snapshot, found: ChannelState | None) -> tuple[str, str]:
-    """Besides that it is paused."""
-    if found is None:
-        return "", ""
-    path = ("topics", found.topic, found.name)
-    word, level = states.of_channel(states.found(here, snapshot), path)
-    return "" if word == states.PAUSED else word, level
-
-
 def _saying(here: Opened, found: ChannelState) -> str:
-    recent = here.ground.history.window(f"{found.topic}/{found.name}")
-    told = telling.of_channel(found, lag.of_channel(found, recent))
+    recent = here.deps.history.window(f"{found.topic}/{found.name}")
+    told = states.channel_saying(found, states.lag_of(found, recent))
     return f"{told} {partitions.said(found.partitions)}".strip()
 
 
-def _buttons(here: Opened, topic: str, name: str, latest: Snapshot) -> Callable[[Snapshot], None]:
-    """Returns what shows the buttons that apply. None does while no node of it answers."""
-    actions = here.ground.actions
-    about = {"topic": topic, "channel": name}
-
-    async def turn(pause: bool) -> None:
-        verb = "pause" if pause else "unpause"
-        run = partial(actions.act, verb, topic, name)
-        await layout.change(here, Role.OPERATE, f"{verb}_channel", about, run)
-
-    async def empty() -> None:
-        if await layout.confirm("Throw away all messages that wait in this channel?", name):
-            run = partial(actions.act, "empty", topic, name)
-            await layout.change(here, Role.DESTROY, "empty_channel", about, run)
-
-    async def delete() -> None:
-        left = remembered.words_about(here.ground.watch.latest, topic, name)
-        words_ = "Delete this channel with its messages on every node?"
-        if await layout.confirm(f"{words_} Not on {left}." if left else words_, name):
-            run = partial(here.ground.delete, topic, name)
-            if await layout.change(here, Role.DESTROY, "delete_channel", about, run):
-                layout.go(here.link("topics", topic))
-
-    known = latest.channel(topic, name)
-    buttons = layout.StateButtons(here, turn, empty, delete, bool(known and known.paused))
-
-    def show(snapshot: Snapshot) -> None:
-        found = snapshot.channel(topic, name) or ChannelState(topic, name)
-        buttons.show(snapshot, found, found.nodes)
-
-    return show
-
-
-def tiles_of(channel: ChannelState) -> dict[str, tuple[str, str, str]]:
-    plain = {
-        "In": (words.rate(channel.in_rate), "published"),
-        "Out": (words.rate(channel.finish_rate), "finished"),
-        "Depth": (words.number(channel.depth), "messages wait"),
-        "In flight": (words.number(channel.in_flight), "at consumers"),
-        "Deferred": (words.number(channel.deferred), "not due yet"),
-        "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
-        "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
-        "Dead letters": (
-            words.number(channel.dead_letters),
-            f"wait; {words.number(channel.given_up)} since start",
-        ),
-    }
-    return {name: (*pair, "") for name, pair in plain.items()} | {"Oldest": oldest_of(channel, "")}
+def figures_of(channel: ChannelState) -> resource.Figures:
+    given_up = words.number(channel.given_up)
+    return {
+        **resource.plain({
+            "In": (words.rate(channel.in_rate), "published"),
+            "Out": (words.rate(channel.finish_rate), "finished"),
+            "Depth": (words.number(channel.depth), "messages wait"),
+            "In flight": (words.number(channel.in_flight), "at consumers"),
+            "Deferred": (words.number(channel.deferred), "not due yet"),
+            "Requeued": (words.number(channel.requeues), words.rate(channel.requeue_rate)),
+            "Timed out": (words.number(channel.timeouts), words.rate(channel.timeout_rate)),
+            "Dead letters": (words.number(channel.dead_letters), f"wait; {given_up} since start"),
+        }),
+        "Oldest": resource.oldest_of(channel, ""),
+    }  # fmt: skip
 
 
 _CLIENTS = [
@@ -179,13 +113,13 @@ _CLIENTS = [
 
 async def _client_rows(here: Opened, topic: str, name: str) -> list[Row]:
     """Asked for only while somebody looks."""
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     having = latest.channel(topic, name)
     nodes = [latest.nodes[at].producer for at in having.nodes] if having else []
     if not nodes:
         return []
     # A failure leaves the rows as they were: of who is silent, what it said last.
-    asked = await here.ground.upstream.stats(nodes, topic, name, clients=True)
+    asked = await here.deps.upstream.stats(nodes, topic, name, clients=True)
     found = aggregate.channel(topic, name, node_stats(nodes, asked.answers))
     return [_client_row(here, one) for one in (found or {}).get("clients") or ()]
 

@@ -9,11 +9,10 @@ from typing import Any
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.history import FIELDS, Sample
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.pages.style import CURVES, FONT
-from penstock.nsqadmin.recent import Sample
 from penstock.nsqadmin.snapshot import Snapshot
 
 SPANS = {"5 min": 0.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "24 h": 86400.0, "48 h": 172_800.0}
@@ -24,13 +23,13 @@ _LEVELS = (("depth", "depth"), ("in_flight", "in flight"), ("deferred", "deferre
 
 def pair(here: Opened, series: str) -> None:
     """Rates and levels of a series side by side, with the choice of how far back."""
-    with layout.section("History") as panel:
-        with ui.element("div").classes("heading split") as row:
+    with parts.section("History") as panel:
+        with parts.row("heading split") as row:
             choice = ui.toggle(list(SPANS), value="5 min").props(
                 'dense unelevated aria-label="How far back"'
             )
         panel.default_slot.children[0].move(row, 0)
-        with ui.element("div").classes("two"):
+        with parts.row("two"):
             charts = [(lines("Messages a second", [name for _, name in _RATES]), _RATES),
                       (lines("Messages held", [name for _, name in _LEVELS]), _LEVELS)]  # fmt: skip
         drawn = {"minute": 0}
@@ -38,7 +37,7 @@ def pair(here: Opened, series: str) -> None:
         def draw() -> None:
             span_s = SPANS[str(choice.value)]
             samples = _samples(here, series, span_s)
-            until_s = max(here.ground.watch.latest.time_s, time.time() - 60)
+            until_s = max(here.deps.watch.latest.time_s, time.time() - 60)
             for chart, fields in charts:
                 _fill(chart, samples, fields)
                 # As wide as it says, also where nothing is known of the beginning.
@@ -58,7 +57,7 @@ def pair(here: Opened, series: str) -> None:
 
 
 def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
-    history = here.ground.history
+    history = here.deps.history
     if not span_s:
         return history.recent(series)
     now_s = time.time()
@@ -67,29 +66,37 @@ def _samples(here: Opened, series: str, span_s: float) -> Sequence[Sample]:
 
 def lines(title: str, names: Sequence[str]) -> ui.echart:
     """A chart of levels over time that has no data yet."""
-    options: dict[str, Any] = {
-        "title": {"text": title, "left": 0,
-                  "textStyle": {"fontSize": 13, "fontWeight": 500, "color": "#7a8a96"}},
+    more = {
         "legend": {"top": 0, "right": 0, "icon": "roundRect", "itemHeight": 4, "itemWidth": 16,
                    "textStyle": {"color": "#7a8a96"}},
-        "grid": {"left": 8, "right": 12, "top": 44, "bottom": 8, "containLabel": True},
-        "tooltip": {"trigger": "axis", "className": "tip"},
-        "animation": False,
-        "textStyle": {"fontFamily": FONT},
-        "aria": {"enabled": True, "label": {"description": title}},
-        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True},
-                  "axisLine": {"lineStyle": {"color": "#7a8a96"}}},
-        "yAxis": {"type": "value", "min": 0, "minInterval": 1,
-                  "splitLine": {"lineStyle": {"color": "#7a8a96", "opacity": 0.25}}},
-        "color": list(CURVES),
+        "xAxis": {"type": "time", "axisLabel": {"hideOverlap": True}},
         "series": [
             {"name": name, "type": "line", "showSymbol": False, "connectNulls": False,
              "lineStyle": {"width": 1.6}, "data": []}
             for name in names
         ],
     }  # fmt: skip
+    return drawn(title, 220, more)
+
+
+def drawn(title: str, height_px: int, more: dict[str, Any]) -> ui.echart:
+    """`more`: the series, and what the axis below them is of."""
+    options: dict[str, Any] = {
+        "title": {"text": title, "left": 0,
+                  "textStyle": {"fontSize": 13, "fontWeight": 500, "color": "#7a8a96"}},
+        "grid": {"left": 8, "right": 12, "top": 44, "bottom": 8, "containLabel": True},
+        "tooltip": {"trigger": "axis", "className": "tip"},
+        "animation": False,
+        "textStyle": {"fontFamily": FONT},
+        "aria": {"enabled": True, "label": {"description": title}},
+        "yAxis": {"type": "value", "min": 0, "minInterval": 1,
+                  "splitLine": {"lineStyle": {"color": "#7a8a96", "opacity": 0.25}}},
+        "color": list(CURVES),
+        **more,
+    }  # fmt: skip
+    options["xAxis"] |= {"axisLine": {"lineStyle": {"color": "#7a8a96"}}}
     chart = ui.echart(options, renderer="svg").classes("chart")
-    return chart.style("height: 220px; width: 100%")
+    return chart.style(f"height: {height_px}px; width: 100%")
 
 
 def _fill(chart: ui.echart, samples: Sequence[Sample], fields: Sequence[tuple[str, str]]) -> None:

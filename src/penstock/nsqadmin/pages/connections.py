@@ -7,15 +7,13 @@ a colleague. nsqds are asked for their connections only while somebody has such 
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
-from fastapi import Request
 from nicegui import context, ui
 
+from penstock.nsqadmin import words
 from penstock.nsqadmin.connections import KINDS, Row
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import RATE, Grid, column, linked, numbers, since, wide
+from penstock.nsqadmin.pages import parts
+from penstock.nsqadmin.pages.grid import Grid, column, linked, numbers, since, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 _HEIGHT = "max(24rem, calc(100vh - 150px))"
@@ -24,20 +22,16 @@ _WORDS = {"": "All kinds", "consumer": "Consumers", "producer": "Producers",
 _NARROWED = ("topic", "channel", "node")
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/connections")
-    async def connections(
-        request: Request, q: str = "", kind: str = "", topic: str = "", channel: str = "",
-        node: str = "", sort: str = "",
-    ) -> None:  # fmt: skip
-        here = layout.opened(ground, request)
-        chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
-                  "channel": channel, "node": node, "sort": sort}  # fmt: skip
-        shown = _Page(here, chosen)
-        context.client.on_delete(here.ground.connections.listen(shown.show))
-        await here.ground.connections.ready()
-        with layout.page(here, "Connections"):
-            shown.draw()
+async def draw(
+    here: Opened, q: str = "", kind: str = "", topic: str = "", channel: str = "", node: str = "",
+    sort: str = "",
+) -> None:  # fmt: skip
+    chosen = {"q": q, "kind": kind if kind in KINDS else "", "topic": topic,
+              "channel": channel, "node": node, "sort": sort}  # fmt: skip
+    shown = _Page(here, chosen)
+    context.client.on_delete(here.deps.connections.listen(shown.show))
+    await here.deps.connections.ready()
+    shown.draw()
 
 
 class _Page:
@@ -49,24 +43,24 @@ class _Page:
 
     def draw(self) -> None:
         chosen = self._chosen
-        with layout.heading("Connections"):
-            self._count = ui.label().classes("soft").props('role="status"')
-            ui.element("div").classes("grow")
+        with parts.heading("Connections"):
+            self._count = parts.note()
+            parts.grow()
             kind = ui.select(_WORDS, value=chosen["kind"]).props(
                 'dense outlined aria-label="Kind of connection"'
             )
             search = ui.input("Search", value=chosen["q"]).props(
                 'clearable dense outlined debounce=200 aria-label="Search connections"'
             )
-        self._narrowed = ui.element("div").classes("heading")
+        self._narrowed = parts.row()
         self._draw_narrowed()
-        rows = self._wanted(self._here.ground.connections.latest)
+        rows = self._wanted(self._here.deps.connections.latest)
         self._grid = Grid(_columns(chosen["sort"]), rows, "key", _EMPTY, "Connections", _HEIGHT)
         self._grid.element.options["quickFilterText"] = chosen["q"]
         self._grid.element.on("sortChanged", self._on_sort)
         kind.on_value_change(lambda event: self._choose("kind", event.value or ""))
         search.on_value_change(lambda event: self._search(event.value or ""))
-        self._tell(self._here.ground.connections.latest)
+        self._tell(self._here.deps.connections.latest)
 
     def _draw_narrowed(self) -> None:
         self._narrowed.clear()
@@ -75,7 +69,7 @@ class _Page:
                 if self._chosen[name]:
                     words_ = f"{name} {self._chosen[name]}"
                     button = ui.button(f"{words_} ✕", on_click=lambda _, at=name: self._widen(at))
-                    layout.named(button.props("outline dense no-caps"), f"Not only {words_}")
+                    parts.named(button.props("outline dense no-caps"), f"Not only {words_}")
         self._narrowed.set_visibility(any(self._chosen[name] for name in _NARROWED))
 
     # --- what is chosen ---
@@ -83,7 +77,7 @@ class _Page:
     def _choose(self, name: str, value: str) -> None:
         self._chosen[name] = value
         self._remember()
-        self.show(self._here.ground.connections.latest)
+        self.show(self._here.deps.connections.latest)
 
     def _widen(self, name: str) -> None:
         self._choose(name, "")
@@ -106,10 +100,8 @@ class _Page:
         self._remember()
 
     def _remember(self) -> None:
-        given = {name: value for name, value in self._chosen.items() if value}
-        query = f"?{urlencode(given)}" if given else ""
         with self._client:
-            ui.navigate.history.replace(self._here.link("connections") + query)
+            self._here.show_address("connections", **self._chosen)
 
     # --- what is shown ---
 
@@ -154,7 +146,7 @@ def _columns(sort: str) -> list[dict[str, Any]]:
         linked("reads", "Reads", "topic_link", minWidth=105, flex=2),
         column("writes", "Publishes to", minWidth=100, flex=1),
         wide(700, linked("node", "Node", "node_link", minWidth=125, flex=1)),
-        numbers("rate", "Rate", RATE, minWidth=70),
+        numbers("rate", "Rate", "rate", minWidth=70),
         wide(700, numbers("in_flight", "In flight", minWidth=78)),
         wide(1150, numbers("ready", "RDY", minWidth=60)),
         wide(1550, numbers("received", "Received", minWidth=90)),

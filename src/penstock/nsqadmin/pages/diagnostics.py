@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import Request
 from nicegui import context, ui
 
 from penstock import limits
 from penstock.errors import PenstockError
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.diagnostics import Kept
-from penstock.nsqadmin.diagnostics_api import ACTION
-from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import guard, layout, overview, words
+from penstock.nsqadmin.diagnostics import ACTION, Kept
+from penstock.nsqadmin.pages import guard, overview, parts
 from penstock.nsqadmin.pages.layout import Opened
 
 _SHOWN = 100  # findings: nobody reads more
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/diagnostics")
-    def diagnostics(request: Request) -> None:
-        here = layout.opened(ground, request)
-        if not here.may(Role.OPERATE):
-            raise Forbidden("this page needs the role operate")
-        with layout.page(here, "Diagnostics"):
-            _Page(here).draw()
+def draw(here: Opened) -> None:
+    _Page(here).draw()
 
 
 class _Page:
@@ -33,38 +24,38 @@ class _Page:
         self._here = here
 
     def draw(self) -> None:
-        layout.heading("Diagnostics")
-        with layout.section("Gather"):
-            ui.label(
+        parts.heading("Diagnostics")
+        with parts.section("Gather"):
+            parts.soft(
                 "Asks every nsqd and nsqlookupd for all that it says of itself, twice some seconds"
                 " apart, and makes one file of it to attach to a report. Bodies of messages and"
                 " secrets are never in it; names of topics, channels, clients and hosts are."
-            ).classes("soft")
-            with ui.element("div").classes("heading"):
+            )
+            with parts.row():
                 self._seconds = ui.number(
                     "Seconds between samples", value=limits.BUNDLE_SECONDS, min=1,
                     max=limits.BUNDLE_SECONDS_MAX, precision=0,
                 ).props("dense outlined").style("width: 13rem")  # fmt: skip
                 self._button = ui.button("Gather", on_click=self._gather).props("unelevated")
-            self._bar = layout.written("progress", "").props("max=1 value=0")
-            layout.named(self._bar, "How much is gathered")
+            self._bar = parts.written("progress", "").props("max=1 value=0")
+            parts.named(self._bar, "How much is gathered")
             self._bar.set_visibility(False)
-            self._note = ui.label().classes("soft").props('role="status"')
-        with layout.section("What is wrong"):
-            self._when = ui.label().classes("soft")
+            self._note = parts.note()
+        with parts.section("What is wrong"):
+            self._when = parts.soft()
             self._found = ui.element("div")
-        with layout.section("Files"):
-            ui.label(
+        with parts.section("Files"):
+            parts.soft(
                 f"The last {limits.BUNDLE_KEPT} are here for an hour, then they are gone. What is"
                 " wrong in one is also shown by: penstock bundle analyze FILE"
-            ).classes("soft")
+            )
             self._files = ui.element("div")
         self._show()
 
     async def _gather(self) -> None:
         here, client = self._here, context.client
-        ground = here.ground
-        if not ground.gate.is_still(here.caller, Role.OPERATE):
+        deps = here.deps
+        if not deps.gate.is_still(here.caller, Role.OPERATE):
             self._note.set_text("You may not do this any more: open the page again.")
             return
         seconds = min(max(int(self._seconds.value or 1), 1), limits.BUNDLE_SECONDS_MAX)
@@ -76,7 +67,7 @@ class _Page:
                 self._note.set_text(f"{share:.0%}: {doing}")
 
         try:
-            entries = ground.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
+            entries = deps.audit.begin(here.caller, (ACTION,), {}, f"{seconds} s")
         except PenstockError as error:
             self._note.set_text(str(error))
             return
@@ -85,12 +76,12 @@ class _Page:
         tell(0.0, "asking")
         try:
             who = here.caller.shown
-            made = await ground.diagnostics.make(ground, who, seconds, tell)
+            made = await deps.diagnostics.make(deps, who, seconds, tell)
         except (PenstockError, OSError) as error:
-            ground.audit.end(entries, f"failed: {error}")
+            deps.audit.end(entries, f"failed: {error}")
             self._end(f"It could not be gathered: {error}")
             return
-        ground.audit.end(entries, "")
+        deps.audit.end(entries, "")
         self._end(f"Gathered: {words.count(len(made.findings), 'finding')}.")
         self._show()
 
@@ -103,7 +94,7 @@ class _Page:
 
     def _show(self) -> None:
         """The newest one's findings, and all files."""
-        kept = self._here.ground.diagnostics.kept
+        kept = self._here.deps.diagnostics.kept
         none = "Nothing is gathered yet. Gather, and it is judged here."
         self._when.set_text(f"As of {words.clock(kept[-1].made_s)}." if kept else none)
         self._found.clear()
@@ -121,16 +112,16 @@ class _Page:
         for one in kept.findings[:_SHOWN]:
             overview.finding(self._here, one)
         if len(kept.findings) > _SHOWN:
-            ui.label(f"{len(kept.findings) - _SHOWN:,} more are in the file.").classes("soft")
+            parts.soft(f"{len(kept.findings) - _SHOWN:,} more are in the file.")
 
     def _file(self, kept: Kept) -> None:
-        with ui.element("div").classes("heading"):
+        with parts.row():
             way = self._here.link("api", "diagnostics", f"{kept.id}.zip")
             link = ui.link(f"Download {kept.name}", way).props("download")
             link.props["download"] = kept.name
             about = f"{words.size(kept.size)}, {words.clock(kept.made_s)}, by {kept.who}"
-            ui.label(about).classes("soft")
+            parts.soft(about)
         if kept.failures:
             count = words.count(len(kept.failures), "question")
             shown = "; ".join(f"{one.place} {one.asked}: {one.reason}" for one in kept.failures[:5])
-            ui.label(f"{count} had no answer: {shown}").classes("soft")
+            parts.soft(f"{count} had no answer: {shown}")

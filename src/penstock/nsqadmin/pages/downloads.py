@@ -22,22 +22,22 @@ from penstock.nsqadmin import criteria
 from penstock.nsqadmin.api import ApiError, viewed
 from penstock.nsqadmin.browse import Shelf, Span
 from penstock.nsqadmin.criteria import Criteria
-from penstock.nsqadmin.ground import Ground
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.messages import NEWEST, Log, Message, Place
-from penstock.nsqadmin.pages import layout
+from penstock.nsqadmin.pages import parts
 from penstock.nsqadmin.pages.layout import Opened
 
 _FORMS = {"lines": "JSON lines, with all there is of each", "bodies": "Bodies alone, one a line"}
 _KINDS = {"lines": ("application/x-ndjson", "jsonl"), "bodies": ("application/octet-stream", "txt")}
 
 
-def add(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/download/{{topic}}", include_in_schema=False)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/download/{{topic}}", include_in_schema=False)
     async def body(request: Request, topic: str, node: str, offset: int) -> Response:
         """A message's body."""
-        viewed(ground, request)
+        viewed(deps, request)
         try:
-            message = await _log(ground, node, topic).message(offset)
+            message = await _log(deps, node, topic).message(offset)
         except FetchFailed as error:
             raise _failed(error) from error
         if message is None:
@@ -45,20 +45,20 @@ def add(app: FastAPI, ground: Ground) -> None:
         kind = "application/octet-stream"
         return Response(message.body, headers=_saved(f"{topic}-{offset}.bin"), media_type=kind)
 
-    @app.get(f"{ground.base}/download/{{topic}}/messages", include_in_schema=False)
+    @app.get(f"{deps.base}/download/{{topic}}/messages", include_in_schema=False)
     async def many(
         request: Request, topic: str, span: Annotated[list[str], Query()], form: str = "lines",
         contains: str = "", where: str = "",
     ) -> Response:  # fmt: skip
         """Each span is NODE,FROM,TO, or NODE#PARTITION,FROM,TO."""
-        viewed(ground, request)
+        viewed(deps, request)
         if form not in _FORMS:
             raise ApiError(400, "INVALID_ARG_FORM")
         try:
             wanted = criteria.read(contains, where)
         except PenstockError as error:
             raise ApiError(400, "INVALID_ARG_WHERE") from error
-        spans = [_span(ground, topic, text) for text in span]
+        spans = [_span(deps, topic, text) for text in span]
         kind, ending = _KINDS[form]
         lines = _written(spans, wanted, form)
         try:
@@ -82,20 +82,20 @@ def _failed(error: FetchFailed) -> ApiError:
     return ApiError(502, f"UPSTREAM_ERROR: {error.reason}")
 
 
-def _log(ground: Ground, text: str, topic: str) -> Log:
+def _log(deps: Deps, text: str, topic: str) -> Log:
     node, partition = Place.read(text)
-    if node not in ground.watch.latest.nodes:
+    if node not in deps.watch.latest.nodes:
         raise ApiError(404, "NODE_NOT_FOUND")
-    return Log(ground.upstream, node, topic, ground.options.mask_field, partition)
+    return Log(deps.upstream, node, topic, deps.options.mask_field, partition)
 
 
-def _span(ground: Ground, topic: str, text: str) -> tuple[Log, Span]:
+def _span(deps: Deps, topic: str, text: str) -> tuple[Log, Span]:
     node, _, rest = text.partition(",")
     first, _, following = rest.partition(",")
     numbers = [one for one in (first, following) if one.isascii() and one.isdigit()]
     if len(numbers) != 2 or max(map(len, numbers)) > 18:
         raise ApiError(400, "INVALID_ARG_SPAN")
-    return _log(ground, node, topic), Span(int(first), int(following))
+    return _log(deps, node, topic), Span(int(first), int(following))
 
 
 async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -154,9 +154,7 @@ async def ask(
     here: Opened, topic: str, shelf: Shelf, shown: dict[str, Span], asked: tuple[str, str]
 ) -> None:
     """What is shown, or from one place to another."""
-    question = f"Download messages of {topic}"
-    with layout.named(ui.dialog(), question) as dialog, ui.card():
-        ui.label(question)
+    with parts.dialog(f"Download messages of {topic}", "Download") as dialog:
         which = ui.radio({"shown": "Those shown", "range": "A range"}, value="shown")
         with ui.element("div") as places:
             first = ui.input("From: oldest, a time, -10m, an offset", value="-10m")
@@ -167,11 +165,8 @@ async def ask(
         form = ui.select(_FORMS, value="lines", label="As").props("outlined dense")
         held = " ".join(one for one in asked if one)
         if held:
-            ui.label(f"Only those that hold: {held}").classes("soft")
-        ui.label(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.").classes("soft")
-        with ui.row():
-            ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-            ui.button("Download", on_click=lambda: dialog.submit(True))
+            parts.soft(f"Only those that hold: {held}")
+        parts.soft(f"At most {limits.ADMIN_EXPORT_MESSAGES:,} messages.")
     if not await dialog:
         return
     try:
@@ -186,7 +181,7 @@ async def ask(
         return
     query = [("span", f"{place},{span.first},{span.following}") for place, span in spans.items()]
     query += [("form", str(form.value)), ("contains", asked[0]), ("where", asked[1])]
-    layout.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
+    parts.go(f"{here.link('download', topic, 'messages')}?{urlencode(query)}")
 
 
 async def _range(shelf: Shelf, first: str, last: str) -> dict[str, Span]:

@@ -13,7 +13,7 @@ import msgspec
 from nicegui import background_tasks, ui
 
 from penstock.errors import PenstockError
-from penstock.nsqadmin.pages import layout, static
+from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -32,37 +32,39 @@ def column(field: str, words: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "headerName": words, **TEXT, **more}
 
 
-def numbers(field: str, words: str, form: str = "Math.round(value).toLocaleString('en')",
-            **more: Any) -> dict[str, Any]:  # fmt: skip
-    """A column of numbers; `form` is a JavaScript expression of `value`."""
-    return {
-        "field": field,
-        "headerName": words,
-        **NUMBER,
-        ":valueFormatter": (
-            f"(p) => {{ const value = p.value; return value == null ? '' : {form}; }}"
-        ),
-        **more,
-    }
-
-
-RATE = (
-    "(value >= 10 || value == 0 ? Math.round(value).toLocaleString('en') : value.toFixed(1)) + '/s'"
-)
+# How numbers are shown: JavaScript expressions of `value`.
 SPAN = (
     "value < 60 ? value + ' s'"
     " : value < 3600 ? Math.floor(value / 60) + ' min ' + value % 60 + ' s'"
     " : Math.floor(value / 3600) + ' h ' + Math.floor(value % 3600 / 60) + ' min'"
 )
-SPAN_OR_NONE = (  # in its largest unit, for a column that has little room
-    "value < 1 ? '' : value < 60 ? value + ' s' : value < 3600 ? Math.floor(value / 60) + ' min'"
-    " : value < 172800 ? (value / 3600).toFixed(1) + ' h' : (value / 86400).toFixed(1) + ' d'"
-)
-PERCENT = "value ? value + ' %' : ''"
-BYTES = (
-    "value < 1000 ? value + ' B' : value < 1e6 ? (value / 1e3).toFixed(1) + ' KB'"
-    " : value < 1e9 ? (value / 1e6).toFixed(1) + ' MB' : (value / 1e9).toFixed(2) + ' GB'"
-)
+_FORMS = {
+    "count": "Math.round(value).toLocaleString('en')",
+    "rate": "(value >= 10 || value == 0 ? Math.round(value).toLocaleString('en')"
+    " : value.toFixed(1)) + '/s'",
+    "span": SPAN,
+    # In its largest unit, for a column that has little room.
+    "age": "value < 1 ? '' : value < 60 ? value + ' s' : value < 3600 ? Math.floor(value / 60)"
+    " + ' min' : value < 172800 ? (value / 3600).toFixed(1) + ' h'"
+    " : (value / 86400).toFixed(1) + ' d'",
+    "percent": "value ? value + ' %' : ''",
+    "bytes": "value < 1000 ? value + ' B' : value < 1e6 ? (value / 1e3).toFixed(1) + ' KB'"
+    " : value < 1e9 ? (value / 1e6).toFixed(1) + ' MB' : (value / 1e9).toFixed(2) + ' GB'",
+}
+
+
+def numbers(field: str, words: str, form: str = "count", **more: Any) -> dict[str, Any]:
+    """A column of numbers; `form` is one of those above, or a JavaScript expression."""
+    shown = _FORMS.get(form, form)
+    return {
+        "field": field,
+        "headerName": words,
+        **NUMBER,
+        ":valueFormatter": (
+            f"(p) => {{ const value = p.value; return value == null ? '' : {shown}; }}"
+        ),
+        **more,
+    }
 
 
 # Of a column whose changes are worth a look.
@@ -131,6 +133,12 @@ _FIT = static.text("grid_fit.js")
 _TICK = static.text("grid_tick.js")
 
 
+def row_of(columns: Iterable[dict[str, Any]], one: object, **own: Any) -> Row:
+    """`own`, and under the other fields of the columns what `one` has by that name."""
+    fields = (each["field"] for each in columns if each["field"] not in own)
+    return {name: getattr(one, name) for name in fields} | own
+
+
 class _Table(ui.aggrid):
     """Rows become a text when the table is sent to its browser, which reads it: NiceGUI would watch
     each value of a list, and of thousands of rows each page would keep a megabyte."""
@@ -185,7 +193,7 @@ class Grid:
         self._box = ui.element("div")
         with self._box:
             self.element = _Table(options, lambda: self._shown.values()).classes("grid")
-        layout.named(self.element, label)
+        parts.named(self.element, label)
         self._rows_drawn = -1
         self._fit(len(rows))
         self._waiting: Sequence[Row] | None = None

@@ -2,11 +2,17 @@
 names a page's id. Here a socket must come from a page of ours, and an event from a socket of the
 very caller that the page was drawn for, who may still look. Answers say that no other site may put
 our pages into a frame, and that a browser loads nothing from elsewhere.
+
+NiceGUI keeps a page for a minute when it was asked for and no browser has opened its socket: it may
+be on its way. A script that asks for pages, or a check of health, never opens one, so that hundreds
+of pages would wait, each some hundred kilobytes. Here the newest few wait; a browser that comes
+late for another loads it again by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -23,7 +29,6 @@ from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.gate import Gate
-from penstock.nsqadmin.pages import crowd
 from penstock.nsqadmin.pages.parts import go
 
 log = logging.getLogger("penstock.nsqadmin.guard")
@@ -70,7 +75,7 @@ class Guard:
         elif str(scope["path"]).startswith(self._sockets) and not self._may_connect(scope):
             await _refuse(scope, receive, send)
         else:
-            crowd.trim()
+            _trim()
             await self._app(scope, receive, _with_headers(send))
 
     def _may_connect(self, scope: Scope) -> bool:
@@ -218,3 +223,37 @@ def _is_its(scope: Scope, page: str) -> bool:
 
 async def _ignore(sid: str, *said: Any) -> None:
     return None
+
+
+# --- pages that nobody looks at ---
+
+
+def _trim() -> None:
+    """With every request, before it may make one more."""
+    if len(Client.instances) < limits.ADMIN_PAGES_WAITING:
+        return
+    waiting = [one for one in Client.instances.values() if _waits(one)]
+    for one in waiting[: 1 - limits.ADMIN_PAGES_WAITING]:
+        one.delete()
+
+
+def _waits(client: Client) -> bool:
+    """For its first socket. One that has lost it comes again, or is deleted, soon."""
+    return not client.has_socket_connection and not client._delete_tasks
+
+
+class Sweeper:
+    """A page that is gone is a circle of objects, which only the collector frees. It is called soon
+    after, once for all that left meanwhile: what waits for it lies between things that stay."""
+
+    def __init__(self) -> None:
+        self._is_due = False
+
+    def on_page_left(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_later(limits.ADMIN_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._is_due = False
+        gc.collect()

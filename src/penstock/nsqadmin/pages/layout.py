@@ -1,4 +1,4 @@
-"""What every page has: the bar, the heading, following the installation, and doing things.
+"""What every page has: its frame, following the installation, and doing things.
 
 A page is drawn for one browser. Its caller is found once, when it opens, and asked for again at
 every action: a log-in may have ended meanwhile, or a role may have been taken away.
@@ -6,129 +6,139 @@ every action: a log-in may have ended meanwhile, or a role may have been taken a
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
 from nicegui import context, ui
 
+from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import refusals
+from penstock.nsqadmin import aggregate, words
 from penstock.nsqadmin.access import Caller, Role
 from penstock.nsqadmin.api import caller_of, origin
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import bar, guard, static, words
-from penstock.nsqadmin.pages.bar import remember
-from penstock.nsqadmin.pages.parts import (
-    Badge,
-    Bar,
-    Curve,
-    Switch,
-    Tile,
-    go,
-    heading,
-    named,
-    section,
-    tabs,
-    written,
-)
+from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.gate import Forbidden
+from penstock.nsqadmin.pages import bar, guard, parts, static
 from penstock.nsqadmin.pages.style import SHEET, first_paint, theme_of
-from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import renewal_s
-from penstock.nsqadmin.upstream import UpstreamFailed
+from penstock.nsqadmin.upstream import Upstream, UpstreamFailed, reason
+from penstock.wire.names import is_valid_name
 
-__all__ = [
-    "FIRST", "PLACES", "Badge", "Bar", "Curve", "Opened", "StateButtons", "Switch", "Tile",
-    "change", "confirm", "follow", "follow_runs", "go", "heading", "named", "opened", "page",
-    "remember", "section", "show_age", "tabs", "way", "written",
-]  # fmt: skip
-
-# What the bar leads to: (path, words, the role that sees it).
-PLACES: list[tuple[str, str, Role]] = [
-    ("/", "Overview", Role.VIEW),
-    ("/topics", "Topics", Role.VIEW),
-    ("/nodes", "Nodes", Role.VIEW),
-    ("/connections", "Connections", Role.VIEW),
-    ("/counter", "Counter", Role.VIEW),
-    ("/lookup", "Lookup", Role.VIEW),
-    ("/trace", "Trace", Role.VIEW),
-    ("/pipelines", "Pipelines", Role.VIEW),
-    ("/sql", "SQL", Role.OPERATE),
-    ("/diagnostics", "Diagnostics", Role.OPERATE),
-    ("/audit", "Audit", Role.OPERATE),
-    ("/users", "Users", Role.DESTROY),
-    ("/tokens", "Tokens", Role.DESTROY),
-]
-
-# Those that stand in the bar itself. The others are under More.
-FIRST = frozenset(("/", "/topics", "/nodes", "/connections", "/pipelines", "/trace"))
+NAME_RULE = f"1 to {limits.NAME_BYTES_MAX} of . a-z A-Z 0-9 _ -"
 
 
 @dataclass(frozen=True)
 class Opened:
     """One page in one browser."""
 
-    ground: Ground
+    deps: Deps
     caller: Caller
     path: str  # below the base
     origin: dict[str, str]
-    theme: str = "auto"
+    cookies: Mapping[str, str]
+
+    @property
+    def theme(self) -> str:
+        return theme_of(self.cookies)
 
     def may(self, role: Role) -> bool:
         return self.caller.role >= role
 
-    def connections(self, **narrowed: str) -> str:
-        """The connections of a topic, a channel or a node."""
-        return f"{self.link('connections')}?{urlencode(narrowed)}"
+    def link(self, *parts: str, **query: object) -> str:
+        """The address of another page; the parts may hold any character. Of the query what is
+        empty is left out."""
+        path = self.deps.base + "/" + "/".join(quote(part, safe="") for part in parts)
+        given = {name: value for name, value in query.items() if value not in ("", None)}
+        return f"{path}?{urlencode(given)}" if given else path
 
-    def link(self, *parts: str) -> str:
-        """The address of another page; the parts may hold any character."""
-        return way(self.ground, *parts)
-
-
-def way(ground: Ground, *parts: str) -> str:
-    """The address of a page."""
-    return ground.base + "/" + "/".join(quote(part, safe="") for part in parts)
+    def show_address(self, *parts: str, **query: object) -> None:
+        """The browser's address leads to what is shown."""
+        ui.navigate.history.replace(self.link(*parts, **query))
 
 
-def opened(ground: Ground, request: Request) -> Opened:
+def opened(deps: Deps, request: Request, role: Role = Role.VIEW) -> Opened:
     """Who opens the page. Raises LoginWanted or Forbidden."""
-    caller = caller_of(ground, request)
-    ground.gate.check(caller, Role.VIEW)
-    path = request.url.path.removeprefix(ground.base) or "/"
-    theme = theme_of(request.cookies)
-    return Opened(ground, caller, path, origin(request), theme)
+    caller = caller_of(deps, request)
+    deps.gate.check(caller, Role.VIEW)
+    path = request.url.path.removeprefix(deps.base) or "/"
+    here = Opened(deps, caller, path, origin(request), request.cookies)
+    if not here.may(role):
+        raise Forbidden(f"this page needs the role {role.name.lower()}")
+    return here
+
+
+# --- the frame ---
+
+
+class Page:
+    """`draw` is called with who opens it, and with the parameters of the address that it names.
+    `title` may name those of the path; before anything is drawn `check` is called with these, and
+    may raise why there is no such page. Whom the bar does not show it may not open it either."""
+
+    def __init__(
+        self, path: str, title: str | Callable[..., str], draw: Callable[..., Any],
+        check: Callable[..., Awaitable[None]] | None = None, role: Role | None = None,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self._title = title
+        self._draw = draw
+        self._check = check
+        shown_to = next((seen_by for at, _, seen_by in bar.PLACES if at == path), Role.VIEW)
+        self._role = shown_to if role is None else role
+
+    def add(self, deps: Deps) -> None:
+        async def answer(request: Request, **given: str) -> None:
+            here = opened(deps, request, self._role)
+            named = {name: given[name] for name in given if f"{{{name}}}" in self.path}
+            if self._check is not None:
+                await self._check(here, **named)
+            title = self._title
+            shown = title.format(**named) if isinstance(title, str) else title(here, **named)
+            with _framed(here, shown):
+                drawn = self._draw(here, **given)
+                if inspect.isawaitable(drawn):
+                    await drawn
+
+        _, *wanted = inspect.signature(self._draw).parameters.values()
+        request = inspect.Parameter(
+            "request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Request
+        )
+        answer.__signature__ = inspect.Signature([request, *wanted])  # type: ignore[attr-defined]
+        ui.page(self.path)(answer)
 
 
 @contextmanager
-def page(here: Opened, title: str) -> Iterator[None]:
+def _framed(here: Opened, title: str) -> Iterator[None]:
     """The bar and the place for everything else."""
-    ground = here.ground
-    way_out = f"{ground.base}/login?next={quote(here.path)}"
-    guard.drawn_for(context.client, here.caller, ground.gate, way_out)
+    deps = here.deps
+    way_out = f"{deps.base}/login?next={quote(here.path)}"
+    guard.drawn_for(context.client, here.caller, deps.gate, way_out)
     ui.page_title(f"{title} · Penstock")
     ui.add_head_html(f"<style>{first_paint(here.theme)}</style><script>{bar.SCRIPT}</script>")
     if here.caller.how == "session":
-        ui.add_head_html(f"<script>{_renewal(ground)}</script>")
+        ui.add_head_html(f"<script>{_renewal(deps)}</script>")
     ui.add_css(SHEET)
     ui.html('<a class="skip" href="#content">Skip to the content</a>', sanitize=False)
     with ui.element("header").classes("bar"):
-        ui.link("Penstock", here.link("")).classes("brand")
-        bar.draw(here, PLACES, FIRST)
-        bar.who(here)
+        bar.draw(here)
     with ui.element("div").classes("content").props('id="content" tabindex="-1"'):
         _banners(here)
         yield
 
 
-def _renewal(ground: Ground) -> str:
+def _renewal(deps: Deps) -> str:
     """Keeps the session while its person does something: the socket, and what a page does by
     itself, do not."""
-    every_ms = 1000 * renewal_s(ground.gate.lifetime_s)
-    told = json.dumps({"way": f"{ground.base}/session", "every": every_ms})
+    every_ms = 1000 * renewal_s(deps.gate.lifetime_s)
+    told = json.dumps({"way": f"{deps.base}/session", "every": every_ms})
     return f"window.penstockSession = {told};\n{static.text('session.js')}"
 
 
@@ -137,7 +147,7 @@ def _banners(here: Opened) -> None:
     banner = ui.label().classes("banner").props('role="status"')
 
     def show(snapshot: Snapshot) -> None:
-        lines = [*here.ground.history.troubles, *snapshot.errors]
+        lines = [*here.deps.history.troubles, *snapshot.errors]
         lines += [_silent(one) for one in snapshot.nodes.values() if not one.can_be_asked]
         banner.set_text("\n".join(lines[:8]))
         banner.set_visibility(bool(lines))
@@ -153,18 +163,68 @@ def _silent(node: NodeState) -> str:
     return f"{said} Its figures are {age} old." if node.document and node.stale_s else said
 
 
+# --- what is not there ---
+
+
+class NoSuchPage(PenstockError):
+    """What the page would be about is not there."""
+
+
+async def check_exists(here: Opened, topic: str, channel: str = "") -> None:
+    """Raises NoSuchPage. Who can't be asked may have it: then the page is drawn, and its banner
+    names them."""
+    for kind, name in (("topic", topic), ("channel", channel)):
+        if name and not is_valid_name(name.encode("utf-8", "replace")):
+            raise NoSuchPage(f"{name!r} is not a valid name of a {kind}: {NAME_RULE}")
+    latest = here.deps.watch.latest
+    if latest.channel(topic, channel) if channel else topic in latest.topics:
+        return
+    asking = _is_absent(here.deps.upstream, topic, channel)
+    try:
+        absent = await asyncio.wait_for(asking, limits.ADMIN_READY_S)
+    except (TimeoutError, UpstreamFailed):
+        absent = False
+    if absent:
+        what = f"channel {topic}/{channel}" if channel else f"topic {topic}"
+        raise NoSuchPage(f"There is no {what}: every nsqd and nsqlookupd that may have it says so")
+    here.deps.watch.hurry()  # it is younger than the last look
+
+
+async def _is_absent(upstream: Upstream, topic: str, channel: str) -> bool:
+    """False also when somebody who may know it can't be asked."""
+    names, warning = await upstream.topics()
+    producers, missed = await upstream.producers()
+    if warning or missed:
+        return False
+    if topic in names and not channel:
+        return False
+    if topic in names and upstream.lookupds and channel in await upstream.channels(topic):
+        return False
+    if not producers:
+        return True
+    asked = await upstream.stats(producers, topic, channel)
+    rows = (row for document in asked.answers.values()
+            for row in aggregate.topic_rows(document, topic))  # fmt: skip
+    return not asked.failed and not any(
+        not channel or channel in [one.get("channel_name") for one in row.get("channels") or ()]
+        for row in rows
+    )
+
+
+# --- following ---
+
+
 def follow(here: Opened, show: Callable[[Snapshot], None]) -> None:
     """Call `show` now and with every new snapshot, as long as the page is open."""
     client = context.client
-    watch = here.ground.watch
+    watch = here.deps.watch
 
     def on_snapshot(snapshot: Snapshot) -> None:
         if guard.is_open(client):
             with client:
                 show(snapshot)
 
-    end = watch.listen(on_snapshot)
-    client.on_delete(end)
+    client.on_delete(watch.listen(on_snapshot))
     show(watch.latest)
 
 
@@ -176,72 +236,34 @@ def follow_runs(here: Opened, show: Callable[[], None]) -> None:
         with client:
             show()
 
-    client.on_delete(here.ground.runs.listen(on_look))
+    client.on_delete(here.deps.runs.listen(on_look))
     show()
 
 
-class StateButtons:
-    """Pause, Empty and Delete of a topic or channel, for those who may; hidden while no node of it
-    can be asked, because then nothing would be done. `deletable`: its name can be deleted at the
-    nsqlookupds all the same."""
-
-    def __init__(
-        self, here: Opened, turn: Callable[[bool], Awaitable[None]],
-        empty: Callable[[], Awaitable[None]], delete: Callable[[], Awaitable[None]], paused: bool,
-    ) -> None:  # fmt: skip
-        self._switch = None
-        self._destroying: list[ui.button] = []
-        if here.may(Role.OPERATE):
-            self._switch = Switch("Pause", "Unpause", turn, paused)
-        if here.may(Role.DESTROY):
-            for label, act in (("Empty", empty), ("Delete", delete)):
-                button = ui.button(label, on_click=act).props("flat dense color=negative")
-                self._destroying.append(button)
-
-    def show(
-        self, snapshot: Snapshot, of: TopicState | ChannelState, nodes: Sequence[str],
-        deletable: bool = False,
-    ) -> None:  # fmt: skip
-        can_act = snapshot.can_ask(nodes)
-        if self._switch is not None:
-            self._switch.show(of.paused, of.is_paused_partly)
-            self._switch.set_visibility(can_act)
-        for button in self._destroying:
-            button.set_visibility(can_act or (deletable and button is self._destroying[-1]))
-
-
-def show_age(element: ui.element, stale_s: float) -> None:
-    """Figures that are old are grey; the banner says why, and tables how old they are."""
-    element.classes(remove="" if stale_s else "stale", add="stale" if stale_s else "")
+# --- doing ---
 
 
 async def change(
-    here: Opened, role: Role, action: str, about: dict[str, str],
+    here: Opened, role: Role, actions: str | Sequence[str], about: dict[str, str],
     run: Callable[[], Awaitable[str]], detail: str = "",
 ) -> bool:  # fmt: skip
     """Do something that changes the installation: ask the gate, write it down, do it, tell about
-    it, and show what came of it. `run` returns a warning or "". Returns whether it was done."""
-    return await change_all(here, role, (action,), about, run, detail)
-
-
-async def change_all(
-    here: Opened, role: Role, actions: Sequence[str], about: dict[str, str],
-    run: Callable[[], Awaitable[str]], detail: str = "",
-) -> bool:  # fmt: skip
-    """The same for what the official one tells of as several actions."""
-    ground = here.ground
-    if not ground.gate.is_still(here.caller, role):
+    it, and show what came of it. `run` returns a warning or "". Returns whether it was done. What
+    the official one tells of as several actions has several names."""
+    deps = here.deps
+    actions = (actions,) if isinstance(actions, str) else actions
+    if not deps.gate.is_still(here.caller, role):
         target = "/".join(one for one in about.values() if one)
-        ground.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
+        deps.audit.note(here.caller, actions[0], f"failed: needs the role {role.name.lower()}",
                           target)  # fmt: skip
         ui.notify("You may not do this any more: open the page again.", type="negative")
         return False
     try:
-        warning = await ground.perform(here.caller, actions, about, run, here.origin, detail)
+        warning = await deps.audit.perform(here.caller, actions, about, run, detail, here.origin)
     except PenstockError as error:
         ui.notify(_why(error), type="negative", multi_line=True, timeout=10_000)
         return False
-    ground.watch.hurry()
+    deps.watch.hurry()
     shown = warning.removeprefix("WARNING: ")
     ui.notify(shown or "Done.", type="warning" if warning else "positive", multi_line=True,
               timeout=10_000 if warning else 5_000)  # fmt: skip
@@ -251,14 +273,14 @@ async def change_all(
 def _why(error: PenstockError) -> str:
     """Who did not do it, and why."""
     if isinstance(error, UpstreamFailed) and error.failed:
-        named = "; ".join(f"{at}: {refusals.reason(one)}" for at, one in error.failed.items())
+        named = "; ".join(f"{at}: {reason(one)}" for at, one in error.failed.items())
         return f"Nothing was done: {named}"
-    return refusals.reason(error)
+    return reason(error)
 
 
 async def confirm(words: str, name: str = "") -> bool:
     """Ask first. What can't be undone asks for its name, typed."""
-    with named(ui.dialog(), words) as dialog, ui.card():
+    with parts.named(ui.dialog(), words) as dialog, ui.card():
         ui.label(words)
         typed = ui.input(f"Type {name} to confirm") if name else None
         with ui.row():

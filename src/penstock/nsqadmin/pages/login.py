@@ -15,11 +15,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from penstock import limits
 from penstock.nsqadmin import access
 from penstock.nsqadmin.access import Caller, Role
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import COOKIE, Forbidden, LoginRefused
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.oidc import OidcFailed, to_cookie
-from penstock.nsqadmin.oidclogin import CALLBACK, OidcLogin
-from penstock.nsqadmin.pages import plain
+from penstock.nsqadmin.oidc import CALLBACK, OidcFailed, OidcLogin
+from penstock.nsqadmin.pages.style import plain
 from penstock.nsqadmin.store import StoreFailed
 
 _BEGUN = "penstock_oidc"  # the cookie of a log-in by a provider that is on its way
@@ -36,115 +35,115 @@ _FORM = """<form method="post" action="{base}/login">
 </label><button>Log in</button></form>"""
 
 
-def add(app: FastAPI, ground: Ground) -> None:
-    @app.get(f"{ground.base}/login", include_in_schema=False)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/login", include_in_schema=False)
     async def form(request: Request, next: str = "", out: str = "") -> Response:
-        return _page(ground, request, next, has_gone=bool(out))
+        return _page(deps, request, next, has_gone=bool(out))
 
-    @app.post(f"{ground.base}/login", include_in_schema=False)
+    @app.post(f"{deps.base}/login", include_in_schema=False)
     async def login(request: Request) -> Response:
-        return await _login(ground, request)
+        return await _login(deps, request)
 
-    @app.post(f"{ground.base}/logout", include_in_schema=False)
+    @app.post(f"{deps.base}/logout", include_in_schema=False)
     async def logout(request: Request) -> Response:
-        session = ground.gate.session(request.cookies)
+        session = deps.gate.session(request.cookies)
         by_provider = session is not None and session.claimed is not None
         if session is not None and not access.is_foreign(request.headers):
             how = "oidc" if by_provider else "session"
-            caller = Caller(session.user.name, Role.NONE, how, _client(ground, request))
-            ground.gate.logout(request.cookies)
-            ground.audit.note(caller, "logout", "ok")
+            caller = Caller(session.user.name, Role.NONE, how, _client(deps, request))
+            deps.gate.logout(request.cookies)
+            deps.audit.note(caller, "logout", "ok")
         more = "?out=1" if by_provider else ""  # it is left by a link: a form leads to us only
-        response = RedirectResponse(f"{ground.base}/login{more}", 303)
-        response.delete_cookie(COOKIE, path=ground.base or "/")
+        response = RedirectResponse(f"{deps.base}/login{more}", 303)
+        response.delete_cookie(COOKIE, path=deps.base or "/")
         return response
 
-    @app.post(f"{ground.base}/session", include_in_schema=False)
+    @app.post(f"{deps.base}/session", include_in_schema=False)
     async def renew(request: Request) -> Response:
         """A page says that its person does something."""
-        if access.is_foreign(request.headers) or not ground.gate.renew(request.cookies):
+        if access.is_foreign(request.headers) or not deps.gate.renew(request.cookies):
             return Response(status_code=403)
-        return _keep(ground, Response(status_code=204), request.cookies[COOKIE], False)
+        return _keep(deps, Response(status_code=204), request.cookies[COOKIE], False)
 
-    if ground.oidc is not None:
-        _add_provider(app, ground, ground.oidc)
+    if deps.oidc is not None:
+        _add_provider(app, deps, deps.oidc)
 
 
-def _add_provider(app: FastAPI, ground: Ground, oidc: OidcLogin) -> None:
-    path = f"{ground.base}/login/oidc"
-    secure = ground.options.oidc_redirect_url.startswith("https:")
+def _add_provider(app: FastAPI, deps: Deps, oidc: OidcLogin) -> None:
+    path = f"{deps.base}/login/oidc"
+    secure = deps.options.oidc_redirect_url.startswith("https:")
 
     @app.get(path, include_in_schema=False)
     async def leave(request: Request, next: str = "") -> Response:
         try:
             way, begun = await oidc.begin(next)
         except OidcFailed as error:
-            return _page(ground, request, next, f"{error}".capitalize() + ".", status=502)
+            return _page(deps, request, next, f"{error}".capitalize() + ".", status=502)
         response = RedirectResponse(way, 303)
         response.set_cookie(
-            _BEGUN, to_cookie(begun), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
+            _BEGUN, begun.to_cookie(), max_age=limits.ADMIN_OIDC_S, path=path, httponly=True,
             samesite="lax", secure=secure,
         )  # fmt: skip
         return response
 
-    @app.get(f"{ground.base}{CALLBACK}", include_in_schema=False)
+    @app.get(f"{deps.base}{CALLBACK}", include_in_schema=False)
     async def come_back(request: Request) -> Response:
-        remote, name = _client(ground, request), ""
+        remote, name = _client(deps, request), ""
         try:
             cookie = request.cookies.get(_BEGUN, "")
             claimed, target = await oidc.finish(request.query_params, cookie)
             name = claimed.name
-            token = ground.gate.login_by_provider(claimed, remote)
-            ground.done(Caller(name, Role.NONE, "oidc", remote), "login")
+            token = deps.gate.login_by_provider(claimed, remote)
+            deps.audit.done(Caller(name, Role.NONE, "oidc", remote), "login")
         except (OidcFailed, Forbidden, StoreFailed) as error:
             caller = Caller(name, Role.NONE, "oidc", remote)
-            ground.audit.note(caller, "login", f"failed: {error}")
+            deps.audit.note(caller, "login", f"failed: {error}")
             status = {Forbidden: 403, StoreFailed: 503}.get(type(error), 401)
-            response: Response = _page(ground, request, "", f"{error}.", status=status)
+            response: Response = _page(deps, request, "", f"{error}.", status=status)
         else:
-            response = _with_session(ground, _own(ground, target), token, secure)
+            response = _with_session(deps, _own(deps, target), token, secure)
         response.delete_cookie(_BEGUN, path=path)
         return response
 
 
-def _with_session(ground: Ground, target: str, token: str, secure: bool) -> Response:
-    return _keep(ground, RedirectResponse(target, 303), token, secure)
+def _with_session(deps: Deps, target: str, token: str, secure: bool) -> Response:
+    return _keep(deps, RedirectResponse(target, 303), token, secure)
 
 
-def _keep(ground: Ground, response: Response, token: str, secure: bool) -> Response:
+def _keep(deps: Deps, response: Response, token: str, secure: bool) -> Response:
     """The browser has the session for its lifetime from now on."""
     response.set_cookie(
-        COOKIE, token, httponly=True, samesite="lax", path=ground.base or "/",
-        secure=ground.options.secure_cookie or secure,
-        max_age=ground.options.session_lifetime_ns // limits.SECOND,
+        COOKIE, token, httponly=True, samesite="lax", path=deps.base or "/",
+        secure=deps.options.secure_cookie or secure,
+        max_age=deps.options.session_lifetime_ns // limits.SECOND,
     )  # fmt: skip
     return response
 
 
-async def _login(ground: Ground, request: Request) -> Response:
+async def _login(deps: Deps, request: Request) -> Response:
     remote = request.client.host if request.client else ""
-    if access.is_foreign(request.headers) or not ground.gate.is_own_host(request.headers, remote):
-        return _page(ground, request, "", "This request came from another site.", status=403)
+    if access.is_foreign(request.headers) or not deps.gate.is_own_host(request.headers, remote):
+        return _page(deps, request, "", "This request came from another site.", status=403)
     fields = await _fields(request)
     name, target = fields.get("name", "")[:200], fields.get("next", "")
-    client = _client(ground, request)
+    client = _client(deps, request)
     caller = Caller(name, Role.NONE, "login", client)
     try:
-        counted = ground.gate.counted(request.headers, remote)
-        token = await ground.gate.login(name, fields.get("password", ""), counted)
-        ground.done(caller, "login")
+        counted = deps.gate.counted(request.headers, remote)
+        token = await deps.gate.login(name, fields.get("password", ""), counted)
+        deps.audit.done(caller, "login")
     except LoginRefused as error:
-        ground.audit.note(caller, "login", f"failed: {error}")
+        deps.audit.note(caller, "login", f"failed: {error}")
         status = 429 if error.wait_s else 401
-        return _page(ground, request, target, f"{error}".capitalize() + ".", name, status)
+        return _page(deps, request, target, f"{error}".capitalize() + ".", name, status)
     except StoreFailed as error:
-        return _page(ground, request, target, f"You can't log in now: {error}.", name, 503)
-    return _with_session(ground, _own(ground, target), token, secure=False)
+        return _page(deps, request, target, f"You can't log in now: {error}.", name, 503)
+    return _with_session(deps, _own(deps, target), token, secure=False)
 
 
-def _client(ground: Ground, request: Request) -> str:
+def _client(deps: Deps, request: Request) -> str:
     remote = request.client.host if request.client else ""
-    return ground.gate.client_of(request.headers, remote)
+    return deps.gate.client_of(request.headers, remote)
 
 
 async def _fields(request: Request) -> dict[str, str]:
@@ -157,31 +156,31 @@ async def _fields(request: Request) -> dict[str, str]:
     return {key: values[0] for key, values in found.items()}
 
 
-def _own(ground: Ground, target: str) -> str:
+def _own(deps: Deps, target: str) -> str:
     """Where to go on: a page of ours and nothing else, however it is written."""
-    plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
-    if not plain or not target.isprintable():
-        return f"{ground.base}/"
-    return f"{ground.base}{target}"
+    is_plain = target.startswith("/") and not target.startswith("//") and "\\" not in target
+    if not is_plain or not target.isprintable():
+        return f"{deps.base}/"
+    return f"{deps.base}{target}"
 
 
 def _page(
-    ground: Ground, request: Request, target: str, error: str = "", name: str = "",
+    deps: Deps, request: Request, target: str, error: str = "", name: str = "",
     status: int = 200, has_gone: bool = False,
 ) -> HTMLResponse:  # fmt: skip
-    oidc, parts = ground.oidc, []
+    oidc, parts = deps.oidc, []
     if error:
         parts.append(_ERROR.format(error=escape(error)))
     if oidc is not None:
-        way_out = oidc.way_out(ground.base) if has_gone else ""
+        way_out = oidc.way_out(deps.base) if has_gone else ""
         provider = escape(oidc.provider_name)
         if way_out:
             parts.append(_GONE.format(way=escape(way_out), provider=provider))
         parts.append(_PROVIDER.format(
-            base=escape(ground.base), next=quote(target, safe=""), provider=provider
+            base=escape(deps.base), next=quote(target, safe=""), provider=provider
         ))  # fmt: skip
-    if oidc is None or ground.store.has_users():
+    if oidc is None or deps.store.has_users():
         parts.append(_FORM.format(
-            base=escape(ground.base), target=escape(target), name=escape(name)
+            base=escape(deps.base), target=escape(target), name=escape(name)
         ))  # fmt: skip
-    return plain.page(request, "Log in", "Penstock", "".join(parts), status)
+    return plain(request, "Log in", "Penstock", "".join(parts), status)

@@ -1,62 +1,78 @@
-"""Topics that nobody has, and making new ones."""
+"""The page Lookup: topics that nobody has, making new ones, and all topics and channels with their
+settings as one document, out of an installation and into another."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from fastapi import Request
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
 from penstock.net.query import whole_number
+from penstock.nsqadmin import definitions, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import definitions, layout
-from penstock.nsqadmin.pages.layout import Opened
+from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.definitions import Definitions
+from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.pages import layout, parts, static
+from penstock.nsqadmin.pages.layout import NAME_RULE, Opened
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.wire.names import is_valid_name
 
-_RULE = "1 to 64 of . a-z A-Z 0-9 _ -"
 _PARTITIONS_RULE = f"a whole number, 1 to {limits.PARTITIONS_MAX}"
+_PATH = "definitions.json"
+# A chosen file is read by the browser, into the field: nothing else is sent anywhere.
+_READ = static.text("read_file.js")
+_SHOWN_MAX = 200  # changes of a preview
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/lookup")
-    def lookup(request: Request) -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Lookup"):
-            draw(here)
+def add(app: FastAPI, deps: Deps) -> None:
+    @app.get(f"{deps.base}/{_PATH}", include_in_schema=False)
+    async def download(request: Request) -> Response:
+        viewed(deps, request)
+        await deps.watch.ready()
+        try:
+            found = await definitions.taken(deps.upstream, deps.watch.latest)
+        except PenstockError as error:
+            raise ApiError(502, f"UPSTREAM_ERROR: {error}") from error
+        headers = {"Content-Disposition": f'attachment; filename="{_PATH}"'}
+        return Response(definitions.to_text(found), media_type="application/json", headers=headers)
 
 
 def draw(here: Opened) -> None:
-    layout.heading("Lookup")
+    parts.heading("Lookup")
     if here.may(Role.OPERATE):
         _creation(here)
-    definitions.panel(here)
-    if not here.ground.upstream.lookupds:
-        ui.label(
-            "nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics."
-        ).classes("soft")
+    with parts.section("Definitions"):
+        parts.soft(
+            "All topics and channels with their settings as one document, for another installation"
+            " or to go back to. Messages are not in it."
+        )
+        ui.link("Download definitions", here.link(_PATH)).props("download")
+        if here.may(Role.DESTROY):
+            _Form(here).draw()
+    if not here.deps.upstream.lookupds:
+        parts.soft("nsqadmin was given nsqds, not nsqlookupds: there are no inactive topics.")
         return
-    with layout.section("Topics that no nsqd has"):
-        place = ui.element("div")
-    shown: list[object] = []
+    with parts.section("Topics that no nsqd has"):
+        place = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
         idle = sorted(one.name for one in snapshot.topics.values() if one.is_idle)
         is_certain = not snapshot.errors
-        if [is_certain, *idle] == shown and place.default_slot.children:
-            return
-        shown[:] = [is_certain, *idle]
-        place.clear()
-        with place:
+
+        def draw() -> None:
             if not is_certain:
-                ui.label("Not every nsqlookupd answers: an nsqd may have these.").classes("soft")
+                parts.soft("Not every nsqlookupd answers: an nsqd may have these.")
             if not idle:
-                ui.label("None.").classes("soft")
+                parts.soft("None.")
             for name in idle:
                 _idle(here, name, is_certain)
+
+        place.show((is_certain, idle), draw)
 
     layout.follow(here, show)
 
@@ -64,27 +80,23 @@ def draw(here: Opened) -> None:
 def _idle(here: Opened, name: str, is_certain: bool) -> None:
     async def delete() -> None:
         if await layout.confirm("Delete this topic on every nsqlookupd?", name):
-            run = partial(here.ground.actions.forget, name)
+            run = partial(here.deps.actions.forget, name)
             await layout.change(here, Role.DESTROY, "delete_topic", {"topic": name}, run)
 
     async def channels() -> None:
         try:
-            found = await here.ground.upstream.channels(name)
+            found = await here.deps.upstream.channels(name)
         except PenstockError as error:
             label.set_text(str(error))
         else:
             label.set_text(", ".join(found) or "no channel")
 
-    with ui.element("div").classes("heading"):
+    with parts.row():
         ui.label(name)
-        label = ui.label().classes("soft")
+        label = parts.soft()
         ui.timer(0.01, channels, once=True)
         if here.may(Role.DESTROY) and is_certain:
             ui.button("Delete", on_click=delete).props("flat dense color=negative")
-
-
-def _count(text: str) -> int | None:
-    return whole_number(text, limits.PARTITIONS_MAX)
 
 
 def _creation(here: Opened) -> None:
@@ -94,27 +106,106 @@ def _creation(here: Opened) -> None:
             return
         about = {"topic": name, "channel": part} if part else {"topic": name}
         actions = ("create_topic", "create_channel") if part else ("create_topic",)
-        run = partial(here.ground.actions.create, name, part, int(partitions.value or 0))
-        if await layout.change_all(here, Role.OPERATE, actions, about, run):
-            topic.set_value("")
-            channel.set_value("")
-            partitions.set_value("")
+        run = partial(here.deps.actions.create, name, part, int(partitions.value or 0))
+        if await layout.change(here, Role.OPERATE, actions, about, run):
+            for field in (topic, channel, partitions):
+                field.set_value("")
+
+    def is_count(text: str) -> bool:
+        return not text or bool(whole_number(text, limits.PARTITIONS_MAX))
 
     # The fields keep room for a fault below them.
     ui.add_css(".making { align-items: flex-start; } .making .q-btn { height: 40px; }")
-    with (
-        layout.section("Make a topic or channel"),
-        ui.element("div").classes("heading making"),
-    ):
+    with parts.section("Make a topic or channel"), parts.row("heading making"):
         topic = ui.input(
-            "Topic", validation={_RULE: lambda text: is_valid_name((text or "").encode())}
+            "Topic", validation={NAME_RULE: lambda text: is_valid_name((text or "").encode())}
         ).props("dense outlined")
         channel = ui.input(
             "Channel (optional)",
-            validation={_RULE: lambda text: not text or is_valid_name(text.encode())},
+            validation={NAME_RULE: lambda text: not text or is_valid_name(text.encode())},
         ).props("dense outlined")
-        partitions = ui.input(
-            "Partitions (optional)",
-            validation={_PARTITIONS_RULE: lambda text: not text or bool(_count(text))},
-        ).props("dense outlined inputmode=numeric")
+        partitions = ui.input("Partitions (optional)", validation={_PARTITIONS_RULE: is_count})
+        partitions.props("dense outlined inputmode=numeric")
         ui.button("Make", on_click=create).props("unelevated")
+
+
+class _Form:
+    """Putting definitions in."""
+
+    def __init__(self, here: Opened) -> None:
+        self._here = here
+
+    def draw(self) -> None:
+        self._text = ui.textarea("Definitions to put in").props("outlined")
+        self._text.classes("mono definitions")
+        with parts.row():
+            chosen = ui.element("input").props('type=file accept=".json,application/json"')
+            parts.named(chosen, "Take them from a file").on("change", js_handler=_READ)
+            nodes = list(self._here.deps.watch.latest.nodes)
+            self._nodes = ui.select(nodes, value=nodes, label="On nodes", multiple=True)
+            self._nodes.props("dense outlined use-chips").set_visibility(len(nodes) > 1)
+            parts.grow()
+            ui.button("Show what would change", on_click=self._preview).props("outline")
+            ui.button("Put in", on_click=self._put).props("unelevated")
+        self._note = ui.label().classes("bad").props('role="status"')
+        self._changes = ui.element("div")
+
+    def _chosen(self) -> list[str]:
+        """Those that answer: all, when there was one when the page was drawn."""
+        nodes = self._here.deps.watch.latest.nodes
+        chosen = self._nodes.value if self._nodes.visible else list(nodes)
+        return [at for at in chosen or () if at in nodes and nodes[at].is_up]
+
+    def _read(self) -> Definitions | None:
+        self._changes.clear()
+        self._note.set_text("")
+        try:
+            return definitions.read(str(self._text.value or ""))
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return None
+
+    async def _preview(self) -> None:
+        """Nothing is changed."""
+        found = self._read()
+        if found is None:
+            return
+        deps = self._here.deps
+        try:
+            latest, nodes = deps.watch.latest, self._chosen()
+            changes = await definitions.changes(deps.upstream, latest, found, nodes)
+        except PenstockError as error:
+            self._note.set_text(str(error))
+            return
+        self._changes.clear()
+        with self._changes:
+            said = words.count(len(changes), "change") if changes else "Nothing would change"
+            ui.label(f"{said}.").props('role="status"')
+            with ui.element("ul").classes("mono small"):
+                for one in changes[:_SHOWN_MAX]:
+                    parts.written("li", one.text)
+            if len(changes) > _SHOWN_MAX:
+                parts.soft(f"and {len(changes) - _SHOWN_MAX:,} more")
+
+    async def _put(self) -> None:
+        found = self._read()
+        if found is None:
+            return
+        latest = self._here.deps.watch.latest
+        nodes = self._chosen()
+        if not nodes:
+            self._note.set_text("Choose a node that answers.")
+            return
+        told = definitions.summary(found, latest)
+        question = (
+            f"{words.count(told.topics, 'topic')} ({told.new_topics:,} new) and"
+            f" {words.count(told.channels, 'channel')} ({told.new_channels:,} new) on"
+            f" {words.count(len(nodes), 'node')}: make what is missing, and change settings?"
+            " Nothing is deleted."
+        )
+        if await layout.confirm(question, "definitions"):
+            run = partial(definitions.put, self._here.deps.upstream, nodes, found)
+            names = ", ".join(one.name for one in found.topics)
+            detail = f"{names} on {', '.join(nodes)}"
+            if await layout.change(self._here, Role.DESTROY, "put_definitions", {}, run, detail):
+                self._text.set_value("")

@@ -1,22 +1,30 @@
 """One stored message in full: its body in every form, what stands beside it, where it stands in
-each channel, and what can be done with it."""
+each channel, and what can be done with it. And publishing by hand: a new message, or a stored one
+once more, into its own topic or another.
+
+JSON is shown as HTML that can be folded, each kind of value in its colour. Every text of the
+document is escaped, so that nothing of it is ever markup. Its own text, as copied, is the document
+indented; folding is the browser's own `details`, which keys and screen readers know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from html import escape
 from typing import Any
-from urllib.parse import urlencode
 
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import jsonview, messages, standing
+from penstock.nsqadmin import channel_messages, messages, words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.messages import Message, Place
-from penstock.nsqadmin.pages import layout, publish, static, words
+from penstock.nsqadmin.messages import Log, Message, Place
+from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.wire.names import is_valid_name
 
 SHEET = static.text("message.css")
 # Copies what the browser already shows. Without the clipboard (no https) it is selected and copied.
@@ -29,12 +37,12 @@ def panel(
     close: Callable[[], None],
 ) -> None:  # fmt: skip
     """`prefer` keeps the form that was chosen last for the next message."""
-    with layout.section(f"Offset {message.offset:,}"):
-        with ui.element("div").classes("heading"):
+    with parts.section(f"Offset {message.offset:,}"):
+        with parts.row():
             partition = f", partition {place.partition}" if place.partition else ""
             where = f"{words.moment(message.timestamp_ns)} on {place.node}{partition}"
-            ui.label(where).classes("soft")
-            ui.element("div").classes("grow")
+            parts.soft(where)
+            parts.grow()
             ui.button("Close", on_click=close).props("flat dense")
         _body(message, prefer)
         _actions(here, topic, place, message)
@@ -44,17 +52,16 @@ def panel(
 
 
 def _actions(here: Opened, topic: str, place: Place, message: Message) -> None:
-    with ui.element("div").classes("heading"):
+    with parts.row():
         copy = ui.button("Copy body").props("flat dense")
         copy.on("click", lambda: ui.notify("Copied as it is shown."), js_handler=_COPY)
         address = ui.button("Copy link").props("flat dense")
         address.on("click", _copied_link, js_handler=_COPY_LINK)
-        query = urlencode({"node": str(place), "offset": message.offset})
-        ui.link("Download the body", f"{here.link('download', topic)}?{query}")
-        at = urlencode({"topic": topic, "id": message.id})
-        ui.link("Its life", f"{here.link('trace')}?{at}")
+        way = here.link("download", topic, node=place, offset=message.offset)
+        ui.link("Download the body", way)
+        ui.link("Its life", here.link("trace", topic=topic, id=message.id))
         if here.may(Role.OPERATE):
-            again = partial(publish.again, here, topic, place, message)
+            again = partial(publish_again, here, topic, place, message)
             ui.button("Publish again", on_click=again).props("flat dense")
 
 
@@ -71,7 +78,7 @@ def _copied_link(event: Any) -> None:
 def _body(message: Message, prefer: list[str]) -> None:
     body = message.body[: limits.ADMIN_BODY_SHOWN_BYTES]
     is_whole = len(body) == len(message.body)
-    folded = jsonview.as_html(message.body) if is_whole else None
+    folded = as_html(message.body) if is_whole else None
     forms: dict[str, str | None] = {
         "JSON": folded or (messages.as_json(message.body) if is_whole else None),
         "Text": messages.as_text(body),
@@ -79,7 +86,7 @@ def _body(message: Message, prefer: list[str]) -> None:
     }
     there = {name: text for name, text in forms.items() if text is not None}
     first = next((one for one in prefer if one in there), next(iter(there)))
-    with ui.element("div").classes("heading"):
+    with parts.row():
         choice = ui.toggle(list(there), value=first).props(
             'dense unelevated aria-label="How the body is shown"'
         )
@@ -110,20 +117,13 @@ def _body(message: Message, prefer: list[str]) -> None:
 
 
 def _facts(message: Message) -> None:
-    facts = {
+    parts.facts({
         "Id": message.id,
         "Due": words.moment(message.due_ns) if message.due_ns else "",
         "Trace id": str(message.trace_id) if message.trace_id else "",
         "Attempts before": str(message.attempts) if message.attempts else "",
         "Key": messages.preview(message.key) if message.key is not None else "",
-    }
-    with ui.element("dl").classes("facts"):
-        for name, value in facts.items():
-            if value:
-                with ui.element("dt"):
-                    ui.label(name)
-                with ui.element("dd"):
-                    ui.label(value).classes("mono")
+    })  # fmt: skip
 
 
 def _headers(headers: Mapping[str, Any]) -> None:
@@ -148,20 +148,24 @@ def _table(names: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 # --- in the channels ---
 
-_COLOURS = {standing.FINISHED: "good", standing.DEAD: "bad", standing.IN_FLIGHT: "warn",
-            standing.REQUEUED: "warn"}  # fmt: skip
+_COLOURS = {
+    channel_messages.FINISHED: "good",
+    channel_messages.DEAD: "bad",
+    channel_messages.IN_FLIGHT: "warn",
+    channel_messages.REQUEUED: "warn",
+}
 
 
 def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
-    with ui.element("div").classes("heading"):
+    with parts.row():
         ui.html("<h3>In the channels</h3>", sanitize=False)
         look_again = ui.button("Look again").props("flat dense")
     shown = ui.element("div").props('role="status"')
 
     async def show() -> None:
         try:
-            found = await standing.of_message(
-                here.ground.upstream, place, topic, message.offset, message.id
+            found = await channel_messages.of_message(
+                here.deps.upstream, place, topic, message.offset, message.id
             )
         except PenstockError as error:
             found = []
@@ -171,7 +175,7 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
         shown.clear()
         with shown:
             if said:
-                ui.label(said).classes("soft")
+                parts.soft(said)
             for one in found:
                 _channel(here, topic, one)
 
@@ -179,9 +183,142 @@ def _standing(here: Opened, topic: str, place: Place, message: Message) -> None:
     ui.timer(0.05, show, once=True)
 
 
-def _channel(here: Opened, topic: str, one: standing.Standing) -> None:
-    with ui.element("div").classes("heading"):
+def _channel(here: Opened, topic: str, one: channel_messages.Standing) -> None:
+    with parts.row():
         ui.link(one.channel, here.link("topics", topic, one.channel))
         ui.label(one.state).classes(f"badge {_COLOURS.get(one.state, 'soft')}")
         if one.detail:
-            ui.label(one.detail).classes("soft")
+            parts.soft(one.detail)
+
+
+# --- publishing ---
+
+
+async def publish(here: Opened, topic: str, nodes: list[str], node: str) -> bool:
+    """Ask for a message and publish it. Whether it was done."""
+    with parts.dialog(f"Publish one message to {topic}", "Publish", "publishing") as dialog:
+        chosen = ui.select(nodes, value=node, label="On node").props("outlined dense")
+        chosen.set_visibility(len(nodes) > 1)
+        body = ui.textarea("Body").props("outlined autogrow autofocus").classes("mono")
+        defer = _defer()
+    while await dialog:
+        data = str(body.value or "").encode()
+        if await _publish(here, str(chosen.value), topic, data, defer.value, ""):
+            return True
+    return False  # it was given up; until then a refused message keeps its text
+
+
+async def publish_again(here: Opened, topic: str, place: Place, message: Message) -> None:
+    """A stored message, byte for byte; its text may be changed before, unless it is masked."""
+    hidden = here.deps.options.mask_field
+    log = Log(here.deps.upstream, place.node, topic, hidden, place.partition)
+    try:
+        raw = await log.raw_body(message.offset)
+    except PenstockError as error:
+        ui.notify(str(error), type="negative")
+        return
+    if raw is None:
+        ui.notify("This message is not stored any more.", type="warning")
+        return
+    is_shown = not log.is_masked(message, raw) and len(raw) <= limits.ADMIN_BODY_SHOWN_BYTES
+    text = messages.as_text(raw) if is_shown else None
+    question = f"Publish the message at offset {message.offset:,} again"
+    with parts.dialog(question, "Publish", "publishing") as dialog:
+        into = ui.input(
+            "To topic", value=topic,
+            validation={"No topic has such a name": lambda name: is_valid_name(name.encode())},
+        ).props("outlined dense")  # fmt: skip
+        body = ui.textarea("Body", value=text or "").props("outlined autogrow").classes("mono")
+        body.set_visibility(text is not None)
+        if text is None:
+            parts.soft(f"Its {words.size(len(raw))} as they are stored.")
+        if message.headers or message.key is not None or message.trace_id:
+            parts.soft("Only the body: no key, headers or trace id.")
+        defer = _defer()
+    while await dialog:
+        if not into.validate():
+            continue
+        is_same = text is None or str(body.value or "") == text
+        data = raw if is_same else str(body.value or "").encode()
+        about = f"{topic} offset {message.offset} again{'' if is_same else ', changed'}, "
+        if await _publish(here, place.node, str(into.value), data, defer.value, about):
+            return
+
+
+def _defer() -> ui.number:
+    return ui.number("Deferred by, ms", value=0, min=0, precision=0).props("outlined dense")
+
+
+async def _publish(
+    here: Opened, node: str, topic: str, data: bytes, defer_ms: float | None, detail: str
+) -> bool:
+    query = {"topic": topic} | ({"defer": str(int(defer_ms))} if defer_ms else {})
+
+    async def run() -> str:
+        await here.deps.upstream.post(node, "/pub", query, data)
+        return ""
+
+    about = {"topic": topic, "node": node}
+    said = f"{detail}{words.count(len(data), 'byte')}"
+    return await layout.change(here, Role.OPERATE, "publish", about, run, said)
+
+
+# --- JSON ---
+
+_INDENT = "  "
+
+
+def as_html(body: bytes) -> str | None:
+    """None: it is no JSON, or too much of it to fold."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    parts: list[str] = []
+    try:
+        for part in _lines(document, "", "", ""):
+            parts.append(part)
+            if len(parts) > limits.ADMIN_JSON_LINES:
+                return None
+    except RecursionError:
+        return None
+    return "".join(parts)
+
+
+def _lines(value: Any, before: str, indent: str, after: str) -> Iterator[str]:
+    """Lines of one value: `before` is its name, `after` a comma or nothing."""
+    if not (isinstance(value, dict | list) and value):
+        yield f"{indent}{before}{_leaf(value)}{after}\n"
+        return
+    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    count = len(value)
+    said = f"{count} {'field' if isinstance(value, dict) else 'item'}{'' if count == 1 else 's'}"
+    yield (
+        f'<details open><summary data-count="{said}">{indent}{before}{opening}'
+        '<span class="line-end">\n</span></summary>'
+    )
+    names = (
+        [f"{_coloured('name', _json_text(name))}: " for name in value]
+        if isinstance(value, dict)
+        else [""] * count
+    )
+    members = value.values() if isinstance(value, dict) else value
+    for number, (name, member) in enumerate(zip(names, members, strict=True), 1):
+        yield from _lines(member, name, indent + _INDENT, "," if number < count else "")
+    yield f"{indent}{closing}{after}\n</details>"
+
+
+def _leaf(value: Any) -> str:
+    if isinstance(value, str):
+        return _coloured("text", _json_text(value))
+    if isinstance(value, dict | list):
+        return "{}" if isinstance(value, dict) else "[]"
+    return _coloured("number" if not isinstance(value, bool | None) else "word", _json_text(value))
+
+
+def _json_text(value: Any) -> str:
+    return escape(messages.sendable(json.dumps(value, ensure_ascii=False)))
+
+
+def _coloured(kind: str, text: str) -> str:
+    return f'<span class="json-{kind}">{text}</span>'

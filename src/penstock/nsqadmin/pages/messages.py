@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import criteria, messages
+from penstock.nsqadmin import criteria, messages, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.browse import Hunt, Line, Page, Shelf, Span
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.messages import NEWEST, Log, Place
-from penstock.nsqadmin.pages import downloads, existing, layout, message, publish, static, words
+from penstock.nsqadmin.pages import downloads, layout, message, parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
@@ -57,18 +56,17 @@ _WATCH_TAB = (
 )
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/messages/{topic}")
-    async def browse(
-        request: Request, topic: str, node: str = "", at: str = "newest", contains: str = "",
-        where: str = "", open: str = "", on: str = "", partition: str = "",
-    ) -> None:  # fmt: skip
-        here = layout.opened(ground, request)
-        await here.ground.watch.ready()
-        await existing.check(here, topic)
-        with layout.page(here, f"Messages of {topic}"):
-            asked = _Asked(node, at, contains, where, partition)
-            await _Browser(here, topic, asked).draw((on, open))
+async def check(here: Opened, topic: str) -> None:
+    await here.deps.watch.ready()
+    await layout.check_exists(here, topic)
+
+
+async def draw(
+    here: Opened, topic: str, node: str = "", at: str = "newest", contains: str = "",
+    where: str = "", open: str = "", on: str = "", partition: str = "",
+) -> None:  # fmt: skip
+    asked = _Asked(node, at, contains, where, partition)
+    await _Browser(here, topic, asked).draw((on, open))
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class _Browser:
     def __init__(self, here: Opened, topic: str, asked: _Asked) -> None:
         self._here = here
         self._topic = topic
-        state = here.ground.watch.latest.topics.get(topic)
+        state = here.deps.watch.latest.topics.get(topic)
         self._nodes = list(state.nodes) if state else []
         parts = state.partitions if state else []
         self._partitions = sorted({one.partition for one in parts})  # none: there is one
@@ -111,8 +109,8 @@ class _Browser:
             await self._ask_partitions()  # and so may they be
         ui.add_css(message.SHEET)
         trail = (("Topics", here.link("topics")), (topic, here.link("topics", topic)))
-        with layout.heading(f"Messages of {topic}", *trail):
-            ui.element("div").classes("grow")
+        with parts.heading(f"Messages of {topic}", *trail):
+            parts.grow()
             if here.may(Role.OPERATE) and self._nodes:
                 button = ui.button("Publish one", on_click=self._publish)
                 button.props("flat dense")
@@ -135,14 +133,14 @@ class _Browser:
 
     async def _asked_nodes(self) -> list[str]:
         try:
-            found, _ = await self._here.ground.upstream.producers_of(self._topic)
+            found, _ = await self._here.deps.upstream.producers_of(self._topic)
         except PenstockError:
             return []  # the banner says who does not answer
         return [one.address for one in found]
 
     async def _ask_partitions(self) -> None:
         """Of each node. One that does not answer is taken to have a single one."""
-        upstream = self._here.ground.upstream
+        upstream = self._here.deps.upstream
         logs = [Log(upstream, node, self._topic) for node in self._nodes]
         found = await asyncio.gather(*(log.extents() for log in logs), return_exceptions=True)
         for log, extents in zip(logs, found, strict=True):
@@ -157,7 +155,7 @@ class _Browser:
 
     def _controls(self) -> None:
         asked = self._asked
-        with ui.element("div").classes("heading"):
+        with parts.row():
             nodes = {_ALL: "All nodes"} | {node: node for node in self._nodes}
             chosen = asked.node if asked.node in self._nodes else _ALL
             self._node = ui.select(nodes, value=chosen, label="Node").props("dense outlined")
@@ -184,13 +182,13 @@ class _Browser:
         self._at.on("keydown.enter", self._again)
         with self._at.add_slot("append"):
             more = ui.button(icon="schedule").props("flat dense round")
-            layout.named(more, "Choose where to begin")
+            parts.named(more, "Choose where to begin")
             with more, ui.menu() as menu:
                 for text, said in _PRESETS.items():
                     ui.menu_item(said, lambda text=text: self._begin(text))
                 with ui.element("div").classes("moment"):
                     moment = ui.input("A time (UTC)").props("type=datetime-local step=1 dense")
-                    layout.named(moment, "A time, in UTC")
+                    parts.named(moment, "A time, in UTC")
                     button = ui.button("Go there").props("flat dense")
 
                     async def go() -> None:
@@ -201,13 +199,13 @@ class _Browser:
                     button.on_click(go)
 
     def _below(self) -> None:
-        with ui.element("div").classes("heading"):
-            self._note = ui.label().classes("soft").props('role="status"')
+        with parts.row():
+            self._note = parts.note()
             self._stop_button = ui.button("Stop searching", on_click=self._stop)
             self._on_button = ui.button("Go on searching", on_click=self._go_on)
-            ui.element("div").classes("grow")
-            earlier = ui.button("Earlier", on_click=self._earlier)
-            later = ui.button("Later", on_click=self._later)
+            parts.grow()
+            earlier = ui.button("Earlier", on_click=partial(self._move, True))
+            later = ui.button("Later", on_click=partial(self._move, False))
             self._save_button = ui.button("Download …", on_click=self._save)
             buttons = (self._stop_button, self._on_button, earlier, later, self._save_button)
             for button in buttons:
@@ -224,9 +222,9 @@ class _Browser:
         self._grid.element.on("cellClicked", lambda event: self._open_key(event.args["data"]["at"]))
 
     def _shelf(self) -> Shelf:
-        ground = self._here.ground
-        hidden = ground.options.mask_field
-        return Shelf(ground.upstream, self._places(), self._topic, hidden)
+        deps = self._here.deps
+        hidden = deps.options.mask_field
+        return Shelf(deps.upstream, self._places(), self._topic, hidden)
 
     def _places(self) -> list[Place]:
         """Of the logs that are chosen."""
@@ -254,15 +252,15 @@ class _Browser:
         self._open = ("", -1)
         self._close()
         shelf = self._shelf()
-        if await self._look(lambda hunt: shelf.page(place, hunt)):
+        if await self._look(partial(shelf.page, place)):
             self._remember()
 
-    async def _look(self, ask: Any) -> bool:
-        """One look at a time: the last one counts."""
+    async def _look(self, ask: Callable[[Hunt], Awaitable[Page]], searched: int = 0) -> bool:
+        """One look at a time: the last one counts. `searched`: it goes on counting from there."""
         self._hunt.is_stopped = True
         try:
             found = criteria.read(str(self._contains.value or ""), str(self._where.value or ""))
-            mine = self._hunt = Hunt(found, on_progress=self._on_progress)
+            mine = self._hunt = Hunt(found, searched=searched, on_progress=self._on_progress)
             self._stop_button.set_visibility(bool(found))
             page = await ask(mine)
         except PenstockError as error:
@@ -282,38 +280,28 @@ class _Browser:
     def _stop(self) -> None:
         self._hunt.is_stopped = True
 
+    def _further(self, is_back: bool) -> Callable[[Hunt], Awaitable[Page]]:
+        """Back from where the page begins, or on from where it ends."""
+        shelf, spans = self._shelf(), self._page.spans
+        ask = shelf.back if is_back else shelf.onward
+        return partial(ask, {at: span.first if is_back else span.following
+                             for at, span in spans.items()})  # fmt: skip
+
     async def _go_on(self) -> None:
         """The same search from where it ended; what was found stays."""
-        before, spans, shelf = self._lines, self._page.spans, self._shelf()
-        searched = self._hunt.searched
-        if self._is_back:
-            ends = {node: span.first for node, span in spans.items()}
-            done = await self._look(lambda hunt: shelf.back(ends, _counted(hunt, searched)))
-        else:
-            firsts = {node: span.following for node, span in spans.items()}
-            done = await self._look(lambda hunt: shelf.onward(firsts, _counted(hunt, searched)))
-        if done:
+        before, spans = self._lines, self._page.spans
+        if await self._look(self._further(self._is_back), self._hunt.searched):
             found = self._page.spans
             joined = {node: _joined(span, found.get(node, span)) for node, span in spans.items()}
             self._page = replace(self._page, spans=joined)
             more = list(self._page.lines)
             self._show(more + before if self._is_back else before + more)
 
-    async def _earlier(self) -> None:
-        ends = {node: span.first for node, span in self._page.spans.items()}
-        await self._move(True, ends)
-
-    async def _later(self) -> None:
-        firsts = {node: span.following for node, span in self._page.spans.items()}
-        await self._move(False, firsts)
-
-    async def _move(self, is_back: bool, offsets: dict[str, int]) -> None:
+    async def _move(self, is_back: bool) -> None:
         self._end_follow()
-        shelf, before = self._shelf(), self._page
+        ask, before = self._further(is_back), self._page
         self._is_back = is_back
-        ask = shelf.back if is_back else shelf.onward
-        done = await self._look(lambda hunt: ask(offsets, hunt))
-        if done and not self._lines and self._page.is_end:
+        if await self._look(ask) and not self._lines and self._page.is_end:
             self._page = before
             self._show(list(before.lines))
             ui.notify("There is nothing earlier." if is_back else "There is nothing later yet.")
@@ -352,14 +340,12 @@ class _Browser:
     def _remember(self) -> None:
         """The address leads to what is shown."""
         place, offset = self._open
-        given = {
-            "node": self._node.value, "partition": self._partition.value, "at": self._at.value,
-            "contains": self._contains.value, "where": self._where.value,
-            "open": str(offset) if offset >= 0 else "",
-            "on": place if len(self._shelf().logs) > 1 else "",
-        }  # fmt: skip
-        query = urlencode({name: str(value) for name, value in given.items() if value})
-        ui.navigate.history.replace(f"{self._here.link('messages', self._topic)}?{query}")
+        self._here.show_address(
+            "messages", self._topic, node=self._node.value, partition=self._partition.value,
+            at=self._at.value, contains=self._contains.value, where=self._where.value,
+            open=offset if offset >= 0 else "",
+            on=place if len(self._shelf().logs) > 1 else "",
+        )  # fmt: skip
 
     def _row(self, line: Line) -> Row:
         one = line.message
@@ -483,19 +469,13 @@ class _Browser:
 
     async def _publish(self) -> None:
         node = str(self._node.value or self._nodes[0])
-        if await publish.one(self._here, self._topic, self._nodes, node):
+        if await message.publish(self._here, self._topic, self._nodes, node):
             await self._begin("newest")
 
     async def _save(self) -> None:
         spans = dict(self._page.spans)
         asked = (str(self._contains.value or ""), str(self._where.value or ""))
         await downloads.ask(self._here, self._topic, self._shelf(), spans, asked)
-
-
-def _counted(hunt: Hunt, searched: int) -> Hunt:
-    """Goes on counting from there."""
-    hunt.searched = searched
-    return hunt
 
 
 def _joined(one: Span, other: Span) -> Span:

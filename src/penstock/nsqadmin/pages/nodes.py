@@ -6,82 +6,57 @@ import time
 from functools import partial
 from typing import Any
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
-from penstock.nsqadmin import aggregate, remembered
+from penstock.nsqadmin import aggregate, noderecords, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.api import node_rows as official_rows
 from penstock.nsqadmin.api import node_stats
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import series_of_node
-from penstock.nsqadmin.pages import chart, copies, existing, layout, process, states, static, words
-from penstock.nsqadmin.pages.grid import (
-    BYTES,
-    RATE,
-    SPAN_OR_NONE,
-    Grid,
-    Row,
-    column,
-    linked,
-    numbers,
-    stated,
-    wide,
+from penstock.nsqadmin.pages import (
+    chart,
+    layout,
+    partitions,
+    parts,
+    process,
+    resource,
+    states,
+    static,
 )
-from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.nodestrip import disk_of, state_of
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, stated, wide
+from penstock.nsqadmin.pages.layout import NoSuchPage, Opened
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.upstream import Producer
 
 _HEIGHT = "calc(100vh - 150px)"
 _SYNC = "(value < 1 ? Math.round(value * 1000) + ' ms' : value.toFixed(1) + ' s') + ' ago'"
-
-
-def add(ground: Ground) -> None:
-    @ui.page("/nodes")
-    def nodes(request: Request) -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Nodes"):
-            draw_all(here)
-
-    @ui.page("/nodes/{address}")
-    async def node(request: Request, address: str) -> None:
-        here = layout.opened(ground, request)
-        await here.ground.watch.ready()
-        if here.ground.watch.is_unknown(address):
-            raise existing.NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it"
-                                      " was not seen before or has been forgotten")  # fmt: skip
-        with layout.page(here, address):
-            draw(here, address)
-
-
 # How full a disk is, and what it has left.
 _DISK = static.text("nodes_disk.js")
 _ALL = [
     linked("address", "Node", "link", flex=2, minWidth=130),
     wide(1350, column("hostname", "Host", flex=1, minWidth=80)),
     stated("state", "State", width=112),
-    numbers("in_rate", "In", RATE),
-    wide(500, numbers("out_rate", "Out", RATE)),
+    numbers("in_rate", "In", "rate"),
+    wide(500, numbers("out_rate", "Out", "rate")),
     wide(500, numbers("depth", "Depth")),
     wide(800, numbers("topics", "Topics")),
     wide(700, {"field": "disk", "headerName": "Disk", "width": 165, ":cellRenderer": _DISK}),
-    wide(900, numbers("unsynced", "Not synced", BYTES, minWidth=98)),
+    wide(900, numbers("unsynced", "Not synced", "bytes", minWidth=98)),
     wide(1000, numbers("sync", "Last sync", _SYNC, minWidth=112)),
     wide(600, stated("version", "Version", "version_level", width=155)),
     wide(1300, column("place", "Zone", width=90)),
     wide(1400, column("lookupds", "nsqlookupds", flex=1, minWidth=130)),
-    wide(700, numbers("since", "Runs for", SPAN_OR_NONE, minWidth=88)),
+    wide(700, numbers("since", "Runs for", "age", minWidth=88)),
 ]
 
 
 def draw_all(here: Opened) -> None:
-    with layout.heading("Nodes"):
-        count = ui.label().classes("soft")
+    with parts.heading("Nodes"):
+        count = parts.soft()
     said = ui.label().classes("saying")
     empty = "No nsqd is known: start one with -lookupd-tcp-address, or name it to nsqadmin."
-    latest = here.ground.watch.latest
+    latest = here.deps.watch.latest
     grid = Grid(_ALL, all_rows(here, latest), "address", empty, "Nodes", _HEIGHT)
 
     def show(snapshot: Snapshot) -> None:
@@ -111,8 +86,8 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     producer = node.producer
     is_old = bool(producer.version) and f"{producer.broadcast_address}{producer.http_port}" in old
     disk = node.document.get("disk") or {}
-    used, left = disk_of(node)
-    state, level = state_of(node)
+    used, left = states.disk_of(node)
+    state, level = states.node_badge(node)
     return {
         "address": node.address,
         "link": here.link("nodes", node.address),
@@ -136,14 +111,12 @@ def _all_row(here: Opened, node: NodeState, old: set[str]) -> Row:
     }
 
 
+# --- one of them ---
+
 _TOPICS = [
     linked("topic", "Topic", "link", flex=2, minWidth=150),
-    numbers(
-        "waits",
-        "In channels",
-        minWidth=105,
-        headerTooltip="Messages that wait in the channels of the topic",
-    ),
+    numbers("waits", "In channels", minWidth=105,
+            headerTooltip="Messages that wait in the channels of the topic"),
     wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
     wide(700, numbers("memory", "In memory", minWidth=100)),
     wide(700, numbers("disk", "Behind")),
@@ -151,23 +124,28 @@ _TOPICS = [
     wide(500, numbers("channels", "Channels", minWidth=90)),
     wide(500, numbers("clients", "Clients")),
     wide(500, column("tombstoned", "State", width=120)),
-]
+]  # fmt: skip
+
+
+async def check(here: Opened, address: str) -> None:
+    await here.deps.watch.ready()
+    if here.deps.watch.is_unknown(address):
+        raise NoSuchPage(f"There is no node {address}: no nsqlookupd knows it, and it was not seen"
+                         " before or has been forgotten")  # fmt: skip
 
 
 def draw(here: Opened, address: str) -> None:
-    with layout.heading(address, ("Nodes", here.link("nodes"))):
-        state = layout.Badge()
     ways = [("Node", here.link("nodes", address)),
-            ("Connections", here.connections(node=address))]  # fmt: skip
-    layout.tabs("This node", ways, "Node")
+            ("Connections", here.link("connections", node=address))]  # fmt: skip
+    head = resource.Head(address, [("Nodes", here.link("nodes"))], "node", ways)
     error = ui.label().classes("bad")
-    with ui.element("div").classes("tiles row") as tiles_row:
-        tiles = {name: layout.Tile(name) for name in _tiles_of(None)}
-    with layout.section("Topics"):
+    with parts.row("tiles row") as tiles_row:
+        tiles = {name: parts.Tile(name) for name in _figures_of(None)}
+    with parts.section("Topics"):
         empty = "No topic of it is known."
         grid = Grid(_TOPICS, [], "topic", empty, "Topics of this node", "24rem")
         grid.follow(here, partial(_topic_rows, here, address))
-    replicas = copies.of_node(here, address)
+    show_replicas = partitions.replicas_of_node(here, address)
     chart.pair(here, series_of_node(address))
     process.panel(here, address)
     taking = _tombstone(here, address) if here.may(Role.DESTROY) else ui.element("div")
@@ -177,16 +155,13 @@ def draw(here: Opened, address: str) -> None:
         node = snapshot.nodes.get(address)
         taking.set_visibility(bool(node and node.can_be_asked))
         forgetting.set_visibility(bool(node and not node.is_listed and node.error))
-        layout.show_age(tiles_row, node.stale_s if node else 0)
-        if node is None:
-            state.show("unknown", "bad")
-        else:
-            state.show(*state_of(node))
+        parts.show_age(tiles_row, node.stale_s if node else 0)
+        head.show(snapshot, states.node_badge(node))
         error.set_text(_why(snapshot, node))
         error.set_visibility(bool(error.text))
-        for name, shown in _tiles_of(node).items():
+        for name, shown in _figures_of(node).items():
             tiles[name].show(*shown)
-        replicas(snapshot)
+        show_replicas(snapshot)
 
     layout.follow(here, show)
 
@@ -199,8 +174,8 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
         return f"It does not answer: {node.error}. Nothing is known of it."
     if node.error:
         gone = "" if node.is_listed else " No nsqlookupd knows it any more."
-        held = remembered.words_of(remembered.holding(snapshot, node))
-        return f"It last answered at {remembered.clock(node)}: {node.error}.{gone} {held}"
+        held = noderecords.words_of(noderecords.holding(snapshot, node))
+        return f"It last answered at {noderecords.clock(node)}: {node.error}.{gone} {held}"
     if not node.is_listed:
         return "It answers, and no nsqlookupd knows it: no consumer finds it."
     if node.stale_s:
@@ -208,7 +183,7 @@ def _why(snapshot: Snapshot, node: NodeState | None) -> str:
     return node.health if node.is_unhealthy else node.warning
 
 
-def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
+def _figures_of(node: NodeState | None) -> resource.Figures:
     found = node or NodeState("", Producer("", "", 0, 0, ""))
     disk = found.document.get("disk") or {}
     free, size = disk.get("free_bytes"), disk.get("size_bytes")
@@ -240,12 +215,12 @@ def _tiles_of(node: NodeState | None) -> dict[str, tuple[str, str, str]]:
 
 
 async def _topic_rows(here: Opened, address: str) -> list[Row]:
-    node = here.ground.watch.latest.nodes.get(address)
+    node = here.deps.watch.latest.nodes.get(address)
     if node is None:
         return []
     answers: dict[str, Any] = {address: node.document}  # what it said last
     if node.can_be_asked:
-        answers = (await here.ground.upstream.stats([node.producer], clients=True)).answers
+        answers = (await here.deps.upstream.stats([node.producer], clients=True)).answers
     shown = aggregate.node(node_stats([node.producer], answers)[0])
     dead = dict(node.producer.topics)
     return [
@@ -270,22 +245,22 @@ def _forget(here: Opened, address: str) -> ui.element:
     """A node that is gone for good."""
 
     async def go() -> None:
-        latest = here.ground.watch.latest
+        latest = here.deps.watch.latest
         if (node := latest.nodes.get(address)) is None:
             return
-        held = remembered.words_of(remembered.holding(latest, node))
+        held = noderecords.words_of(noderecords.holding(latest, node))
         said = f"Forget {address}? {held} If it starts again, it is known again with all of it."
         if await layout.confirm(said, address):
 
             async def run() -> str:
-                here.ground.watch.forget(address)
+                here.deps.watch.forget(address)
                 return ""
 
             if await layout.change(here, Role.DESTROY, "forget_node", {"node": address}, run):
-                layout.go(here.link("nodes"))
+                parts.go(here.link("nodes"))
 
-    panel = layout.section("Gone for good?")
-    with panel, ui.element("div").classes("heading"):
+    panel = parts.section("Gone for good?")
+    with panel, parts.row():
         ui.label("It stays on the list with what it held, until it answers or is forgotten.")
         ui.button("Forget this node", on_click=go).props("flat color=negative")
     return panel
@@ -301,11 +276,11 @@ def _tombstone(here: Opened, address: str) -> ui.element:
         )
         if topic and await layout.confirm(words_, topic):
             about = {"topic": topic, "node": address}
-            run = partial(here.ground.actions.tombstone, address, topic)
+            run = partial(here.deps.actions.tombstone, address, topic)
             await layout.change(here, Role.DESTROY, "tombstone_topic_producer", about, run)
 
-    panel = layout.section("Take a topic off this node")
-    with panel, ui.element("div").classes("heading"):
+    panel = parts.section("Take a topic off this node")
+    with panel, parts.row():
         name = ui.input("Topic").props("dense outlined")
         ui.button("Delete there", on_click=go).props("flat color=negative")
     return panel

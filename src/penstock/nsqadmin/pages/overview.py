@@ -1,5 +1,5 @@
 """The whole installation at a glance: how it goes, what needs attention, which topics move and
-which wait, how the nodes do, and the last hours."""
+which wait, how the nodes do, and the last hours. And the page Counter, for a screen on the wall."""
 
 from __future__ import annotations
 
@@ -7,44 +7,34 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 
-from fastapi import Request
 from nicegui import ui
 
-from penstock import limits
+from penstock.nsqadmin import words
 from penstock.nsqadmin.attention import Finding, Level, of_runs
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages import chart, layout, pipelines, states, words
+from penstock.nsqadmin.pages import chart, layout, parts, pipelines, resource, states
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.nodestrip import Strip
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
 _FINDINGS_MAX = 50  # nobody reads more
 _RANKS = 5
+_NODES_MAX = 12  # more are on the page of the nodes
 _CURVES = {"In": "in_rate", "Out": "out_rate", "Depth": "depth", "In flight": "in_flight"}
 _POINTS = 60  # of a curve: more are not seen
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/")
-    def overview(request: Request) -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Overview"):
-            draw(here)
-
-
 def draw(here: Opened) -> None:
-    latest = here.ground.watch.latest
-    layout.heading("Overview")
-    with ui.element("div").classes("tiles") as flow:
-        tiles = {name: layout.Tile(name, name in _CURVES) for name in flow_of(latest)}
-    with ui.element("div").classes("tiles facts-row"):
-        tiles |= {name: layout.Tile(name) for name in facts_of(latest)}
+    latest = here.deps.watch.latest
+    parts.heading("Overview")
+    with parts.row("tiles") as flow:
+        tiles = {name: parts.Tile(name, name in _CURVES) for name in flow_of(latest)}
+    with parts.row("tiles facts-row"):
+        tiles |= {name: parts.Tile(name) for name in facts_of(latest)}
     _first_steps(here)
 
     def show(snapshot: Snapshot) -> None:
-        layout.show_age(flow, snapshot.stale_s)
-        for name, shown in (flow_of(snapshot) | facts_of(snapshot)).items():
+        parts.show_age(flow, snapshot.stale_s)
+        for name, shown in {**flow_of(snapshot), **facts_of(snapshot)}.items():
             tiles[name].show(*shown)
         for name, field in _CURVES.items():
             tiles[name].draw(_lately(here, "", field))
@@ -52,17 +42,34 @@ def draw(here: Opened) -> None:
     layout.follow(here, show)
     pipelines.line(here)
     _attention(here)
-    with ui.element("div").classes("two"):
+    with parts.row("two"):
         _Ranks(here, "Busiest topics", "in_rate", lambda one: one.in_rate, words.rate).draw()
         _Ranks(here, "Deepest topics", "depth", lambda one: one.backlog, words.number).draw()
-    Strip(here).draw()
+    _nodes(here)
+    chart.pair(here, "")
+
+
+def draw_counter(here: Opened) -> None:
+    """All messages that ever came to a channel, counting."""
+    parts.heading("Counter")
+    with ui.element("div").classes("panel"):
+        parts.soft("Messages that came to channels since their nodes started")
+        total = ui.label().classes("counter").props('aria-live="off"')
+        rate = parts.soft()
+
+    def show(snapshot: Snapshot) -> None:
+        channels = list(snapshot.channels())
+        total.set_text(f"{sum(one.messages for one in channels):,}")
+        rate.set_text(f"{words.rate(sum(one.in_rate for one in channels))} now")
+
+    layout.follow(here, show)
     chart.pair(here, "")
 
 
 def _lately(here: Opened, series: str, field: str) -> list[float]:
     """How a series went in the last minutes."""
     index = FIELDS.index(field)
-    samples = here.ground.history.recent(series)
+    samples = here.deps.history.recent(series)
     step = max(1, len(samples) // _POINTS)
     return [one.values[index] for one in samples[::step] if one.values is not None]
 
@@ -72,9 +79,9 @@ def _first_steps(here: Opened) -> None:
     with ui.element("div").classes("panel empty") as empty:
         ui.label("Nothing has been published yet.")
         with ui.element("div"):
-            layout.written("span", "Publish a message to any topic, or ")
+            parts.written("span", "Publish a message to any topic, or ")
             ui.link("make a topic under Lookup", here.link("lookup"))
-            layout.written("span", ".")
+            parts.written("span", ".")
 
     def show(snapshot: Snapshot) -> None:
         answers = all(one.can_be_asked for one in snapshot.nodes.values())
@@ -87,24 +94,22 @@ def _first_steps(here: Opened) -> None:
 
 
 def _attention(here: Opened) -> None:
-    with layout.section("Needs attention"):
-        place = ui.element("div")
-    shown: list[Finding] = []
+    with parts.section("Needs attention"):
+        place = parts.Redrawn()
 
     def show(snapshot: Snapshot) -> None:
-        found = [*states.found(here, snapshot), *of_runs(here.ground.runs.runs, time.time())]
+        found = [*states.found(here, snapshot), *of_runs(here.deps.runs.runs, time.time())]
         found = sorted(found, key=lambda one: -one.level)[:_FINDINGS_MAX]
-        if found == shown and place.default_slot.children:
-            return
-        shown[:] = found
-        place.clear()
-        with place:
+
+        def draw() -> None:
             if not found:
                 with ui.element("div").classes("finding"):
                     _level("good", "check_circle", "All well")
-                    ui.label(_all_well(snapshot)).classes("soft")
+                    parts.soft(_all_well(snapshot))
             for one in found:
                 finding(here, one)
+
+        place.show(found, draw)
 
     layout.follow(here, show)
 
@@ -134,13 +139,13 @@ def finding(here: Opened, one: Finding) -> None:
                 ui.link(what, here.link(*one.path))
             else:
                 ui.label(what)
-            ui.label(f"{one.why} {one.next_step}").classes("soft")
+            parts.soft(f"{one.why} {one.next_step}")
 
 
 def _level(colour: str, icon: str, said: str) -> None:
     with ui.element("div").classes("level").classes(colour):
         ui.icon(icon)
-        layout.written("span", said)
+        parts.written("span", said)
 
 
 # --- topics that stand out ---
@@ -160,9 +165,9 @@ class _Ranks:
         self._said = said
 
     def draw(self) -> None:
-        with layout.section(self._title):
-            self._none = ui.label("None at the moment.").classes("soft")
-            with ui.element("div").classes("ranks"):
+        with parts.section(self._title):
+            self._none = parts.soft("None at the moment.")
+            with parts.row("ranks"):
                 self._slots = [_Slot() for _ in range(_RANKS)]
         layout.follow(self._here, self._show)
 
@@ -172,9 +177,8 @@ class _Ranks:
         first = heapq.nlargest(_RANKS, moving, key=self._amount)
         self._none.set_visibility(not first)
         for slot, topic in zip(self._slots, [*first, *[None] * _RANKS], strict=False):
-            if topic is None:
-                slot.hide()
-            else:
+            slot.set_visibility(topic is not None)
+            if topic is not None:
                 way = self._here.link("topics", topic.name)
                 curve = _lately(self._here, topic.name, self._field)
                 slot.show(topic.name, way, self._said(self._amount(topic)), curve)
@@ -183,16 +187,14 @@ class _Ranks:
 class _Slot:
     def __init__(self) -> None:
         self._link = ui.link()
-        self._curve = layout.Curve()
+        self._curve = parts.Curve()
         self._amount = ui.label().classes("amount")
 
-    def hide(self) -> None:
+    def set_visibility(self, visible: bool) -> None:
         for one in (self._link, self._curve.element, self._amount):
-            one.set_visibility(False)
+            one.set_visibility(visible)
 
     def show(self, name: str, way: str, amount: str, curve: Sequence[float]) -> None:
-        for one in (self._link, self._curve.element, self._amount):
-            one.set_visibility(True)
         if self._link.text != name:
             self._link.set_text(name)
             self._link.props["href"] = way
@@ -201,37 +203,78 @@ class _Slot:
         self._curve.show(curve)
 
 
+# --- nodes ---
+
+
+def _nodes(here: Opened) -> None:
+    """Whether each is up, what goes through, what its disk has."""
+    with parts.section("Nodes"):
+        place = parts.Redrawn("nodes")
+        more = ui.link("", here.link("nodes"))
+    cards: dict[str, _Card] = {}
+
+    def show(snapshot: Snapshot) -> None:
+        found = sorted(snapshot.nodes.values(), key=lambda one: (one.is_up, one.address))
+        left, shown = len(found) - _NODES_MAX, found[:_NODES_MAX]
+        more.set_text(f"{left} more" if left > 0 else "")
+        more.set_visibility(left > 0)
+
+        def draw() -> None:
+            cards.clear()
+            cards.update((one.address, _Card(here, one.address)) for one in shown)
+            if not shown:
+                parts.soft("No nsqd is known.")
+
+        place.show([one.address for one in shown], draw)
+        for one in shown:
+            cards[one.address].show(one)
+
+    layout.follow(here, show)
+
+
+class _Card:
+    def __init__(self, here: Opened, address: str) -> None:
+        with ui.element("div").classes("node"):
+            with parts.row("heading split"):
+                ui.link(address, here.link("nodes", address))
+                self._badge = parts.Badge()
+            self._rates = parts.soft().classes("small")
+            self._disk = parts.Bar(f"Disk of {address}")
+
+    def show(self, node: NodeState) -> None:
+        self._badge.show(*states.node_badge(node))
+        if node.is_up:
+            self._rates.set_text(
+                f"{words.rate(node.in_rate)} in, {words.rate(node.out_rate)} out,"
+                f" {words.number(node.depth)} wait"
+            )
+        else:
+            age = f"; figures {words.aged(node.stale_s)}" if node.document else ""
+            self._rates.set_text(f"{node.error}{age}")
+        self._disk.show(*states.disk_of(node))
+
+
 # --- numbers ---
 
-Shown = tuple[str, str, str]  # the number, a word about it, and its level
 
-
-def flow_of(snapshot: Snapshot) -> dict[str, Shown]:
+def flow_of(snapshot: Snapshot) -> resource.Figures:
     """What goes through, and what waits."""
     channels = list(snapshot.channels())
-    oldest = max(channels, key=lambda one: (one.oldest_s, one.tells_age), default=None)
+    oldest = resource.oldest_in(channels)
+    where = f"{oldest.topic}/{oldest.name}" if oldest else ""
     return {
-        "In": (words.rate(snapshot.in_rate), "published", ""),
-        "Out": (words.rate(snapshot.finish_rate), "finished", ""),
-        "Depth": (words.number(snapshot.backlog), "messages wait", ""),
-        "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers", ""),
-        "Deferred": (words.number(sum(one.deferred for one in channels)), "not due yet", ""),
-        "Oldest": _oldest(oldest),
-    }
+        **resource.plain({
+            "In": (words.rate(snapshot.in_rate), "published"),
+            "Out": (words.rate(snapshot.finish_rate), "finished"),
+            "Depth": (words.number(snapshot.backlog), "messages wait"),
+            "In flight": (words.number(sum(one.in_flight for one in channels)), "at consumers"),
+            "Deferred": (words.number(sum(one.deferred for one in channels)), "not due yet"),
+        }),
+        "Oldest": resource.oldest_of(oldest, where, "unfinished message"),
+    }  # fmt: skip
 
 
-def _oldest(channel: ChannelState | None) -> Shown:
-    if channel is not None and not channel.tells_age:
-        return (*words.UNKNOWN, "")
-    if channel is None or not channel.oldest_s:
-        return "none", "unfinished message", ""
-    is_old = channel.oldest_s > limits.ADMIN_OLD_S
-    where = f"{channel.topic}/{channel.name}"
-    note = f"old: in {where}" if is_old else "unfinished message"
-    return words.span(channel.oldest_s), note, "warn" if is_old else ""
-
-
-def facts_of(snapshot: Snapshot) -> dict[str, Shown]:
+def facts_of(snapshot: Snapshot) -> resource.Figures:
     """The rest, which is looked at when something is wrong."""
     nodes = snapshot.nodes.values()
     up = sum(one.can_be_asked for one in nodes)
@@ -256,4 +299,4 @@ def facts_of(snapshot: Snapshot) -> dict[str, Shown]:
     }  # fmt: skip
     down = len(nodes) - up
     said = (f"{up} of {len(nodes)}", f"{down} down" if down else "answer", "bad" if down else "")
-    return {"Nodes": said} | {name: (*pair, "") for name, pair in plain.items()}
+    return {"Nodes": said, **resource.plain(plain)}

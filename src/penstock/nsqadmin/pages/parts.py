@@ -7,7 +7,8 @@ is made of numbers only.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from typing import TypeVar
 
@@ -66,6 +67,67 @@ def section(words: str) -> ui.element:
     with panel:
         ui.html(f"<h2>{escape(words)}</h2>", sanitize=False)
     return panel
+
+
+def row(classes: str = "heading") -> ui.element:
+    """What stands side by side."""
+    return ui.element("div").classes(classes)
+
+
+def grow() -> None:
+    """What comes behind it in a row stands at the other end."""
+    ui.element("div").classes("grow")
+
+
+def soft(words: str = "") -> ui.label:
+    return ui.label(words).classes("soft")
+
+
+def note(words: str = "") -> ui.label:
+    """What screen readers tell when it changes."""
+    return soft(words).props('role="status"')
+
+
+def facts(found: Mapping[str, str], mono: bool = True) -> None:
+    """Names and their values; those without one are left out."""
+    with ui.element("dl").classes("facts"):
+        for name, value in found.items():
+            if value:
+                with ui.element("dt"):
+                    ui.label(name)
+                with ui.element("dd"):
+                    ui.label(value).classes("mono" if mono else "")
+
+
+def show_age(element: ui.element, stale_s: float) -> None:
+    """Figures that are old are grey; the banner says why, and tables how old they are."""
+    element.classes(remove="" if stale_s else "stale", add="stale" if stale_s else "")
+
+
+@contextmanager
+def dialog(question: str, sure: str = "Go on", classes: str = "") -> Iterator[ui.dialog]:
+    """What is asked for goes into it. Awaited, it is True or None."""
+    with named(ui.dialog(), question) as asking, ui.card().classes(classes):
+        ui.label(question)
+        yield asking
+        with ui.row():
+            ui.button("Cancel", on_click=lambda: asking.submit(None)).props("flat")
+            ui.button(sure, on_click=lambda: asking.submit(True))
+
+
+class Redrawn:
+    """A place that is drawn anew when what it shows is not what it was."""
+
+    def __init__(self, classes: str = "") -> None:
+        self._place = ui.element("div").classes(classes)
+        self._shown: object = None
+
+    def show(self, what: object, draw: Callable[[], None]) -> None:
+        if what != self._shown:
+            self._shown = what
+            self._place.clear()
+            with self._place:
+                draw()
 
 
 class Badge:

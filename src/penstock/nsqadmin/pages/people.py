@@ -1,22 +1,31 @@
-"""Users and their sessions: who may do what, who is logged in, and one's own password."""
+"""Users, their sessions and one's own password, and the tokens of programs: who may do what, who is
+logged in, and when a token was used last.
+
+A token is shown once, when it is made: only its hash is kept. Whoever makes one lets a program do
+what its role says, so this takes the same right as making users.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock.errors import ConfigError
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import ROLE_NAMES, Role
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.store import LoggedIn, User, hash_password
+from penstock.nsqadmin.store import LoggedIn, Token, User, hash_password
 
+T = TypeVar("T")
+
+_COPY = static.text("copy.js")  # of what has the class shown-body
 _ROLES = {
     "view": "may look",
     "operate": "may pause, publish, replay, requeue",
@@ -24,92 +33,114 @@ _ROLES = {
 }
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/users")
-    def users(request: Request) -> None:
-        here = layout.opened(ground, request)
-        check_page(here)
-        with layout.page(here, "Users"):
-            _Users(here).draw()
-
-    @ui.page("/account")
-    def account(request: Request) -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Your account"):
-            _draw_account(here)
+def draw_users(here: Opened) -> None:
+    _Users(here).draw()
 
 
-def check_page(here: Opened) -> None:
-    """Whether the caller may see who may do what. Raises Forbidden."""
-    if not here.may(Role.DESTROY):
-        raise Forbidden("this page needs the role destroy")
+def draw_tokens(here: Opened) -> None:
+    _Tokens(here).draw()
 
 
-def check_right(here: Opened) -> None:
-    """The same at an action: a role may have been taken away since the page was drawn."""
-    if not here.ground.gate.is_still(here.caller, Role.DESTROY):
+def draw_account(here: Opened) -> None:
+    parts.heading("Your account")
+    role = here.caller.role.name.lower()
+    ui.label(f"You are {here.caller.shown}: {_ROLES.get(role, 'may do nothing')}.")
+    if here.caller.how != "session":
+        parts.soft("Your password, if you have one, is not kept here: change it where you log in.")
+        return
+    with parts.section("Change your password"):
+        _Password(here).draw()
+
+
+def _check_right(here: Opened) -> None:
+    """Also at an action: a role may have been taken away since the page was drawn."""
+    if not here.deps.gate.is_still(here.caller, Role.DESTROY):
         raise Forbidden("users and tokens need the role destroy")
+
+
+def _form() -> ui.element:
+    """Enter presses its button; the browser itself sends nothing. A form of its own, so that
+    password managers know what is asked for."""
+    return ui.element("form").classes("heading").on("submit.prevent", js_handler="() => {}")
+
+
+def _role_select() -> ui.select:
+    shown = {name: f"{name}: {what}" for name, what in _ROLES.items()}
+    return ui.select(shown, value="view", label="Role").props("dense outlined")
+
+
+def _list(place: ui.element, found: Sequence[T], draw: Callable[[T], None], none: str) -> None:
+    place.clear()
+    with place:
+        for one in found:
+            with parts.row():
+                draw(one)
+        if not found:
+            parts.soft(none)
+
+
+def _draw_holder(one: User | Token, last: str, remove: Callable[[str], Awaitable[None]]) -> None:
+    ui.label(one.name)
+    ui.label(one.role.name.lower()).classes("badge soft")
+    parts.soft(f"since {words.clock(one.created_s)}, {last}")
+    button = ui.button("Remove", on_click=partial(remove, one.name))
+    parts.named(button.props("flat dense color=negative"), f"Remove {one.name}")
+
+
+def _ago(time_s: float) -> str:
+    return f"{words.span(max(0.0, time.time() - time_s))} ago"
 
 
 class _Users:
     def __init__(self, here: Opened) -> None:
         self._here = here
+        self._store = here.deps.store
 
     def draw(self) -> None:
-        layout.heading("Users")
-        if not self._here.ground.store.has_users():
+        parts.heading("Users")
+        if not self._store.has_users():
             ui.label(
                 "Nobody has to log in yet. The first user should have the role destroy: from then"
                 " on everybody has to log in."
             ).classes("banner")
-        with layout.section("Who may log in"):
+        with parts.section("Who may log in"):
             self._place = ui.element("div")
-        with layout.section("Make a user, or give one another password and role"):
-            self._form()
-        with layout.section("Who is logged in"):
+        with parts.section("Make a user, or give one another password and role"), _form():
+            self._name = ui.input("Name").props("dense outlined autocomplete=username")
+            self._password = ui.input("Password", password=True).props(
+                "dense outlined autocomplete=new-password"
+            )
+            self._role = _role_select()
+            ui.button("Save", on_click=self._save).props("unelevated type=submit")
+        with parts.section("Who is logged in"):
             self._logged_in = ui.element("div")
         self._show()
 
     def _show(self) -> None:
-        store = self._here.ground.store
-        users, logins = store.users(), store.last_logins()
-        self._place.clear()
-        with self._place:
-            for user in users:
-                self._row(user, logins.get(user.name, 0.0))
-            if not users:
-                ui.label("Nobody yet.").classes("soft")
-        sessions = store.sessions(self._here.ground.gate.lifetime_s)
-        self._logged_in.clear()
-        with self._logged_in:
-            for one in sessions:
-                self._session(one)
-            if not sessions:
-                ui.label("Nobody.").classes("soft")
+        logins = self._store.last_logins()
 
-    def _row(self, user: User, login_s: float) -> None:
-        with ui.element("div").classes("heading"):
-            ui.label(user.name)
-            ui.label(user.role.name.lower()).classes("badge soft")
-            last = f"last log-in {ago(login_s)}" if login_s else "never logged in"
-            ui.label(f"since {words.clock(user.created_s)}, {last}").classes("soft")
-            remove = ui.button("Remove", on_click=partial(self._remove, user.name))
-            layout.named(remove.props("flat dense color=negative"), f"Remove {user.name}")
+        def draw(user: User) -> None:
+            at_s = logins.get(user.name, 0.0)
+            last = f"last log-in {_ago(at_s)}" if at_s else "never logged in"
+            _draw_holder(user, last, self._remove)
 
-    def _session(self, one: LoggedIn) -> None:
-        with ui.element("div").classes("heading"):
-            ui.label(one.user)
-            if one.key == self._here.caller.session:
-                ui.label("this browser").classes("badge good")
-            how = "by the provider" if one.is_by_provider else "by password"
-            ui.label(f"{how} {ago(one.created_s)}, used {ago(one.used_s)}").classes("soft")
-            end = ui.button("End", on_click=partial(self._end, one)).props("flat dense")
-            layout.named(end, f"End the session of {one.user}")
+        _list(self._place, self._store.users(), draw, "Nobody yet.")
+        sessions = self._store.sessions(self._here.deps.gate.lifetime_s)
+        _list(self._logged_in, sessions, self._draw_session, "Nobody.")
+
+    def _draw_session(self, one: LoggedIn) -> None:
+        ui.label(one.user)
+        if one.key == self._here.caller.session:
+            ui.label("this browser").classes("badge good")
+        how = "by the provider" if one.is_by_provider else "by password"
+        parts.soft(f"{how} {_ago(one.created_s)}, used {_ago(one.used_s)}")
+        end = ui.button("End", on_click=partial(self._end, one)).props("flat dense")
+        parts.named(end, f"End the session of {one.user}")
 
     async def _end(self, one: LoggedIn) -> None:
         async def run() -> str:
-            check_right(self._here)
-            self._here.ground.store.end_session(one.key)
+            _check_right(self._here)
+            self._store.end_session(one.key)
             return ""
 
         await layout.change(self._here, Role.DESTROY, "end_session", {"user": one.user}, run)
@@ -117,40 +148,29 @@ class _Users:
 
     async def _remove(self, name: str) -> None:
         question = "Remove this user? Their sessions end now."
-        if [one.name for one in self._here.ground.store.users()] == [name]:
+        if [one.name for one in self._store.users()] == [name]:
             question += " There is no other one: from then on nobody has to log in."
         if not await layout.confirm(question, name):
             return
 
         async def run() -> str:
-            check_right(self._here)
-            left = [one.role for one in self._here.ground.store.users() if one.name != name]
+            _check_right(self._here)
+            left = [one.role for one in self._store.users() if one.name != name]
             if left and Role.DESTROY not in left:
                 rule = "the others could make no user then: give one of them the role destroy"
                 raise ConfigError("user", name, rule)
-            self._here.ground.store.remove_user(name)
+            self._store.remove_user(name)
             return ""
 
         await layout.change(self._here, Role.DESTROY, "remove_user", {"user": name}, run)
         self._show()
 
-    def _form(self) -> None:
-        """A form of its own, so that password managers know what is asked for."""
-        with form():
-            self._name = ui.input("Name").props("dense outlined autocomplete=username")
-            self._password = ui.input("Password", password=True).props(
-                "dense outlined autocomplete=new-password"
-            )
-            self._role = role_select()
-            ui.button("Save", on_click=self._save).props("unelevated type=submit")
-
     async def _save(self) -> None:
         name, password = str(self._name.value or ""), str(self._password.value or "")
-        role = str(self._role.value)
-        store = self._here.ground.store
+        role, store = str(self._role.value), self._store
 
         async def run() -> str:
-            check_right(self._here)
+            _check_right(self._here)
             if role != "destroy" and not any(
                 one.role is Role.DESTROY and one.name != name for one in store.users()
             ):
@@ -165,35 +185,69 @@ class _Users:
         self._show()
 
 
-def form() -> ui.element:
-    """Enter presses its button; the browser itself sends nothing."""
-    form = ui.element("form").classes("heading")
-    return form.on("submit.prevent", js_handler="() => {}")
+class _Tokens:
+    def __init__(self, here: Opened) -> None:
+        self._here = here
+        self._store = here.deps.store
 
+    def draw(self) -> None:
+        parts.heading("Tokens")
+        with parts.section("Programs that may use the API"):
+            self._place = ui.element("div")
+        with parts.section("Make a token"):
+            with _form():
+                name = ui.input("Name of the program")
+                self._name = name.props("dense outlined autocomplete=off")
+                self._role = _role_select()
+                ui.button("Make", on_click=self._make).props("unelevated type=submit")
+            self._made = ui.element("div").props('role="status"')
+        self._show()
 
-def role_select() -> ui.select:
-    shown = {name: f"{name}: {what}" for name, what in _ROLES.items()}
-    return ui.select(shown, value="view", label="Role").props("dense outlined")
+    def _show(self) -> None:
+        def draw(one: Token) -> None:
+            used = f"last used {_ago(one.used_s)}" if one.used_s else "never used"
+            _draw_holder(one, used, self._remove)
 
+        _list(self._place, self._store.tokens(), draw, "None yet.")
 
-def ago(time_s: float) -> str:
-    return f"{words.span(max(0.0, time.time() - time_s))} ago"
+    async def _make(self) -> None:
+        name, role = str(self._name.value or ""), str(self._role.value)
+        made: list[str] = []
 
+        async def run() -> str:
+            _check_right(self._here)
+            made.append(self._store.put_token(name, ROLE_NAMES[role]))
+            return ""
 
-# --- one's own ---
+        about = {"token": name}
+        self._made.clear()
+        if await layout.change(self._here, Role.DESTROY, "put_token", about, run, role):
+            self._name.set_value("")
+            self._show_once(name, made[0])
+        self._show()
 
+    def _show_once(self, name: str, token: str) -> None:
+        with self._made:
+            ui.label(f"The token of {name}. Copy it now: it is not shown again.")
+            ui.label(token).classes("mono shown-body")
+            with parts.row():
+                copy = ui.button("Copy").props("outline dense")
+                copy.on("click", lambda: ui.notify("The token is copied."), js_handler=_COPY)
+                ui.button("Hide", on_click=self._made.clear).props("flat dense")
+            parts.soft("The program sends it as: Authorization: Bearer TOKEN")
 
-def _draw_account(here: Opened) -> None:
-    layout.heading("Your account")
-    role = here.caller.role.name.lower()
-    ui.label(f"You are {here.caller.shown}: {_ROLES.get(role, 'may do nothing')}.")
-    if here.caller.how != "session":
-        ui.label(
-            "Your password, if you have one, is not kept here: change it where you log in."
-        ).classes("soft")
-        return
-    with layout.section("Change your password"):
-        _Password(here).draw()
+    async def _remove(self, name: str) -> None:
+        question = "Remove this token? The programs that use it get no more answers."
+        if not await layout.confirm(question, name):
+            return
+
+        async def run() -> str:
+            _check_right(self._here)
+            self._store.remove_token(name)
+            return ""
+
+        await layout.change(self._here, Role.DESTROY, "remove_token", {"token": name}, run)
+        self._show()
 
 
 class _Password:
@@ -201,8 +255,8 @@ class _Password:
         self._here = here
 
     def draw(self) -> None:
-        ui.label("Your other sessions end then.").classes("soft")
-        with form():
+        parts.soft("Your other sessions end then.")
+        with _form():
             name = ui.input("Name", value=self._here.caller.name)
             name.props("dense outlined readonly autocomplete=username")
             self._old = ui.input("Password so far", password=True)
@@ -221,9 +275,9 @@ class _Password:
             return
 
         async def run() -> str:
-            await here.ground.gate.prove(name, old, here.caller.remote)
+            await here.deps.gate.prove(name, old, here.caller.remote)
             hashed = await asyncio.to_thread(hash_password, new)
-            here.ground.store.set_password(name, hashed, keep=here.caller.session)
+            here.deps.store.set_password(name, hashed, keep=here.caller.session)
             return ""
 
         if await layout.change(here, Role.VIEW, "change_password", {"user": name}, run):

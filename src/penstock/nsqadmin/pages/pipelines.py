@@ -1,116 +1,134 @@
-"""Runs of pipelines: which there are, how far they are, and what became of them."""
+"""Runs of pipelines: which there are, how far they are, and what became of them; and the page of
+one run, with what it was started with and its report.
+
+The report is a page that the run has made. It comes out of a topic, so anybody who may publish may
+have written it. It is shown in a frame that may run no script and has no origin, and is served with
+a policy that allows styles of its own and nothing else, so that it can do nothing outside of the
+frame either.
+"""
 
 from __future__ import annotations
 
 import shlex
 import time
+from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
 from nicegui import ui
 
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, static, words
-from penstock.nsqadmin.pages.grid import RATE, SPAN, Grid, Row, column, linked, numbers
+from penstock.nsqadmin import words
+from penstock.nsqadmin.api import ApiError, viewed
+from penstock.nsqadmin.deps import Deps
+from penstock.nsqadmin.pages import chart, layout, parts, static
+from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.runs import VANISHED, Run, done_share, duration_s
+from penstock.nsqadmin.runs import VANISHED, Run, command, done_share, duration_s
+from penstock.pipelines.runs import HTML, JSON, Option
 
 _ALL = "all pipelines"
 _HEIGHT = "calc(100vh - 210px)"
-PHASES = {"started": "starts", "running": "running", "finished": "finished", "stopped": "stopped",
-          "failed": "failed", VANISHED: "fell silent"}  # fmt: skip
-COLOURS = {"running": "good", "failed": "bad", VANISHED: "bad"}
+_PHASES = {"started": "starts", "running": "running", "finished": "finished", "stopped": "stopped",
+           "failed": "failed", VANISHED: "fell silent"}  # fmt: skip
+_COLOURS = {"running": "good", "failed": "bad", VANISHED: "bad"}
 _SHARE = static.text("pipelines_share.js")
 _PHASE = "(p) => ({'running': 'good', 'failed': 'bad', 'fell silent': 'bad'}[p.value] || '')"
+_RUNS = [
+    linked("name", "Run", "link", flex=1, minWidth=110),
+    column("state", "State", width=105, **{":cellClass": _PHASE}),
+    column("what", "Table or topic", flex=2, minWidth=140),
+    {"field": "share", "headerName": "Done", "width": 140, ":cellRenderer": _SHARE},
+    numbers("rows", "Messages", width=115),
+    numbers("rate", "Rate", "rate", width=90),
+    numbers("lag", "Behind", width=95),
+    numbers("lag_s", "Lag", "span", width=110),
+    numbers("left_s", "Left", "span", width=110),
+    numbers("committed_s", "Last commit", f"({SPAN}) + ' ago'", width=140),
+    numbers("batch", "Batch", "value", width=85),
+    column("started", "Started", width=200, sort="desc"),
+    numbers("took_s", "Took", "span", width=125),
+    column("pipeline", "Pipeline", width=100),
+    column("host", "Host", width=130),
+]
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Frame-Options": "SAMEORIGIN",  # the page of the run
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/pipelines")
-    async def pipelines(request: Request, pipeline: str = "") -> None:
-        here = layout.opened(ground, request)
-        await here.ground.runs.ready()
-        with layout.page(here, "Pipelines"):
-            draw(here, pipeline)
+def add(app: FastAPI, deps: Deps) -> None:
+    async def text_of(request: Request, run: str, form: str) -> str:
+        viewed(deps, request)
+        text = await deps.runs.page(run, form)
+        if text is None:
+            raise ApiError(404, "REPORT_NOT_FOUND")
+        return text
+
+    @app.get(f"{deps.base}/pipelines/{{run}}/report", include_in_schema=False)
+    async def report(request: Request, run: str) -> Response:
+        return Response(await text_of(request, run, HTML), headers=_HEADERS, media_type="text/html")
+
+    @app.get(f"{deps.base}/pipelines/{{run}}/report.json", include_in_schema=False)
+    async def document(request: Request, run: str) -> Response:
+        text = await text_of(request, run, JSON)
+        saved = {"Content-Disposition": 'attachment; filename="report.json"'}
+        return Response(text, headers=_HEADERS | saved, media_type="application/json")
 
 
-def draw(here: Opened, pipeline: str) -> None:
-    with layout.heading("Pipelines"):
-        count = ui.label().classes("soft").props('role="status"')
-        ui.element("div").classes("grow")
+async def check(here: Opened, run: str = "") -> None:
+    await here.deps.runs.ready()
+
+
+def draw(here: Opened, pipeline: str = "") -> None:
+    runs = here.deps.runs.runs
+    with parts.heading("Pipelines"):
+        count = parts.note()
+        parts.grow()
         choice = ui.select([_ALL], value=_ALL, label="Show").props("dense outlined")
         choice.style("min-width: 10rem")
         search = ui.input("Search").props('clearable dense outlined aria-label="Search runs"')
-    place = ui.element("div")
+    place = parts.Redrawn()
     grids: list[Grid] = []
 
-    def chosen() -> list[Run]:
-        wanted = "" if choice.value == _ALL else choice.value
-        return [
-            run for run in here.ground.runs.runs.all() if wanted in ("", run.state.pipeline)
-        ]  # fmt: skip
-
     def show() -> None:
-        runs = here.ground.runs.runs
-        _offer(choice, sorted({run.state.pipeline for run in runs.all()} | {pipeline} - {""}))
+        all_ = runs.all()
+        names = [_ALL, *sorted({run.state.pipeline for run in all_} | {pipeline} - {""})]
+        if choice.options != names:
+            choice.set_options(names)
         count.set_text(summary(here))
-        rows = [_row(here, run) for run in chosen()]
-        if not place.default_slot.children or bool(grids) != bool(runs.all()):
-            place.clear()
+        rows = [_row(here, run) for run in all_ if choice.value in (_ALL, run.state.pipeline)]
+
+        def draw() -> None:
             grids.clear()
-            with place:
-                grids.extend([_grid(rows)] if runs.all() else [])
-                if not grids:
-                    _nothing(here)
-        elif grids:
-            grids[0].show(rows)
+            if all_:
+                empty = "No run of this pipeline."
+                grids.append(Grid(_RUNS, rows, "id", empty, "Runs of pipelines", _HEIGHT))
+            else:
+                _nothing(here)
+
+        place.show(bool(all_), draw)
+        for grid in grids:
+            grid.show(rows)
+
+    def find() -> None:
+        for grid in grids:
+            grid.search(str(search.value or ""))
 
     layout.follow_runs(here, show)
     if pipeline in choice.options:
         choice.set_value(pipeline)
         show()
     choice.on_value_change(show)
-
-    def find() -> None:
-        for grid in grids:
-            grid.search(str(search.value or ""))
-
     search.on_value_change(find)
-
-
-def _offer(choice: ui.select, names: list[str]) -> None:
-    if choice.options != [_ALL, *names]:
-        choice.set_options([_ALL, *names])
-
-
-def _grid(rows: list[Row]) -> Grid:
-    return Grid(
-        [
-            linked("name", "Run", "link", flex=1, minWidth=110),
-            column("state", "State", width=105, **{":cellClass": _PHASE}),
-            column("what", "Table or topic", flex=2, minWidth=140),
-            {"field": "share", "headerName": "Done", "width": 140, ":cellRenderer": _SHARE},
-            numbers("rows", "Messages", width=115),
-            numbers("rate", "Rate", RATE, width=90),
-            numbers("lag", "Behind", width=95),
-            numbers("lag_s", "Lag", SPAN, width=110),
-            numbers("left_s", "Left", SPAN, width=110),
-            numbers("committed_s", "Last commit", f"({SPAN}) + ' ago'", width=140),
-            numbers("batch", "Batch", "value", width=85),
-            column("started", "Started", width=200, sort="desc"),
-            numbers("took_s", "Took", SPAN, width=125),
-            column("pipeline", "Pipeline", width=100),
-            column("host", "Host", width=130),
-        ],
-        rows,
-        "id",
-        "No run of this pipeline.",
-        "Runs of pipelines",
-        _HEIGHT,
-    )
 
 
 def _row(here: Opened, run: Run) -> Row:
     state, now_s = run.state, time.time()
-    phase = here.ground.runs.runs.phase(run)
+    phase = here.deps.runs.runs.phase(run)
     share, goes_on = done_share(state), phase in ("started", "running")
     told = f" ({state.code})" if phase == "finished" and state.code else ""  # as an audit's 1
     return {
@@ -118,7 +136,7 @@ def _row(here: Opened, run: Run) -> Row:
         "link": here.link("pipelines", run.id),
         "name": state.name or state.pipeline,
         "pipeline": state.pipeline,
-        "state": f"{PHASES[phase]}{told}",
+        "state": f"{_PHASES[phase]}{told}",
         "share": None if share is None else round(100 * share, 1),
         "rows": state.rows,
         "rate": round(state.rows_per_second, 1) if goes_on else None,
@@ -148,11 +166,11 @@ def what_of(run: Run) -> str:
 
 
 def _nothing(here: Opened) -> None:
-    nodes = here.ground.watch.latest.nodes
+    nodes = here.deps.watch.latest.nodes
     node = shlex.quote(next(iter(nodes), "127.0.0.1:4151"))
-    topic = next((name for name in sorted(here.ground.watch.latest.topics)
+    topic = next((name for name in sorted(here.deps.watch.latest.topics)
                   if name.isidentifier() and not name.startswith("_")), "orders")  # fmt: skip
-    with layout.section("No run of a pipeline yet"):
+    with parts.section("No run of a pipeline yet"):
         ui.label(
             "A pipeline is a ready-made Spark program: an archive of topics in a Delta table, the"
             " trace as a table, an audit, a replay. While it runs it reports to its nsqd, and is"
@@ -169,7 +187,7 @@ def _nothing(here: Opened) -> None:
 
 def summary(here: Opened) -> str:
     """ "2 running, 1 failed"; "" when there is no run at all."""
-    runs = here.ground.runs.runs
+    runs = here.deps.runs.runs
     if not runs.all():
         return ""
     live = len(runs.live())
@@ -191,3 +209,201 @@ def line(here: Opened) -> None:
         link.set_visibility(bool(said))
 
     layout.follow_runs(here, show)
+
+
+# --- one run ---
+
+
+def title(here: Opened, run: str) -> str:
+    found = here.deps.runs.runs.find(run)
+    return found.state.name if found else "Run"
+
+
+def draw_run(here: Opened, run: str) -> None:
+    found = here.deps.runs.runs.find(run)
+    if found is not None:
+        _Run(here, found).draw()
+        return
+    parts.heading("No such run")
+    ui.label("It is older than the topic _pipelines goes back, or its node does not answer.")
+    ui.link("All runs", here.link("pipelines"))
+
+
+class _Run:
+    def __init__(self, here: Opened, run: Run) -> None:
+        self._here = here
+        self._run = run
+        self._report_shown = False
+        self._drawn: tuple[int, str] = (-1, "")
+
+    def draw(self) -> None:
+        run = self._run
+        with parts.heading(run.state.name or run.state.pipeline):
+            self._phase = ui.label().classes("badge").props('role="status"')
+            self._about = parts.soft()
+        self._bar = ui.element("progress").props('max=100 aria-label="Done"')
+        with ui.element("div").classes("tiles"):
+            self._tiles = {name: parts.Tile(name) for name in _TILES}
+        self._trouble = parts.section("Why it ended")
+        with self._trouble, ui.element("pre"):
+            self._reason = ui.label()
+        self._outcome = ui.label()
+        self._history = parts.section("History")
+        with self._history, ui.element("div").classes("two"):
+            self._rates = chart.lines("Messages a second", ["done"])
+            self._lags = chart.lines("Messages behind", ["behind"])
+        self._report = ui.element("div")
+        self._logs = parts.section("How far each log is read")
+        with self._logs:
+            self._grid = Grid(_LOGS, [], "key", "No log.", "Logs")
+        with parts.section("About this run"):
+            self._facts = ui.element("div")
+        with parts.section("Start it again"):
+            if "***" in (line := command(run.state)):
+                parts.soft("Secrets are not kept: put them where *** stands.")
+            with ui.element("pre").classes("mono command"):
+                ui.label(line)
+        layout.follow_runs(self._here, self._show)
+
+    def _show(self) -> None:
+        runs, now_s = self._here.deps.runs.runs, time.time()
+        run = self._run = runs.find(self._run.id) or self._run
+        state, phase = run.state, runs.phase(run)
+        self._phase.set_text(_PHASES[phase])
+        self._phase.classes(replace=f"badge {_COLOURS.get(phase, 'soft')}")
+        known = _known(run, phase, now_s)
+        for name, tile in self._tiles.items():
+            tile.set_visibility(name in known)
+            tile.show(*known.get(name, ("", "")))
+        if (state.seq, phase) == self._drawn:
+            return
+        self._drawn = (state.seq, phase)
+        self._about.set_text(f"{state.pipeline}, {what_of(run)}")
+        self._show_share(done_share(state))
+        self._show_trouble(phase)
+        self._outcome.set_text(state.outcome)
+        self._outcome.set_visibility(bool(state.outcome))
+        self._show_charts()
+        rows = [_log_row(self._here, one.topic, one.partition, one.at, one.end)
+                for one in state.logs]  # fmt: skip
+        self._logs.set_visibility(bool(rows))
+        self._grid.show(rows)
+        self._show_facts()
+        self._show_report()
+
+    def _show_share(self, share: float | None) -> None:
+        self._bar.set_visibility(share is not None)
+        self._bar.props["value"] = round(100 * (share or 0.0), 1)
+
+    def _show_trouble(self, phase: str) -> None:
+        state = self._run.state
+        said = state.reason
+        if phase == VANISHED:
+            said = (
+                f"Nothing is heard of it any more. See whether process {state.pid} on {state.host}"
+                f" runs, and whether it reaches nsqd at {self._run.node}."
+            )
+        self._trouble.set_visibility(bool(said))
+        self._reason.set_text(said)
+
+    def _show_charts(self) -> None:
+        points = self._run.track.points()
+        self._history.set_visibility(any(point.rate or point.lag_rows for point in points))
+        times = [int(point.time_s * 1000) for point in points]
+        for shown, values in (
+            (self._rates, [point.rate for point in points]),
+            (self._lags, [point.lag_rows for point in points]),
+        ):
+            shown.options["series"][0]["data"] = list(map(list, zip(times, values, strict=True)))
+            shown.update()
+
+    def _show_facts(self) -> None:
+        self._facts.clear()
+        with self._facts:
+            parts.facts(_facts(self._run))
+
+    def _show_report(self) -> None:
+        runs = self._here.deps.runs.runs
+        if self._report_shown or not runs.page(self._run.id, HTML):
+            return
+        self._report_shown = True
+        address = self._here.link("pipelines", self._run.id, "report")
+        with self._report, parts.section("Report"):
+            with parts.row():
+                ui.link("Open it alone", address, new_tab=True).props('rel="noopener"')
+                if runs.page(self._run.id, JSON):
+                    ui.link("Download it as JSON", f"{address}.json")
+            frame = ui.element("iframe").classes("report")
+            frame.props('sandbox="" title="Report"')
+            frame.props["src"] = address
+
+
+_TILES = ("Messages", "Rate", "Behind", "Lag", "Left", "Last commit", "Took")
+
+
+def _known(run: Run, phase: str, now_s: float) -> dict[str, tuple[str, str]]:
+    """What the tiles say, of what somebody knows."""
+    state = run.state
+    goes_on = phase in ("started", "running")
+    found = {"Took": (words.span(duration_s(state, phase, now_s)), words.clock(state.started_s))}
+    if state.rows or state.total is not None or state.lag_rows is not None:
+        of = "of this run" if state.total is None else f"of {words.number(state.total)}"
+        found["Messages"] = (words.number(state.rows), of)
+        found["Rate"] = (words.rate(state.rows_per_second), "now" if goes_on else "at last")
+    if state.lag_rows is not None:
+        found["Behind"] = (words.number(state.lag_rows), "messages")
+    if state.lag_seconds is not None:
+        found["Lag"] = (words.span(state.lag_seconds), "it has all that is older")
+    if goes_on and state.left_seconds:
+        found["Left"] = (words.span(state.left_seconds), "until it has caught up")
+    age_s = commit_age_s(run, now_s)
+    if age_s is not None:
+        batch = "" if state.batch is None else f"batch {state.batch:,}"
+        found["Last commit"] = (f"{words.span(age_s)} ago" if age_s else "now", batch)
+    return found
+
+
+_LOGS = [
+    linked("topic", "Topic", "link", flex=1, minWidth=140),
+    column("partition", "Partition", width=100),
+    numbers("at", "Read to", width=130),
+    numbers("end", "Ends at", width=130),
+    numbers("behind", "Behind", width=120),
+]
+
+
+def _log_row(here: Opened, topic: str, partition: int, at: int, end: int) -> Row:
+    return {
+        "key": f"{topic}/{partition}",
+        "topic": topic,
+        "link": here.link("topics", topic),
+        "partition": str(partition),
+        "at": at,
+        "end": end,
+        "behind": max(0, end - at),
+    }
+
+
+def _facts(run: Run) -> dict[str, str]:
+    state = run.state
+    version = "" if state.table_version is None else f" (version {state.table_version:,})"
+    found: dict[str, Any] = {
+        "Run": run.id,
+        "At": state.what or state.said,
+        "Table": state.table and f"{state.table}{version}",
+        "Checkpoint": state.checkpoint,
+        "Last commit": "" if state.committed_s is None else words.clock(state.committed_s),
+        "Started": words.clock(state.started_s),
+        "Last heard": words.clock(run.heard_s),
+        "Process": f"{state.pid} on {state.host}",
+        "Started by": "spark-submit" if state.submitted else "penstock pipeline run",
+        "Reports to": run.node,
+        "Penstock": state.version,
+    }
+    return found | {f"--{name}": _shown(value) for name, value in state.options.items()}
+
+
+def _shown(value: Option) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(value) if isinstance(value, list) else str(value)

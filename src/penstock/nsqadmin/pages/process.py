@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from nicegui import background_tasks, ui
 
 from penstock.errors import PenstockError
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin import words
+from penstock.nsqadmin.pages import chart, layout, parts
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.pages.style import CURVES, FONT
 from penstock.nsqadmin.snapshot import Snapshot
 
 _METRIC = re.compile(r'^([a-z_]+)(?:\{le="([^"]+)"\})? ([0-9.e+-]+)$', re.MULTILINE)
@@ -58,9 +58,9 @@ class _Panel:
         self._cpu: tuple[float, float] | None = None  # when, and seconds of the processor by then
 
     def draw(self) -> None:
-        with layout.section("Process") as self._box:
+        with parts.section("Process") as self._box:
             with ui.element("div").classes("tiles"):
-                self._tiles = {name: layout.Tile(name) for name in _NAMES}
+                self._tiles = {name: parts.Tile(name) for name in _NAMES}
             self._chart = _chart()
         self._box.set_visibility(False)
         layout.follow(self._here, self._on_snapshot)
@@ -74,7 +74,7 @@ class _Panel:
 
     async def _ask(self) -> None:
         try:
-            answer = await self._here.ground.upstream.raw(self._address, "/metrics")
+            answer = await self._here.deps.upstream.raw(self._address, "/metrics")
             self._show(read(answer[:_BYTES_MAX].decode("utf-8", "replace")))
         except PenstockError:
             return  # an nsqd without metrics; one that is down is named by the banner
@@ -119,21 +119,7 @@ _NAMES = ("Processor", "Memory", "Connections", "Open files", "Syncs", "Refused"
 
 
 def _chart() -> ui.echart:
-    title = "Syncs by how long they took, since it started"
-    options = {
-        "title": {"text": title, "left": 0,
-                  "textStyle": {"fontSize": 13, "fontWeight": 500, "color": "#7a8a96"}},
-        "textStyle": {"fontFamily": FONT},
-        "grid": {"left": 8, "right": 12, "top": 44, "bottom": 8, "containLabel": True},
-        "tooltip": {"trigger": "axis", "className": "tip"},
-        "animation": False,
-        "aria": {"enabled": True, "label": {"description": title}},
-        "xAxis": {"type": "category", "data": [],
-                  "axisLine": {"lineStyle": {"color": "#7a8a96"}}},
-        "yAxis": {"type": "value", "min": 0, "minInterval": 1,
-                  "splitLine": {"lineStyle": {"color": "#7a8a96", "opacity": 0.25}}},
-        "color": list(CURVES),
+    return chart.drawn("Syncs by how long they took, since it started", 180, {
+        "xAxis": {"type": "category", "data": []},
         "series": [{"name": "syncs", "type": "bar", "data": [], "barMaxWidth": 40}],
-    }  # fmt: skip
-    chart = ui.echart(options, renderer="svg").classes("chart")
-    return chart.style("height: 180px; width: 100%")
+    })  # fmt: skip

@@ -11,9 +11,16 @@ from functools import partial
 
 from nicegui import ui
 
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.inside import PLACES, Inside, Move, PlaceInvalid, position_of
-from penstock.nsqadmin.pages import layout, words
+from penstock.nsqadmin.channel_messages import (
+    PLACES,
+    ChannelMessages,
+    Move,
+    SeekInvalid,
+    position_of,
+)
+from penstock.nsqadmin.pages import layout, parts
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.snapshot import Snapshot
 
@@ -29,7 +36,7 @@ _HINTS = {
 def panel(here: Opened, topic: str, name: str) -> None:
     """For those who may; the others don't see it."""
     if here.may(Role.OPERATE):
-        with layout.section("Replay"):
+        with parts.section("Replay"):
             _Replay(here, topic, name).draw()
 
 
@@ -38,11 +45,11 @@ class _Replay:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.ground.upstream, topic, name)
+        self._channel = ChannelMessages(here.deps.upstream, topic, name)
 
     def draw(self) -> None:
-        ui.label("Go back and process messages again, or on and leave some out.").classes("soft")
-        with ui.element("div").classes("heading"):
+        parts.soft("Go back and process messages again, or on and leave some out.")
+        with parts.row():
             kinds = {kind: label for kind, label, _ in PLACES}
             self._kind = ui.select(kinds, value="time", label="To").props("dense outlined")
             self._kind.style("min-width: 12rem")
@@ -70,19 +77,19 @@ class _Replay:
         self._result.clear()
 
     def _nodes(self) -> list[str]:
-        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        found = self._here.deps.watch.latest.channel(self._topic, self._name)
         return list(found.nodes) if found else []
 
     async def _preview(self) -> None:
         self._result.clear()
         try:
             position = position_of(str(self._kind.value), str(self._text.value or ""))
-        except PlaceInvalid as error:
+        except SeekInvalid as error:
             self._say(str(error))
             return
         chosen = int(self._partition.value or 0)
         partition = None if chosen == ALL else chosen
-        moves, errors = await self._inside.preview(self._nodes(), position, partition)
+        moves, errors = await self._channel.preview(self._nodes(), position, partition)
         self._result.clear()
         with self._result:
             for move in moves:
@@ -90,7 +97,7 @@ class _Replay:
             for text in errors:
                 ui.label(text).classes("bad")
             if not moves and not errors:
-                ui.label("No nsqd that answers has this channel.").classes("soft")
+                parts.soft("No nsqd that answers has this channel.")
 
     def _say(self, text: str) -> None:
         with self._result:
@@ -98,22 +105,22 @@ class _Replay:
 
     def _offer(self, move: Move) -> None:
         role = _role_of(move)
-        with ui.element("div").classes("heading"):
+        with parts.row():
             ui.label(move.node).classes("mono")
             ui.label(said(move))
-            ui.element("div").classes("grow")
+            parts.grow()
             if self._here.may(role):
                 button = ui.button("Move it there", on_click=partial(self._move, move))
-                layout.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
+                parts.named(button.props("flat dense color=negative"), f"Move it on {move.node}")
             else:
-                ui.label("Leaving messages out takes the role destroy.").classes("soft")
+                parts.soft("Leaving messages out takes the role destroy.")
 
     async def _move(self, move: Move) -> None:
         if not await layout.confirm(f"On {move.node}: {said(move)}", self._name):
             return
 
         async def run() -> str:
-            await self._inside.seek(move)
+            await self._channel.seek(move)
             return ""
 
         about = {"topic": self._topic, "channel": self._name, "node": move.node}

@@ -10,7 +10,7 @@ from nicegui import ui
 from penstock.errors import PenstockError
 from penstock.nsqadmin import settings
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.pages import layout, static
+from penstock.nsqadmin.pages import layout, parts, static
 from penstock.nsqadmin.pages.layout import Opened
 from penstock.nsqadmin.settings import Held, Setting
 
@@ -29,11 +29,11 @@ class _Panel:
         self._fields: dict[str, tuple[Field, Held]] = {}
 
     def draw(self) -> None:
-        with layout.section("Settings"):
-            self._note = ui.label("Asking …").classes("soft").props('role="status"')
+        with parts.section("Settings"):
+            self._note = parts.note("Asking …")
             self._place = ui.element("div").classes("settings")
             ui.add_css(_SHEET)
-            with ui.element("div").classes("heading"):
+            with parts.row():
                 self._save_button = ui.button("Save settings", on_click=self._save)
                 self._save_button.props("unelevated").set_visibility(False)
             flags = ui.expansion("What nsqd's flags decide for all topics").props("dense")
@@ -44,7 +44,7 @@ class _Panel:
 
     def _nodes(self) -> list[str]:
         """Those that have it and answer."""
-        latest, about = self._here.ground.watch.latest, self._about
+        latest, about = self._here.deps.watch.latest, self._about
         having = latest.topics.get(about["topic"])
         nodes = having.nodes if having else []
         if "channel" in about:
@@ -53,7 +53,7 @@ class _Panel:
         return [node for node in nodes if latest.nodes[node].is_up]
 
     async def _show(self) -> None:
-        told = await settings.read(self._here.ground.upstream, self._nodes(), self._about)
+        told = await settings.read(self._here.deps.upstream, self._nodes(), self._about)
         self._note.set_text("; ".join(told.notes) or ("" if told.held else "No node has it."))
         self._note.set_visibility(bool(self._note.text))
         self._place.clear()
@@ -72,11 +72,11 @@ class _Panel:
         if held.own:
             field.classes("changed")
         with ui.element("div"):
-            with ui.element("div").classes("heading"):
+            with parts.row():
                 ui.label(held.origin).classes("changed-word" if held.own else "soft")
                 if held.own and self._here.may(setting.role):
                     back = ui.button("Revert", on_click=partial(self._revert, setting.name))
-                    layout.named(back.props("flat dense"), f"Revert {setting.name}")
+                    parts.named(back.props("flat dense"), f"Revert {setting.name}")
             ui.label(setting.note).classes("soft note")
 
     # --- changing ---
@@ -110,7 +110,7 @@ class _Panel:
             if not await layout.confirm(question, name):
                 return
         kind = "channel" if "channel" in about else "topic"
-        run = partial(settings.write, here.ground.upstream, self._nodes(), about, changes)
+        run = partial(settings.write, here.deps.upstream, self._nodes(), about, changes)
         detail = settings.detail(changes)
         if await layout.change(here, role, f"configure_{kind}", about, run, detail):
             await self._show()
@@ -121,17 +121,12 @@ class _Panel:
         self._flags.clear()
         for node in self._nodes():
             try:
-                found = await settings.flags(self._here.ground.upstream, node)
+                found = await settings.flags(self._here.deps.upstream, node)
             except PenstockError as error:
                 found = [("does not tell", str(error))]
             with self._flags:
-                ui.label(node).classes("soft")
-                with ui.element("dl").classes("facts"):
-                    for words, value in found:
-                        with ui.element("dt"):
-                            ui.label(words)
-                        with ui.element("dd"):
-                            ui.label(value)
+                parts.soft(node)
+                parts.facts(dict(found), mono=False)
 
 
 def _field(setting: Setting, held: Held) -> Field:

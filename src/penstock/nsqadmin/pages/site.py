@@ -1,30 +1,29 @@
-"""The pages, under the base path of the application."""
+"""The pages, under the base path of the application: one table of them, and what is answered in
+the place of one that can't be shown."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from nicegui import app as app_of_pages
 from nicegui import ui
 
 from penstock import limits
+from penstock.nsqadmin.access import Role
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden, LoginWanted
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.pages import (
     audit,
     channel,
     connections,
-    counter,
-    crowd,
-    definitions,
     diagnostics,
     downloads,
-    existing,
     guard,
     login,
     lookup,
@@ -33,98 +32,95 @@ from penstock.nsqadmin.pages import (
     overview,
     people,
     pipelines,
-    plain,
-    run,
     sql,
-    tokens,
     topic,
     topics,
     trace,
 )
+from penstock.nsqadmin.pages.layout import NoSuchPage, Page, check_exists
+from penstock.nsqadmin.pages.style import plain
 
 log = logging.getLogger("penstock.nsqadmin.site")
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
+PAGES = (
+    Page("/", "Overview", overview.draw),
+    Page("/topics", "Topics", topics.draw),
+    Page("/topics/{topic}", "{topic}", topic.draw, check_exists),
+    Page("/topics/{topic}/{channel}", "{topic}/{channel}", channel.draw, check_exists),
+    Page("/messages/{topic}", "Messages of {topic}", messages.draw, messages.check),
+    Page("/nodes", "Nodes", nodes.draw_all),
+    Page("/nodes/{address}", "{address}", nodes.draw, nodes.check),
+    Page("/connections", "Connections", connections.draw),
+    Page("/counter", "Counter", overview.draw_counter),
+    Page("/lookup", "Lookup", lookup.draw),
+    Page("/trace", "Trace", trace.draw),
+    Page("/pipelines", "Pipelines", pipelines.draw, pipelines.check),
+    Page("/pipelines/{run}", pipelines.title, pipelines.draw_run, pipelines.check),
+    Page("/sql", "SQL", sql.draw, sql.check, Role.VIEW),  # its role hangs on what is masked
+    Page("/diagnostics", "Diagnostics", diagnostics.draw),
+    Page("/audit", "Audit log", audit.draw),
+    Page("/users", "Users", people.draw_users),
+    Page("/tokens", "Tokens", people.draw_tokens),
+    Page("/account", "Your account", people.draw_account),
+)
 
-_PARTS = (
-    overview, topics, topic, channel, nodes, connections, counter, lookup, messages, people, tokens,
-    audit, trace, pipelines, run, sql, diagnostics,
-)  # fmt: skip
 
-
-def add(app: FastAPI, ground: Ground) -> None:
-    for part in _PARTS:
-        part.add(ground)
-    login.add(app, ground)
-    downloads.add(app, ground)
-    audit.add_download(app, ground)
-    definitions.add_download(app, ground)
-    run.add_report(app, ground)
-    app_of_pages.add_exception_handler(Forbidden, _refuse(ground))
-    app_of_pages.add_exception_handler(LoginWanted, _to_login(ground))
-    app_of_pages.add_exception_handler(404, _not_found(ground))
-    app_of_pages.add_exception_handler(existing.NoSuchPage, _no_such(ground))
-    app_of_pages.add_exception_handler(Exception, _broken(ground))
+def add(app: FastAPI, deps: Deps) -> None:
+    for page in PAGES:
+        page.add(deps)
+    for part in (login, downloads, audit, lookup, pipelines):
+        part.add(app, deps)
+    _add_answers(deps)
     guard.watch_events()
-    app_of_pages.on_delete(crowd.Sweeper().on_page_left)
+    app_of_pages.on_delete(guard.Sweeper().on_page_left)
     ui.run_with(
-        app, mount_path=ground.base or "/", title="Penstock", dark=None, tailwind=False,
+        app, mount_path=deps.base or "/", title="Penstock", dark=None, tailwind=False,
         language="en-US", show_welcome_message=False,
         reconnect_timeout=limits.ADMIN_RECONNECT_S,
         gzip_middleware_factory=None,  # the application around it does that, more quickly
     )  # fmt: skip
-    if ground.base:
-        app.add_middleware(_RootOf, base=ground.base)
-    app.add_middleware(guard.Guard, gate=ground.gate, base=ground.base)
+    if deps.base:
+        app.add_middleware(_RootOf, base=deps.base)
+    app.add_middleware(guard.Guard, gate=deps.gate, base=deps.base)
 
 
-Answering = Callable[[Request, Exception], Awaitable[Response]]  # in the event loop
+def _add_answers(deps: Deps) -> None:
+    """Plain ones, so that those who try addresses cost us nothing."""
 
+    def instead(request: Request, heading: str, words: str, status: int) -> HTMLResponse:
+        """`words` say why, and what to do."""
+        way = f'<p><a href="{escape(deps.base)}/">To the overview</a></p>'
+        return plain(request, heading, heading, f"<p>{escape(words)}</p>{way}", status)
 
-def _refuse(ground: Ground) -> Answering:
-    async def answer(request: Request, error: Exception) -> Response:
-        return plain.instead(request, ground.base, "Not for you", f"{error}.", 403)
+    async def refuse(request: Request, error: Exception) -> Response:
+        return instead(request, "Not for you", f"{error}.", 403)
 
-    return answer
-
-
-def _to_login(ground: Ground) -> Answering:
-    async def answer(request: Request, error: Exception) -> Response:
-        path = request.url.path.removeprefix(ground.base)
+    async def to_login(request: Request, error: Exception) -> Response:
+        path = request.url.path.removeprefix(deps.base)
         target = f"{path}?{request.url.query}" if request.url.query else path
-        return RedirectResponse(f"{ground.base}/login?next={quote(target)}", 303)
+        return RedirectResponse(f"{deps.base}/login?next={quote(target)}", 303)
 
-    return answer
-
-
-def _not_found(ground: Ground) -> Answering:
-    """Plain, so that those who try addresses cost us nothing."""
-
-    async def answer(request: Request, error: Exception) -> Response:
+    async def not_found(request: Request, error: Exception) -> Response:
         words = "There is no such page here. The bar of every page leads to all of them."
-        return plain.instead(request, ground.base, "Not found", words, 404)
+        return instead(request, "Not found", words, 404)
 
-    return answer
+    async def no_such(request: Request, error: Exception) -> Response:
+        return instead(request, "Not found", f"{error}.", 404)
 
-
-def _no_such(ground: Ground) -> Answering:
-    """A topic or channel that is not there."""
-
-    async def answer(request: Request, error: Exception) -> Response:
-        return plain.instead(request, ground.base, "Not found", f"{error}.", 404)
-
-    return answer
-
-
-def _broken(ground: Ground) -> Answering:
-    async def answer(request: Request, error: Exception) -> Response:
+    async def broken(request: Request, error: Exception) -> Response:
         log.error("%s failed", request.url.path, exc_info=error)
         words = "This page could not be made. nsqadmin's log says why; try again, and report it."
-        return plain.instead(request, ground.base, "Something broke", words, 500)
+        return instead(request, "Something broke", words, 500)
 
-    return answer
+    answers: dict[Any, Any] = {
+        Forbidden: refuse, LoginWanted: to_login, 404: not_found, NoSuchPage: no_such,
+        Exception: broken,
+    }  # fmt: skip
+    for error, answer in answers.items():
+        app_of_pages.add_exception_handler(error, answer)
 
 
 class _RootOf:

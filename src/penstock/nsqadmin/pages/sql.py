@@ -6,24 +6,35 @@ import asyncio
 import csv
 import io
 import json
+import re
 import time
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import sandbox
+from penstock.nsqadmin import console, words
 from penstock.nsqadmin.access import Role
 from penstock.nsqadmin.console import Question, Reply
+from penstock.nsqadmin.deps import Deps
 from penstock.nsqadmin.gate import Forbidden
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, statements, static, words
+from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
+from penstock.pipelines.lakeread import tables_below
 
+# What the engine makes of a topic (`sqlengine.py`).
+_TOPIC_COLUMNS = (
+    ("topic", "VARCHAR"), ("partition", "INTEGER"), ("offset", "BIGINT"),
+    ("timestamp", "TIMESTAMP WITH TIME ZONE"), ("id", "VARCHAR"), ("attempts", "SMALLINT"),
+    ("body", "BLOB"), ("key", "BLOB"), ("headers", "MAP(VARCHAR, VARCHAR)"),
+)  # fmt: skip
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_RESERVED = frozenset(("offset", "order", "group", "table", "user", "select", "from", "where"))
+_LISTED_MAX = 200  # topics beside the statement: more is a search, which Ctrl+K does
+_ROWS_NOTE = f"the first {limits.ADMIN_SQL_ROWS:,} rows are shown"
 _running = asyncio.Semaphore(1)  # one statement at a time, whoever asks
 _SHEET = static.text("sql.css")
 _INSERT = static.text("sql_insert.js")
@@ -42,27 +53,26 @@ _REMEMBER = f"""(() => {{ try {{
 _FORGET = f"try {{ localStorage.removeItem('{_KEY}'); }} catch {{ }}"
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/sql")
-    async def console(request: Request, topic: str = "") -> None:
-        here = layout.opened(ground, request)
-        role = _role(here.ground)
-        if not here.may(role):
-            raise Forbidden(f"this page needs the role {role.name.lower()}")
-        await here.ground.watch.ready()
-        with layout.page(here, "SQL"):
-            _Console(here, topic).draw()
+async def check(here: Opened) -> None:
+    role = _role(here.deps)
+    if not here.may(role):
+        raise Forbidden(f"this page needs the role {role.name.lower()}")
+    await here.deps.watch.ready()
 
 
-def _role(ground: Ground) -> Role:
+def draw(here: Opened, topic: str = "") -> None:
+    _Console(here, topic).draw()
+
+
+def _role(deps: Deps) -> Role:
     """Masks are for pages that know which field they show; a statement can take any apart."""
-    return Role.DESTROY if ground.options.mask_field else Role.OPERATE
+    return Role.DESTROY if deps.options.mask_field else Role.OPERATE
 
 
 class _Console:
     def __init__(self, here: Opened, topic: str) -> None:
         self._here = here
-        self._topics = statements.topics(here.ground)
+        self._topics = topics_of(here.deps)
         if topic and topic not in self._topics:
             self._topics.insert(0, topic)  # it may be younger than the last look
         self._topic = topic or (self._topics[0] if self._topics else "")
@@ -70,12 +80,12 @@ class _Console:
 
     def draw(self) -> None:
         ui.add_css(_SHEET)
-        layout.heading("SQL over topics and tables")
+        parts.heading("SQL over topics and tables")
         count = limits.ADMIN_SQL_MESSAGES
-        ui.label(
+        parts.soft(
             f"One SELECT of DuckDB's SQL, {limits.ADMIN_SQL_S:.0f} seconds at most. A topic is a"
             f" table of its newest {count:,} messages; decode(body) is a body as text."
-        ).classes("soft")
+        )
         with ui.element("div").classes("console"):
             self._things()
             with ui.element("div").classes("writing"):
@@ -85,15 +95,15 @@ class _Console:
 
     def _things(self) -> None:
         with ui.element("section").classes("panel things"):
-            layout.written("h3", "Topics")
-            shown = self._topics[: statements.LISTED_MAX]
+            parts.written("h3", "Topics")
+            shown = self._topics[:_LISTED_MAX]
             for name in shown:
-                self._thing(name, statements.TOPIC_COLUMNS)
+                self._thing(name, _TOPIC_COLUMNS)
             if not shown:
-                ui.label("No topic yet.").classes("soft")
+                parts.soft("No topic yet.")
             if len(shown) < len(self._topics):
-                ui.label(f"and {len(self._topics) - len(shown):,} more").classes("soft")
-            layout.written("h3", "Tables")
+                parts.soft(f"and {len(self._topics) - len(shown):,} more")
+            parts.written("h3", "Tables")
             self._tables = ui.element("div")
         ui.timer(0.05, self._show_tables, once=True)
 
@@ -101,8 +111,8 @@ class _Console:
         with ui.element("div").classes("thing"):
             self._insert(name)
             with ui.element("details") as box:
-                summary = layout.written("summary", "columns")
-                layout.named(summary.classes("soft small"), f"Columns of {name}")
+                summary = parts.written("summary", "columns")
+                parts.named(summary.classes("soft small"), f"Columns of {name}")
                 place = ui.element("ul")
         if columns is not None:
             self._list(place, columns)
@@ -111,7 +121,7 @@ class _Console:
         async def ask() -> None:
             if place.default_slot.children:
                 return
-            found = await statements.columns(self._here.ground, name)
+            found = await columns_of(self._here.deps, name)
             self._list(place, found or (("can't be read", ""),))
 
         box.on("toggle", ask)
@@ -126,45 +136,45 @@ class _Console:
 
     def _insert(self, name: str) -> None:
         """A click puts the name where the statement's cursor is."""
-        button = layout.written("button", name)
-        button.props["data-name"] = statements.quoted(name)
+        button = parts.written("button", name)
+        button.props["data-name"] = quoted(name)
         button.props["type"] = "button"
         button.on("click", js_handler=_INSERT)
 
     async def _show_tables(self) -> None:
-        found = await statements.tables(self._here.ground)
+        found = await tables_of(self._here.deps)
         with self._tables:
             for name in found:
                 self._thing(name, None)
             if not found:
-                lakes = ", ".join(self._here.ground.options.lake)
+                lakes = ", ".join(self._here.deps.options.lake)
                 said = f"None below {lakes} yet." if lakes else "-lake names no tables."
-                ui.label(said).classes("soft")
+                parts.soft(said)
 
     # --- writing and running ---
 
     def _writing(self) -> None:
-        first = statements.first_example(self._topic)
+        first = first_example(self._topic)
         self._sql = ui.textarea("Statement", value=first).classes("mono statement")
         self._sql.props('outlined autogrow input-style="min-height: 7rem" spellcheck=false')
         self._sql.on("keydown.ctrl.enter", self._run)
         self._sql.on("keydown.meta.enter", self._run)
-        with ui.element("div").classes("heading"):
+        with parts.row():
             self._button = ui.button("Run (Ctrl+Enter)", on_click=self._run).props("unelevated")
             with ui.button("Examples").props("flat dense icon-right=expand_more"), ui.menu():
-                for one in statements.examples(self._topic):
+                for one in examples(self._topic):
                     ui.menu_item(one.words, partial(self._sql.set_value, one.sql))
             recent = ui.button("Recent").props("flat dense icon-right=expand_more")
             with recent:
                 self._recent = ui.menu()
             recent.on("click", self._show_recent)
-            ui.element("div").classes("grow")
+            parts.grow()
             self._saves = [ui.button("CSV", on_click=self._save_csv),
                            ui.button("JSON", on_click=self._save_json)]  # fmt: skip
             for button, said in zip(self._saves, ("CSV", "JSON"), strict=True):
-                layout.named(button.props("flat dense icon=download"), f"Download as {said}")
+                parts.named(button.props("flat dense icon=download"), f"Download as {said}")
                 button.set_visibility(False)
-        self._note = ui.label().classes("soft").props('role="status"')
+        self._note = parts.note()
         self._place = ui.element("div")
 
     async def _show_recent(self) -> None:
@@ -183,7 +193,7 @@ class _Console:
 
     async def _run(self) -> None:
         here, text = self._here, str(self._sql.value or "")
-        if not here.ground.gate.is_still(here.caller, _role(here.ground)):
+        if not here.deps.gate.is_still(here.caller, _role(here.deps)):
             self._note.set_text("You may not do this any more: open the page again.")
             return
         if len(text) > limits.ADMIN_SQL_STATEMENT_CHARS:
@@ -191,7 +201,7 @@ class _Console:
             return
         if not self._button.enabled:
             return  # the one before still runs
-        audit = here.ground.audit
+        audit = here.deps.audit
         try:
             entries = audit.begin(here.caller, ("sql",), {}, text)
         except PenstockError as error:
@@ -204,7 +214,7 @@ class _Console:
         try:
             async with _running:
                 began_s = time.monotonic()
-                reply = await _ask(here.ground, text)
+                reply = await _ask(here.deps, text)
                 took_s = time.monotonic() - began_s
         finally:
             self._button.enable()
@@ -225,7 +235,7 @@ class _Console:
             return
         notes = [words.count(len(reply.rows), "row") + (", and more" if reply.is_cut else "")]
         notes += [f"{took_s:.2f} s"]
-        notes += [statements.ROWS_NOTE] if reply.is_cut else []
+        notes += [_ROWS_NOTE] if reply.is_cut else []
         self._note.set_text("; ".join((*notes, *reply.notes)))
         names = [f"c{number}" for number in range(len(reply.columns))]
         columns = [
@@ -272,18 +282,109 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-async def _ask(ground: Ground, text: str) -> Reply:
+async def _ask(deps: Deps, text: str) -> Reply:
     """Over the topics of all nodes that answer, and the tables of -lake."""
     question = Question(
         sql=text,
-        nodes=[one.address for one in ground.watch.latest.nodes.values() if one.is_up],
-        lakes=list(ground.options.lake),
+        nodes=deps.watch.up(),
+        lakes=list(deps.options.lake),
         rows_max=limits.ADMIN_SQL_ROWS,
-        ca_file=ground.options.http_client_tls_root_ca_file,
+        ca_file=deps.options.http_client_tls_root_ca_file,
     )
-    return await sandbox.ask(question)
+    return await console.ask(question)
 
 
 def _exact(value: Any) -> Any:
     """A browser's numbers are exact up to 2**53."""
     return str(value) if isinstance(value, int) and abs(value) > 1 << 53 else value
+
+
+# --- what helps to write a statement ---
+
+
+class Example(NamedTuple):
+    words: str
+    sql: str
+
+
+def quoted(name: str) -> str:
+    """As a statement needs it."""
+    if _PLAIN.fullmatch(name) and name not in _RESERVED:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def topics_of(deps: Deps) -> list[str]:
+    """Those with messages first, the busiest before the others; Penstock's own last."""
+    found = deps.watch.latest.topics.values()
+    asked = sorted(found, key=lambda one: (one.is_internal, -one.stored_bytes, one.name))
+    return [one.name for one in asked if one.nodes]
+
+
+async def tables_of(deps: Deps) -> list[str]:
+    """The names of the tables that -lake leads to. Looking for them takes a disk."""
+    names: set[str] = set()
+    for lake in deps.options.lake:
+        names |= set(await asyncio.to_thread(_below, lake))
+    return sorted(names)
+
+
+def _below(lake: str) -> list[str]:
+    try:
+        return list(tables_below(lake))
+    except (OSError, PenstockError):
+        return []  # it is not there yet; a statement that names a table says more
+
+
+async def columns_of(deps: Deps, table: str) -> tuple[tuple[str, str], ...]:
+    """Of a table, asked of the process that answers statements; () when it can't be read."""
+    sql = f"SELECT * FROM {quoted(table)} LIMIT 0"
+    question = Question(sql, [], list(deps.options.lake), rows_max=1)
+    reply = await console.ask(question)
+    return tuple(zip(reply.columns, reply.types, strict=True))
+
+
+def examples(topic: str) -> list[Example]:
+    if not topic:
+        return [Example("What day is it", "SELECT current_date AS today")]
+    name = quoted(topic)
+    return [
+        Example(
+            "Newest messages",
+            f'SELECT "offset", timestamp, try(decode(body)) AS body\nFROM {name}\n'
+            'ORDER BY "offset" DESC\nLIMIT 50',
+        ),
+        Example(
+            "Messages a minute",
+            "SELECT date_trunc('minute', timestamp) AS minute, count(*) AS messages,\n"
+            f"  sum(octet_length(body)) AS bytes\nFROM {name}\n"
+            "GROUP BY minute\nORDER BY minute DESC",
+        ),
+        Example(
+            "By a field of JSON",
+            "SELECT json_extract_string(try(decode(body)), '$.status') AS status,"
+            f" count(*) AS messages\nFROM {name}\nWHERE json_valid(try(decode(body)))\n"
+            "GROUP BY status\nORDER BY messages DESC",
+        ),
+        Example(
+            "The same body twice",
+            'SELECT md5(body) AS body_md5, count(*) AS times, min("offset") AS first,'
+            f' max("offset") AS last\nFROM {name}\nGROUP BY body_md5\nHAVING count(*) > 1\n'
+            "ORDER BY times DESC",
+        ),
+        Example(
+            "Largest bodies",
+            'SELECT "offset", timestamp, octet_length(body) AS bytes\n'
+            f"FROM {name}\nORDER BY bytes DESC\nLIMIT 20",
+        ),
+    ]
+
+
+def first_example(topic: str) -> str:
+    """What stands on the page when it opens."""
+    if not topic:
+        return "SELECT current_date AS today"
+    return (
+        "SELECT count(*) AS messages, min(timestamp) AS oldest, max(timestamp) AS newest\n"
+        f"FROM {quoted(topic)}"
+    )

@@ -3,98 +3,68 @@ be done to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from fastapi import Request
 from nicegui import context, ui
 
-from penstock import limits
-from penstock.nsqadmin import lag, remembered
-from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import (
-    chart,
-    copies,
-    existing,
-    layout,
-    settings,
-    states,
-    telling,
-    words,
-)
-from penstock.nsqadmin.pages import partitions as split
+from penstock.nsqadmin import words
+from penstock.nsqadmin.pages import chart, layout, partitions, parts, resource, settings, states
 from penstock.nsqadmin.pages.grid import (
-    BYTES,
     FLASH,
-    PERCENT,
-    RATE,
-    SPAN_OR_NONE,
     Grid,
     Row,
     column,
     linked,
     numbers,
+    row_of,
     since,
     stated,
     wide,
-)  # fmt: skip
+)
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.snapshot import ChannelState, Snapshot, TopicState
+from penstock.nsqadmin.snapshot import Snapshot, TopicState
+
+_WAITS = "Messages that wait in the channels"
+_DEPTH = "Those that wait for the first channel"
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/topics/{name}")
-    async def topic(request: Request, name: str) -> None:
-        here = layout.opened(ground, request)
-        await existing.check(here, name)
-        with layout.page(here, name):
-            draw(here, name)
-
-
-def draw(here: Opened, name: str) -> None:
-    latest = here.ground.watch.latest
-    with layout.heading(name, ("Topics", here.link("topics"))):
-        paused, state = layout.Badge(states.PAUSED, "warn"), layout.Badge()
-        ui.element("div").classes("grow")
-        turn = _buttons(here, name, latest)
-    layout.tabs("This topic", tabs_of(here, name), "Topic")
+def draw(here: Opened, topic: str) -> None:
+    latest, none = here.deps.watch.latest, TopicState(topic)
+    trail = (("Topics", here.link("topics")),)
+    head = resource.Head(
+        topic, trail, "topic", tabs_of(here, topic), lambda: resource.StateButtons(here, topic)
+    )
     gone = _gone(here)
-    with ui.element("div").classes("below") as below:
-        saying = ui.label().classes("saying")
-        with ui.element("div").classes("tiles row"):
-            tiles = {label: layout.Tile(label) for label in tiles_of(TopicState(name))}
-        with layout.section("Channels"):
+    body = resource.Body(figures_of(none))
+    with body.place:
+        with parts.section("Channels"):
             empty = "No channel: what is published waits for the first one."
-            rows = channel_rows(here, name, latest)
+            rows = channel_rows(here, topic, latest)
             channels = Grid(_CHANNELS, rows, "name", empty, "Channels")
-        partitions = split.of_topic(here, name)
-        replicas = copies.of_topic(here, name)
-        clients = _Clients(here, name)
-        with layout.section("Nodes"):
-            nodes = Grid(
-                _NODES, node_rows(here, name, latest), "node", "On no node that is known.", "Nodes"
-            )
-        chart.pair(here, name)
-        settings.panel(here, name)
+        show_partitions = partitions.of_topic(here, topic)
+        show_replicas = partitions.replicas_of_topic(here, topic)
+        clients = _Clients(here, topic)
+        with parts.section("Nodes"):
+            rows = node_rows(here, topic, latest)
+            nodes = Grid(_NODES, rows, "node", "On no node that is known.", "Nodes")
+        chart.pair(here, topic)
+        settings.panel(here, topic)
 
     def show(snapshot: Snapshot) -> None:
-        topic = snapshot.topics.get(name)
-        gone.set_visibility(topic is None)
-        below.set_visibility(topic is not None)
-        layout.show_age(below, topic.stale_s if topic else 0)
+        known = snapshot.topics.get(topic)
         found = states.by_topic(states.found(here, snapshot))
-        word, level = states.of_topic(topic, found) if topic else ("", "")
-        state.show("" if word == states.paused(topic) else word, level)
-        turn(snapshot)
-        paused.show(states.paused(topic), "warn")
-        saying.set_text(telling.of_topic(topic, telling.lags(here, topic)) if topic else "")
-        for label, shown in tiles_of(topic or TopicState(name)).items():
-            tiles[label].show(*shown)
-        channels.show(channel_rows(here, name, snapshot))
-        partitions(snapshot)
-        replicas(snapshot)
-        nodes.show(node_rows(here, name, snapshot))
+        paused, (word, level) = states.paused(known), (
+            states.topic_badge(known, found) if known else ("", "")
+        )  # fmt: skip
+        head.show(snapshot, (paused, "warn"), ("" if word == paused else word, level))
+        gone.set_visibility(known is None)
+        saying = states.topic_saying(known, states.lags(here, known)) if known else ""
+        body.show(known is not None, known.stale_s if known else 0, saying,
+                  figures_of(known or none))  # fmt: skip
+        channels.show(channel_rows(here, topic, snapshot))
+        show_partitions(snapshot)
+        show_replicas(snapshot)
+        nodes.show(node_rows(here, topic, snapshot))
 
     layout.follow(here, show)
     clients.follow()
@@ -104,9 +74,9 @@ def _gone(here: Opened) -> ui.element:
     with ui.element("div").classes("panel empty") as gone:
         ui.label("No nsqd and no nsqlookupd that answers knows this topic.")
         with ui.element("div"):
-            layout.written("span", "It is made by the first message that is published to it, or ")
+            parts.written("span", "It is made by the first message that is published to it, or ")
             ui.link("under Lookup", here.link("lookup"))
-            layout.written("span", ".")
+            parts.written("span", ".")
     return gone
 
 
@@ -115,103 +85,42 @@ def tabs_of(here: Opened, name: str) -> list[tuple[str, str]]:
     return [
         ("Topic", here.link("topics", name)),
         ("Messages", here.link("messages", name)),
-        ("Connections", here.connections(topic=name)),
+        ("Connections", here.link("connections", topic=name)),
     ]
 
 
-def _buttons(here: Opened, name: str, latest: Snapshot) -> Callable[[Snapshot], None]:
-    """Returns what shows the buttons that apply. None does while no node of it answers."""
-    actions = here.ground.actions
-    about = {"topic": name}
-
-    async def turn(pause: bool) -> None:
-        verb = "pause" if pause else "unpause"
-        await layout.change(here, Role.OPERATE, f"{verb}_topic", about,
-                            partial(actions.act, verb, name))  # fmt: skip
-
-    async def empty() -> None:
-        if await layout.confirm("Throw away all messages that wait in this topic?", name):
-            await layout.change(here, Role.DESTROY, "empty_topic", about,
-                                partial(actions.act, "empty", name))  # fmt: skip
-
-    async def delete() -> None:
-        if await layout.confirm(lost_with(here.ground.watch.latest, name), name):
-            done = await layout.change(here, Role.DESTROY, "delete_topic", about,
-                                       partial(here.ground.delete, name))  # fmt: skip
-            if done:
-                layout.go(here.link("topics"))
-
-    known = latest.topics.get(name)
-    buttons = layout.StateButtons(here, turn, empty, delete, bool(known and known.paused))
-
-    def show(snapshot: Snapshot) -> None:
-        topic = snapshot.topics.get(name) or TopicState(name)
-        nodes = [*topic.nodes, *topic.registered]
-        is_forgotten = not any(snapshot.nodes[at].is_listed for at in nodes)
-        buttons.show(snapshot, topic, nodes, bool(here.ground.upstream.lookupds) and is_forgotten)
-
-    return show
-
-
-def lost_with(snapshot: Snapshot, name: str) -> str:
-    """What a deletion of the topic loses, and what it does not reach."""
-    topic = snapshot.topics.get(name) or TopicState(name)
-    left = remembered.words_about(snapshot, name)
-    if left and not snapshot.can_ask(topic.nodes):
-        return f"Delete the name {name} at every nsqlookupd? Nothing else is lost: {left}."
-    waits = topic.backlog + topic.in_flight + topic.deferred - sum(
-        one.messages for one in remembered.left_on(snapshot, name)
-    )  # fmt: skip
-    said = (
-        f"Delete {name}? {words.count(waits, 'message')} in"
-        f" {words.count(len(topic.channels), 'channel')} are lost,"
-        f" and {words.count(topic.clients, 'consumer')} cut off."
-    )
-    return f"{said} Not on {left}." if left else said
-
-
-def tiles_of(topic: TopicState) -> dict[str, tuple[str, str, str]]:
-    oldest = max(
-        topic.channels.values(), key=lambda one: (one.oldest_s, one.tells_age), default=None
-    )
-    finished = sum(one.finish_rate for one in topic.channels.values())
-    plain = {
-        "In": (words.rate(topic.in_rate), f"{words.size(topic.byte_rate)}/s"),
-        "Out": (words.rate(finished), "finished"),
-        "Depth": (words.number(topic.backlog), "messages wait"),
-        "In flight": (words.number(topic.in_flight), "at consumers"),
-        "Deferred": (words.number(topic.deferred), "not due yet"),
-        "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
-        "On disk": (words.size(topic.stored_bytes),
-                    f"{words.size(topic.unsynced_bytes)} not synced" if not topic.without_disk
-                    else f"without {words.count(topic.without_disk, 'node')} that do not tell")
-                   if topic.tells_disk else words.UNKNOWN,
+def figures_of(topic: TopicState) -> resource.Figures:
+    oldest = resource.oldest_in(list(topic.channels.values()))
+    return {
+        **resource.plain({
+            "In": (words.rate(topic.in_rate), f"{words.size(topic.byte_rate)}/s"),
+            "Out": (words.rate(topic.finish_rate), "finished"),
+            "Depth": (words.number(topic.backlog), "messages wait"),
+            "In flight": (words.number(topic.in_flight), "at consumers"),
+            "Deferred": (words.number(topic.deferred), "not due yet"),
+            "Messages": (words.number(topic.messages), words.size(topic.message_bytes)),
+            "On disk": (
+                words.size(topic.stored_bytes),
+                f"{words.size(topic.unsynced_bytes)} not synced" if not topic.without_disk
+                else f"without {words.count(topic.without_disk, 'node')} that do not tell",
+            ) if topic.tells_disk else words.UNKNOWN,
+        }),
+        "Oldest": resource.oldest_of(oldest, oldest.name if oldest else ""),
     }  # fmt: skip
-    shown = {name: (*pair, "") for name, pair in plain.items()}
-    return shown | {"Oldest": oldest_of(oldest, oldest.name if oldest else "")}
 
 
-def oldest_of(channel: ChannelState | None, where: str) -> tuple[str, str, str]:
-    """The tile of the oldest unfinished message, which stands out when it is old."""
-    if channel is not None and not channel.tells_age:
-        return (*words.UNKNOWN, "")
-    if channel is None or not channel.oldest_s:
-        return "none", "unfinished", ""
-    is_old = channel.oldest_s > limits.ADMIN_OLD_S
-    note = f"old: in {where}" if is_old and where else "old" if is_old else "unfinished"
-    return words.span(channel.oldest_s), note, "warn" if is_old else ""
-
+# --- channels ---
 
 _CHANNELS = [
     linked("name", "Channel", "link", flex=2, minWidth=110),
     numbers("depth", "Depth"),
-    wide(700, numbers("share", "Share", PERCENT, maxWidth=90,
+    wide(700, numbers("share", "Share", "percent", maxWidth=90,
                       headerTooltip="The share of all that waits in this topic")),
-    wide(450, numbers("oldest", "Oldest", SPAN_OR_NONE, minWidth=95)),
+    wide(450, numbers("oldest", "Oldest", "age", minWidth=95)),
     wide(600, column("empty", "Empty in", width=105,
                      headerTooltip="When none waits any more, if it goes on like this")),
-    wide(500, numbers("in_rate", "In", RATE)),
-    wide(500, numbers("finish_rate", "Out", RATE)),
+    wide(500, numbers("in_rate", "In", "rate")),
+    wide(500, numbers("finish_rate", "Out", "rate")),
     wide(700, numbers("in_flight", "In flight")),
     wide(900, numbers("deferred", "Deferred")),
     wide(1000, numbers("requeues", "Requeued", minWidth=95)),
@@ -225,41 +134,33 @@ def channel_rows(here: Opened, name: str, snapshot: Snapshot) -> list[Row]:
     topic = snapshot.topics.get(name)
     if topic is None:
         return []
-    lags, found = telling.lags(here, topic), states.found(here, snapshot)
+    lags, found = states.lags(here, topic), states.found(here, snapshot)
     waits = sum(one.depth for one in topic.channels.values())
-    return [
-        _channel_row(here, one, waits)
-        | {"empty": telling.until_empty(lags[one.name])}
-        | dict(zip(("state", "level"), states.of_channel(found, ("topics", name, one.name)),
-                   strict=True))
-        for one in topic.channels.values()
-    ]  # fmt: skip
+    rows = []
+    for one in topic.channels.values():
+        path = ("topics", name, one.name)
+        state, level = states.channel_badge(found, path)
+        rows.append(row_of(
+            _CHANNELS, one,
+            link=here.link(*path),
+            share=round(100 * one.depth / waits) if waits else 0,
+            oldest=round(one.oldest_s) if one.tells_age else None,
+            empty=lags[one.name].until_empty,
+            in_rate=round(one.in_rate, 1),
+            finish_rate=round(one.finish_rate, 1),
+            state=state, level=level, stale=bool(one.stale_s),
+        ))  # fmt: skip
+    return rows
 
 
-def _channel_row(here: Opened, one: ChannelState, waits: int) -> Row:
-    return {
-        "name": one.name,
-        "link": here.link("topics", one.topic, one.name),
-        "depth": one.depth,
-        "share": round(lag.share(one, waits)),
-        "oldest": round(one.oldest_s) if one.tells_age else None,
-        "in_flight": one.in_flight,
-        "deferred": one.deferred,
-        "in_rate": round(one.in_rate, 1),
-        "finish_rate": round(one.finish_rate, 1),
-        "requeues": one.requeues,
-        "timeouts": one.timeouts,
-        "clients": one.clients,
-        "stale": bool(one.stale_s),
-    }
-
+# --- who reads and writes ---
 
 _CLIENTS = [
     column("client", "Client", flex=2, minWidth=120),
     linked("reads", "Reads", "reads_link", flex=2, minWidth=120),
     wide(600, column("writes", "Publishes to", flex=1, minWidth=120)),
     wide(500, linked("node", "Node", "node_link", flex=1, minWidth=130)),
-    numbers("rate", "Rate", RATE),
+    numbers("rate", "Rate", "rate"),
     wide(800, numbers("in_flight", "In flight")),
     wide(800, numbers("ready", "Ready")),
     wide(900, numbers("requeued", "Requeued")),
@@ -274,23 +175,23 @@ class _Clients:
         self._here = here
         self._name = name
         self._client = context.client
-        with layout.section("Consumers and producers"):
-            self._silent = ui.label().classes("soft")
+        label = "Consumers and producers"
+        with parts.section(label):
+            self._silent = parts.soft()
             empty = "Nobody is known to be connected: its consumers and producers show here."
-            label = "Consumers and producers"
             self._grid = Grid(_CLIENTS, [], "key", empty, label, "22rem")
 
     def follow(self) -> None:
-        connections = self._here.ground.connections
+        connections = self._here.deps.connections
         self._client.on_delete(connections.listen(self._show))
         if connections.latest:
             self._show(connections.latest)
 
     def _show(self, rows: Sequence[Row]) -> None:
-        link, latest = self._here.link, self._here.ground.watch.latest
+        link, latest = self._here.link, self._here.deps.watch.latest
         topic = latest.topics.get(self._name) or TopicState(self._name)
         silent = [at for at in (*topic.nodes, *topic.registered) if not latest.can_ask([at])]
-        said = f"{telling.listed(silent)} does not answer" if silent else ""
+        said = f"{states.listed(silent)} does not answer" if silent else ""
         with self._client:
             self._silent.set_text(f"{said}: who is there now is not known." if said else "")
             self._grid.show([
@@ -301,16 +202,16 @@ class _Clients:
             ])  # fmt: skip
 
 
+# --- nodes ---
+
 _NODES = [
     linked("node", "Node", "link", flex=2, minWidth=130),
-    numbers(
-        "waits", "In channels", minWidth=105, headerTooltip="Messages that wait in the channels"
-    ),
-    wide(500, numbers("depth", "Depth", headerTooltip="Those that wait for the first channel")),
+    numbers("waits", "In channels", minWidth=105, headerTooltip=_WAITS),
+    wide(500, numbers("depth", "Depth", headerTooltip=_DEPTH)),
     wide(700, numbers("memory", "In memory")),
     wide(700, numbers("disk", "Behind")),
     wide(500, numbers("messages", "Messages", minWidth=95)),
-    wide(500, numbers("stored", "On disk", BYTES)),
+    wide(500, numbers("stored", "On disk", "bytes")),
     wide(700, numbers("channels", "Channels")),
     wide(600, column("durability", "Durability", width=110)),
     column("state", "State", width=125),

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
-from fastapi import Request
 from nicegui import context, ui
 
 from penstock import limits
 from penstock.nsqadmin.attention import Finding
-from penstock.nsqadmin.ground import Ground
 from penstock.nsqadmin.history import FIELDS
-from penstock.nsqadmin.pages import layout, states
+from penstock.nsqadmin.pages import bar, layout, parts, states
 from penstock.nsqadmin.pages.grid import (
-    BYTES,
     FLASH,
-    RATE,
-    SPAN_OR_NONE,
     Grid,
     Row,
     curves,
     linked,
     numbers,
+    row_of,
     stated,
     wide,
 )
@@ -65,27 +60,22 @@ _STATES: dict[str, tuple[str, Callable[[TopicState, Told], bool]]] = {
 }
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/topics")
-    def topics(request: Request, q: str = "", state: str = "") -> None:
-        here = layout.opened(ground, request)
-        with layout.page(here, "Topics"):
-            with_internal = request.cookies.get(_COOKIE) == "1"
-            _Page(here, q, state if state in _STATES else "", with_internal).draw()
+def draw(here: Opened, q: str = "", state: str = "") -> None:
+    _Page(here, q, state if state in _STATES else "").draw()
 
 
 class _Page:
-    def __init__(self, here: Opened, sought: str, state: str, with_internal: bool) -> None:
+    def __init__(self, here: Opened, sought: str, state: str) -> None:
         self._here = here
         self._sought = sought
         self._state = state
-        self._with_internal = with_internal
+        self._with_internal = here.cookies.get(_COOKIE) == "1"
         self._client = context.client
 
     def draw(self) -> None:
-        with layout.heading("Topics"):
-            self._count = ui.label().classes("soft").props('role="status"')
-            ui.element("div").classes("grow")
+        with parts.heading("Topics"):
+            self._count = parts.note()
+            parts.grow()
             internal = ui.switch("Internal topics", value=self._with_internal).props("dense")
             state = ui.select({name: words for name, (words, _) in _STATES.items()},
                               value=self._state)  # fmt: skip
@@ -93,7 +83,7 @@ class _Page:
             search = ui.input("Search", value=self._sought).props(
                 'clearable dense outlined debounce=150 aria-label="Search topics"'
             )
-        latest = self._here.ground.watch.latest
+        latest = self._here.deps.watch.latest
         empty = "No topic, or none that you look for. Publish a message, or make one under Lookup."
         self._grid = Grid(_COLUMNS, self._wanted(latest), "name", empty, "Topics", _HEIGHT_OF_MANY)
         self._grid.element.options["quickFilterText"] = self._sought
@@ -121,13 +111,13 @@ class _Page:
 
     def _show_internal(self, shown: bool) -> None:
         self._with_internal = shown
-        layout.remember(self._here, _COOKIE, str(int(shown)))
-        self._show(self._here.ground.watch.latest)
+        bar.remember(self._here, _COOKIE, str(int(shown)))
+        self._show(self._here.deps.watch.latest)
 
     def _choose(self, state: str) -> None:
         self._state = state if state in _STATES else ""
         self._remember()
-        self._show(self._here.ground.watch.latest)
+        self._show(self._here.deps.watch.latest)
 
     def _search(self, text: str) -> None:
         self._sought = text
@@ -135,27 +125,24 @@ class _Page:
         self._grid.search(text)
 
     def _remember(self) -> None:
-        given = {"q": self._sought, "state": self._state}
-        query = urlencode({name: value for name, value in given.items() if value})
         with self._client:
-            way = self._here.link("topics")
-            ui.navigate.history.replace(f"{way}?{query}" if query else way)
+            self._here.show_address("topics", q=self._sought, state=self._state)
 
 
 _COLUMNS = [
     linked("name", "Topic", "link", flex=3, minWidth=130),
-    wide(420, numbers("in_rate", "In", RATE)),
-    wide(500, numbers("out_rate", "Out", RATE)),
+    wide(420, numbers("in_rate", "In", "rate")),
+    wide(500, numbers("out_rate", "Out", "rate")),
     numbers("backlog", "Depth"),
     wide(800, curves("curve", "Lately", width=100, headerTooltip="Depth in the last minutes")),
-    wide(500, numbers("oldest", "Oldest", SPAN_OR_NONE,
+    wide(500, numbers("oldest", "Oldest", "age",
                       headerTooltip="Age of the oldest unfinished message")),
     wide(700, numbers("in_flight", "In flight")),
     wide(1000, numbers("deferred", "Deferred", minWidth=88)),
     wide(900, numbers("channels", "Channels", minWidth=90)),
     wide(700, numbers("clients", "Clients", **FLASH)),
     wide(1200, numbers("messages", "Messages", minWidth=100)),
-    wide(1000, numbers("stored", "On disk", BYTES, minWidth=88)),
+    wide(1000, numbers("stored", "On disk", "bytes", minWidth=88)),
     wide(1400, numbers("nodes", "Nodes")),
     stated("state", "State", width=125, **FLASH),  # what matters most, also on a phone
 ]  # fmt: skip
@@ -176,7 +163,7 @@ _drawn: WeakKeyDictionary[Watch, _Drawn] = WeakKeyDictionary()
 
 def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
     """Made once for all browsers; a row that did not change is the one of the snapshot before."""
-    drawn = _drawn.setdefault(here.ground.watch, _Drawn())
+    drawn = _drawn.setdefault(here.deps.watch, _Drawn())
     if drawn.snapshot is not snapshot:
         if snapshot.time_s - drawn.curves_s >= _CURVE_EVERY_S:
             drawn.curves, drawn.curves_s = _curves(here, snapshot), snapshot.time_s
@@ -194,27 +181,19 @@ def rows_of(here: Opened, snapshot: Snapshot) -> list[tuple[Row, TopicState]]:
 
 def _row_of(here: Opened, topic: TopicState, told: Told, drawn: _Drawn) -> Row:
     known = drawn.rows.get(topic.name)
-    channels = topic.channels.values()
-    state, level = states.of_topic(topic, told)
-    return {
-        "name": topic.name,
-        "link": known["link"] if known else here.link("topics", topic.name),
-        "in_rate": round(topic.in_rate, 1),
-        "out_rate": round(sum(one.finish_rate for one in channels), 1),
-        "backlog": topic.backlog,
-        "curve": drawn.curves.get(topic.name, ""),
-        "oldest": _rounded(max((one.oldest_s for one in channels), default=0.0)),
-        "in_flight": topic.in_flight,
-        "deferred": topic.deferred,
-        "channels": len(channels),
-        "clients": topic.clients,
-        "messages": topic.messages,
-        "stored": topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
-        "nodes": len(topic.nodes) or len(topic.registered),
-        "stale": bool(topic.stale_s),
-        "state": state,
-        "level": level,
-    }
+    state, level = states.topic_badge(topic, told)
+    return row_of(
+        _COLUMNS, topic,
+        link=known["link"] if known else here.link("topics", topic.name),
+        in_rate=round(topic.in_rate, 1),
+        out_rate=round(topic.finish_rate, 1),
+        curve=drawn.curves.get(topic.name, ""),
+        oldest=_rounded(topic.oldest_s),
+        channels=len(topic.channels),
+        stored=topic.stored_bytes if topic.tells_disk or not topic.nodes else None,
+        nodes=len(topic.nodes) or len(topic.registered),
+        stale=bool(topic.stale_s), state=state, level=level,
+    )  # fmt: skip
 
 
 def _rounded(age_s: float) -> int:
@@ -229,7 +208,7 @@ def _curves(here: Opened, snapshot: Snapshot) -> dict[str, str]:
     waiting = sorted((one for one in snapshot.topics.values() if one.backlog),
                      key=lambda one: -one.backlog)  # fmt: skip
     return {
-        one.name: _curve([sample.values[_DEPTH] for sample in here.ground.history.recent(one.name)
+        one.name: _curve([sample.values[_DEPTH] for sample in here.deps.history.recent(one.name)
                           if sample.values is not None])
         for one in waiting[: limits.ADMIN_CURVES]
     }  # fmt: skip

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlencode
 
-from fastapi import Request
 from nicegui import ui
 
 from penstock import limits
 from penstock.errors import PenstockError
-from penstock.nsqadmin import lifeline, traces
-from penstock.nsqadmin.contexts import contexts
-from penstock.nsqadmin.ground import Ground
-from penstock.nsqadmin.pages import layout, static, words
+from penstock.nsqadmin import lifeline, traces, words
+from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.nsqadmin.traces import Seeker, Traced
+from penstock.nsqadmin.traces import Seeker, contexts
 from penstock.nsqadmin.tracetable import Found
 from penstock.trace.events import Event
 
 
-def add(ground: Ground) -> None:
-    @ui.page("/trace")
-    async def trace(
-        request: Request, id: str = "", topic: str = "", partition: str = "", since: str = ""
-    ) -> None:
-        here = layout.opened(ground, request)
-        await here.ground.watch.ready()
-        with layout.page(here, "Trace"):
-            _Lives(here, topic, partition, since).draw(id)
+async def draw(
+    here: Opened, id: str = "", topic: str = "", partition: str = "", since: str = ""
+) -> None:
+    await here.deps.watch.ready()
+    _Lives(here, topic, partition, since).draw(id)
 
 
 class _Lives:
@@ -42,8 +34,8 @@ class _Lives:
 
     def draw(self, text: str) -> None:
         ui.add_css(_SHEET)
-        layout.heading("One message's life")
-        with ui.element("div").classes("heading"):
+        parts.heading("One message's life")
+        with parts.row():
             self._id = ui.input("Message id, or trace:N", value=text).props("dense outlined")
             self._id.style("min-width: 16rem").on("keydown.enter", self._search)
             self._only = ui.input("Only in topic", value=self._topic).props("dense outlined")
@@ -56,7 +48,7 @@ class _Lives:
             )
             self._day.on("keydown.enter", self._search)
             ui.button("Show", on_click=self._search).props("unelevated")
-        self._note = ui.label().classes("soft").props('role="status"')
+        self._note = parts.note()
         self._place = ui.element("div").classes("lives")
         if text:
             ui.timer(0.05, self._search, once=True)  # the page is there at once
@@ -72,12 +64,12 @@ class _Lives:
 
     async def _show_recent(self) -> None:
         """Something to click on, where there is anything."""
-        ground, mine = self._here.ground, self._search_count
-        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
-        found = await traces.recent(ground.upstream, nodes)
+        deps, mine = self._here.deps, self._search_count
+        nodes = deps.watch.up()
+        found = await traces.recent(deps.upstream, nodes)
         if mine != self._search_count:
             return
-        with self._place, layout.section("Traced last"):
+        with self._place, parts.section("Traced last"):
             if not found:
                 ui.label(
                     "Nothing is traced. Switch it on for a topic or a channel, all of it or a"
@@ -103,24 +95,22 @@ class _Lives:
         self._note.set_text("Looking …")
         text, topic = str(self._id.value or ""), str(self._only.value or "").strip()
         partition, since = str(self._part.value or "").strip(), str(self._day.value or "")
-        ground = self._here.ground
-        nodes = [one.address for one in ground.watch.latest.nodes.values() if one.is_up]
+        deps = self._here.deps
+        nodes = deps.watch.up()
         try:
             ask = traces.wanted(text, since)
             only = traces.only_in(topic, partition)
         except PenstockError as error:
             self._note.set_text(str(error))
             return
-        given = {"id": text, "topic": topic, "partition": partition, "since": since}
-        query = urlencode({name: value for name, value in given.items() if value})
-        ui.navigate.history.replace(f"{self._here.link('trace')}?{query}")
-        seeker = Seeker(ground.upstream, nodes, ground.options.trace_table, ask, only)
+        self._here.show_address("trace", id=text, topic=topic, partition=partition, since=since)
+        seeker = Seeker(deps.upstream, nodes, deps.options.trace_table, ask, only)
         await seeker.look_in_log()
         if mine == self._search_count and seeker.has_tables:
             self._show(seeker, "; looking into the table …", {})
             await seeker.look_in_tables()
-        hidden = ground.options.mask_field
-        known = await contexts(ground.upstream, seeker.life().found, hidden)
+        hidden = deps.options.mask_field
+        known = await contexts(deps.upstream, seeker.life().found, hidden)
         if mine == self._search_count:  # or somebody has asked for something else meanwhile
             self._show(seeker, "", known)
 
@@ -143,11 +133,11 @@ class _Lives:
         trace_id = max(one.event.trace_id for one in found)
         name = f"Message {message_id:016x}" + (f", trace id {trace_id}" if trace_id else "")
         events = [one.event for one in found]
-        with layout.section(name):
+        with parts.section(name):
             ui.label(lifeline.told(events)).classes("told")
             if context:
                 ui.label(f"traceparent {context}").classes("mono soft")
-            with ui.element("div").classes("heading"):
+            with parts.row():
                 _links(self._here, found, message_id)
             _drawing(self._here, events)
             box = ui.expansion(f"{words.count(len(found), 'event')}, one by one", value=True)
@@ -162,7 +152,7 @@ class _Lives:
 def _event(here: Opened, found: Found, passed_ns: int) -> None:
     event = found.event
     ui.label(words.moment(event.time_ns)).classes("mono soft")
-    ui.label(f"+{lifeline.length(passed_ns)}").classes("soft")
+    parts.soft(f"+{lifeline.length(passed_ns)}")
     ui.label(event.kind.label.replace("_", " ")).classes(
         f"badge {_COLOURS.get(event.kind.label, 'soft')}"
     )
@@ -176,7 +166,7 @@ def _event(here: Opened, found: Found, passed_ns: int) -> None:
         facts.append(f"attempt {event.attempts}")
     if event.client:
         facts.append(event.client)
-    ui.label(", ".join(facts)).classes("soft")
+    parts.soft(", ".join(facts))
     ui.label(f"from {found.sources}").classes("source soft")
 
 
@@ -187,13 +177,12 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def _recent_row(here: Opened, one: Traced) -> Row:
-    event = one.last
+def _recent_row(here: Opened, event: Event) -> Row:
     id_ = f"{event.message_id:016x}"
     where = f" in {event.channel}" if event.channel else ""
     return {
         "id": id_,
-        "link": f"{here.link('trace')}?{urlencode({'id': id_})}",
+        "link": here.link("trace", id=id_),
         "topic": event.topic,
         "last": f"{event.kind.label.replace('_', ' ')}{where}",
         "time": words.moment(event.time_ns).removesuffix(" UTC"),
@@ -203,11 +192,11 @@ def _recent_row(here: Opened, one: Traced) -> Row:
 
 def _run_line(here: Opened) -> None:
     """The newest run of the pipeline that keeps traces for long."""
-    runs = here.ground.runs.runs
+    runs = here.deps.runs.runs
     mine = [run for run in runs.all() if run.state.pipeline == "trace"]
     if mine:
         newest = max(mine, key=lambda run: run.state.started_s)
-        with ui.element("div").classes("heading"):
+        with parts.row():
             ui.label("Kept for long by the pipeline")
             ui.link(newest.state.name or "trace", here.link("pipelines", newest.id))
             ui.label(runs.phase(newest)).classes("badge soft")
@@ -220,7 +209,7 @@ def _links(here: Opened, found: list[Found], message_id: int) -> None:
     node = next((one.node for one in found if one.node), "")
     query = {"node": node, "partition": event.partition, "at": event.offset,
              "open": event.offset} if node else {"at": f"{message_id:016x}"}  # fmt: skip
-    ui.link("The message itself", f"{here.link('messages', event.topic)}?{urlencode(query)}")
+    ui.link("The message itself", here.link("messages", event.topic, **query))
 
 
 def _drawing(here: Opened, events: list[Event]) -> None:
@@ -228,7 +217,7 @@ def _drawing(here: Opened, events: list[Event]) -> None:
     shown = events[: limits.ADMIN_TRACE_DRAWN]
     drawing = lifeline.drawn(shown)
     first, last = lifeline.clock(shown[0].time_ns), lifeline.clock(shown[-1].time_ns)
-    with layout.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
+    with parts.named(ui.element("div").classes("lanes").props('role="group"'), "Timeline"):
         for lane in drawing.lanes:
             place = (lane.topic, lane.channel) if lane.channel else (lane.topic,)
             ui.link(lane.channel or lane.topic, here.link("topics", *place))
@@ -246,7 +235,7 @@ def _drawing(here: Opened, events: list[Event]) -> None:
                 ui.element("i").classes(f"dot {lifeline.LEVELS.get(kind, 'soft')}")
                 ui.label(kind.label.replace("_", " "))
     if len(shown) < len(events):
-        ui.label(f"The first {len(shown):,} events are drawn.").classes("soft")
+        parts.soft(f"The first {len(shown):,} events are drawn.")
 
 
 def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
@@ -268,7 +257,7 @@ def _track(lane: lifeline.Lane, drawing: lifeline.Drawing) -> None:
         dot = ui.element("i").classes(f"dot {lifeline.LEVELS.get(event.kind, 'soft')}")
         dot.style(f"left: {point.at:.2f}%").props('role="img"')
         dot.props["title"] = said
-        layout.named(dot, said)
+        parts.named(dot, said)
 
 
 _SHEET = static.text("trace.css")

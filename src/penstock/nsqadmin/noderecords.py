@@ -4,7 +4,7 @@ An nsqlookupd drops a node that dies, and what it held would be on no list: its 
 disk, and it brings them and its topics back when it starts again. So nothing that was said is
 forgotten because somebody is silent now, by a restart of nsqadmin either.
 
-`Remembered` keeps them in the store; a minute old at most, and as of its last answer when a node
+`NodeRecords` keeps them in the store; a minute old at most, and as of its last answer when a node
 stops answering. `left_on` and `words_about` say what a deletion does not reach.
 """
 
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock import limits
-from penstock.nsqadmin.pages import words
-from penstock.nsqadmin.pages.words import count
+from penstock.nsqadmin import words
 from penstock.nsqadmin.snapshot import NodeState, Snapshot
 from penstock.nsqadmin.store import Store, StoreFailed
 from penstock.nsqadmin.upstream import Producer
+from penstock.nsqadmin.words import count
 
 log = logging.getLogger("penstock.nsqadmin.remembered")
 
@@ -31,7 +31,7 @@ _DESCRIBED = ("hostname", "broadcast_address", "tcp_port", "http_port", "version
               "topology_region", "given_address")  # fmt: skip
 
 
-class Remembered:
+class NodeRecords:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept_s = 0.0

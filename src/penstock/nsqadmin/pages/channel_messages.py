@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from nicegui import ui
 
 from penstock import limits
+from penstock.nsqadmin import words
 from penstock.nsqadmin.access import Role
-from penstock.nsqadmin.inside import Held, Inside, Listed, letter_of
-from penstock.nsqadmin.pages import layout, words
-from penstock.nsqadmin.pages.grid import SPAN, Grid, Row, column, linked, numbers, wide
+from penstock.nsqadmin.channel_messages import ChannelMessages, Held, Listed, letter_of
+from penstock.nsqadmin.pages import layout, parts
+from penstock.nsqadmin.pages.grid import Grid, Row, column, linked, numbers, wide
 from penstock.nsqadmin.pages.layout import Opened
 
 IN_FLIGHT, DEFERRED, REQUEUED, DEAD = "in_flight", "deferred", "requeued", "dead"
@@ -47,14 +47,14 @@ _COLUMNS = [
     linked("id", "Id", "link", width=190, cellClass="mono"),
     wide(600, numbers("offset", "Offset", "value", width=110)),
     numbers("attempts", "Attempts", width=100),
-    numbers("left", "Time left", SPAN, width=120, sort="asc"),
+    numbers("left", "Time left", "span", width=120, sort="asc"),
     column("about", "About", flex=2, minWidth=220),
     wide(800, column("node", "Node", flex=1, minWidth=130)),
 ]
 
 
 def panel(here: Opened, topic: str, name: str) -> None:
-    with layout.section("Messages inside"):
+    with parts.section("Messages inside"):
         _Messages(here, topic, name).draw()
 
 
@@ -63,17 +63,19 @@ class _Messages:
         self._here = here
         self._topic = topic
         self._name = name
-        self._inside = Inside(here.ground.upstream, topic, name, here.ground.options.mask_field)
+        self._channel = ChannelMessages(
+            here.deps.upstream, topic, name, here.deps.options.mask_field
+        )
         self._state = IN_FLIGHT
 
     def draw(self) -> None:
         here = self._here
-        with ui.element("div").classes("heading"):
+        with parts.row():
             choice = ui.toggle(_STATES, value=IN_FLIGHT)
             choice.props('dense unelevated aria-label="Which messages"')
-            ui.element("div").classes("grow")
+            parts.grow()
             self._buttons()
-        self._note = ui.label(_EXPLAINED[IN_FLIGHT]).classes("soft").props('role="status"')
+        self._note = parts.note(_EXPLAINED[IN_FLIGHT])
         empty = "No message in this state."
         may = here.may(Role.OPERATE)
         self._grid = Grid(_COLUMNS, [], "key", empty, "Messages inside", "20rem", may)
@@ -81,27 +83,25 @@ class _Messages:
         self._grid.follow(here, self._rows)
 
     def _buttons(self) -> None:
-        here = self._here
-        self._requeuing: list[ui.button] = []
-        self._settling: list[ui.button] = []
-        self._redriving: list[ui.button] = []
-        if here.may(Role.OPERATE):
-            self._requeuing.append(ui.button("Requeue", on_click=self._requeue))
-            self._redriving.append(ui.button("Redrive", on_click=self._redrive))
-            self._redriving.append(ui.button("Redrive all", on_click=self._redrive_all))
-        if here.may(Role.DESTROY):
-            self._settling.append(ui.button("Finish", on_click=self._finish, color="negative"))
-        for button in (*self._requeuing, *self._settling, *self._redriving):
-            button.props("flat dense")
+        """Those that the caller may press, each with the states in which it does something."""
+        offered: list[tuple[str, Role, Callable[[], Awaitable[None]], tuple[str, ...]]] = [
+            ("Requeue", Role.OPERATE, self._requeue, (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND)),
+            ("Redrive", Role.OPERATE, self._redrive, (DEAD,)),
+            ("Redrive all", Role.OPERATE, self._redrive_all, (DEAD,)),
+            ("Finish", Role.DESTROY, self._finish,
+             (IN_FLIGHT, DEFERRED, REQUEUED, BEHIND, HELD)),
+        ]  # fmt: skip
+        self._pressed: list[tuple[ui.button, tuple[str, ...]]] = []
+        for words_, role, act, where in offered:
+            if self._here.may(role):
+                colour = "negative" if role is Role.DESTROY else "primary"
+                button = ui.button(words_, on_click=act, color=colour).props("flat dense")
+                self._pressed.append((button, where))
         self._show_buttons()
 
     def _show_buttons(self) -> None:
-        for button in self._requeuing:
-            button.set_visibility(self._state not in (DEAD, HELD))
-        for button in self._settling:
-            button.set_visibility(self._state != DEAD)
-        for button in self._redriving:
-            button.set_visibility(self._state == DEAD)
+        for button, where in self._pressed:
+            button.set_visibility(self._state in where)
 
     async def _turn_to(self, state: str) -> None:
         self._state = state
@@ -114,16 +114,16 @@ class _Messages:
     # --- what is there ---
 
     def _nodes(self) -> list[str]:
-        found = self._here.ground.watch.latest.channel(self._topic, self._name)
+        found = self._here.deps.watch.latest.channel(self._topic, self._name)
         return list(found.nodes) if found else []
 
     async def _rows(self) -> list[Row]:
         state = self._state
         nodes = self._nodes()
-        listed = await self._inside.messages(nodes, state) if nodes else Listed({})
+        listed = await self._channel.messages(nodes, state) if nodes else Listed({})
         if state != self._state:
             return await self._rows()  # somebody wants to see others meanwhile
-        bodies = await self._inside.bodies(listed) if state == DEAD else {}
+        bodies = await self._channel.bodies(listed) if state == DEAD else {}
         self._note.set_text(_note(state, listed))
         return [
             self._row(node, state, message)
@@ -134,14 +134,14 @@ class _Messages:
 
     def _row(self, node: str, state: str, message: Mapping[str, Any]) -> Row:
         topic = message.get("dead_letter_topic", self._topic)
-        asked = {"node": node, "at": message["offset"], "open": message["offset"]}
-        if message.get("partition"):
-            asked["partition"] = message["partition"]
-        query = urlencode(asked)
+        way = self._here.link(
+            "messages", topic, node=node, at=message["offset"], open=message["offset"],
+            partition=message.get("partition") or "",
+        )  # fmt: skip
         return {
             "key": f"{node} {message['id']}",
             "id": message["id"],
-            "link": f"{self._here.link('messages', topic)}?{query}",
+            "link": way,
             "offset": message["offset"],
             "attempts": message["attempts"],
             "left": _left_s(message),
@@ -174,35 +174,30 @@ class _Messages:
             f"{'it' if len(held) == 1 else 'them'}; other channels do."
         )
         if held and await layout.confirm(question, self._name):
-            run = partial(self._inside.finish, held)
+            run = partial(self._channel.finish, held)
             await self._change(Role.DESTROY, "finish_message", held, run)
 
     async def _requeue(self) -> None:
         held = await self._chosen()
         if not held:
             return
-        question = f"Requeue {words.count(len(held), 'message')}"
-        with layout.named(ui.dialog(), question) as dialog, ui.card():
-            ui.label(question)
+        with parts.dialog(f"Requeue {words.count(len(held), 'message')}") as dialog:
             delay = ui.number("Delay, in seconds", value=0, min=0).props("outlined")
-            with ui.row():
-                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-                ui.button("Go on", on_click=lambda: dialog.submit(True))
         if await dialog:
             delay_ms = int(max(float(delay.value or 0), 0) * 1000)
-            run = partial(self._inside.requeue, held, delay_ms)
+            run = partial(self._channel.requeue, held, delay_ms)
             await self._change(Role.OPERATE, "requeue_message", held, run)
 
     async def _redrive(self) -> None:
         held = await self._chosen()
         if held:
-            run = partial(self._inside.redrive, held)
+            run = partial(self._channel.redrive, held)
             await self._change(Role.OPERATE, "redrive_message", held, run)
 
     async def _redrive_all(self) -> None:
         question = "Send all dead letters to this channel again?"
         if await layout.confirm(question):
-            run = partial(self._inside.redrive_all, self._nodes())
+            run = partial(self._channel.redrive_all, self._nodes())
             await self._change(Role.OPERATE, "redrive_channel", [], run)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cases import each
 from penstock.errors import FetchFailed
-from penstock.nsqadmin.inside import Held, Inside, Move, PlaceInvalid, position_of
+from penstock.nsqadmin.channel_messages import ChannelMessages, Held, Move, SeekInvalid, position_of
 from penstock.nsqadmin.upstream import UpstreamFailed
 
 
@@ -46,7 +46,7 @@ def test_places(kind: str, text: str, position: str) -> None:
     ],
 )
 def test_what_is_no_place(kind: str, text: str) -> None:
-    with pytest.raises(PlaceInvalid):
+    with pytest.raises(SeekInvalid):
         position_of(kind, text)
 
 
@@ -65,8 +65,8 @@ class Nodes:
         return answer
 
 
-def inside(nodes: Nodes) -> Inside:
-    return Inside(nodes, "t", "c")  # type: ignore[arg-type]
+def inside(nodes: Nodes) -> ChannelMessages:
+    return ChannelMessages(nodes, "t", "c")  # type: ignore[arg-type]
 
 
 GONE = FetchFailed("b", "got response 404", 404)

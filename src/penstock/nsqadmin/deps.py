@@ -1,0 +1,99 @@
+"""What every part of nsqadmin is given, made once at the start: the daemons and what is known of
+them, the charts, who may log in, what was done, and whom to tell."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+from penstock import limits
+from penstock.errors import ConfigError
+from penstock.net.fetch import Fetcher
+from penstock.net.listener import parse_address
+from penstock.net.secretfile import first_secret
+from penstock.nsqadmin.actions import Actions
+from penstock.nsqadmin.audit import Audit, Notifier
+from penstock.nsqadmin.connections import Connections
+from penstock.nsqadmin.diagnostics import Diagnostics
+from penstock.nsqadmin.gate import Gate
+from penstock.nsqadmin.history import History
+from penstock.nsqadmin.noderecords import NodeRecords, words_about
+from penstock.nsqadmin.oidc import OidcLogin
+from penstock.nsqadmin.options import Options
+from penstock.nsqadmin.runwatch import RunWatch
+from penstock.nsqadmin.store import Store
+from penstock.nsqadmin.upstream import Upstream, warnings
+from penstock.nsqadmin.watch import Watch
+
+
+class Deps:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.base = options.base_path.rstrip("/")  # what every path begins with: "" or "/some"
+        self.data_path = Path(options.data_path)
+        self.fetcher = Fetcher(
+            options.http_client_connect_timeout_ns,
+            options.http_client_request_timeout_ns,
+            _client_tls(options),
+        )
+        self.store = Store(self.data_path)
+        secret = first_secret(options.http_client_secret_file, "http-client-secret-file")
+        self.upstream = Upstream(
+            self.fetcher, options.lookupd_http_address, options.nsqd_http_address, secret
+        )
+        self.actions = Actions(self.upstream)
+        self.watch = Watch(self.upstream, options.poll_interval_ns, NodeRecords(self.store))
+        self.gate = Gate(options, self.store, parse_address(options.http_address, "http-address"))
+        self.notifier = Notifier(self.fetcher, options.notification_http_endpoint)
+        self.audit = Audit(self.store, self.notifier)
+        self.oidc = OidcLogin(options) if options.oidc_issuer else None
+        self.history = History(self.data_path, options.history_retention_ns / limits.SECOND)
+        self.connections = Connections(self.upstream, self.watch)
+        self.runs = RunWatch(self.upstream, self.watch)
+        self.diagnostics = Diagnostics()
+        self.configured: dict[str, Any] = {}  # options that were changed since the start
+
+    async def delete(self, topic: str, channel: str = "") -> str:
+        """Everywhere; the warning says what is left on nodes that do not answer."""
+        said = await self.actions.delete(topic, channel)
+        return warnings(said, words_about(self.watch.latest, topic, channel))
+
+    def start(self) -> None:
+        self.watch.listen(self.history.take)
+        self.watch.start()
+
+    async def stop(self) -> None:
+        await self.watch.stop()
+        await self.runs.stop()
+        self.diagnostics.close()
+        self.history.close()
+        await self.notifier.close()
+        await self.fetcher.close()
+        if self.oidc is not None:
+            await self.oidc.close()
+        self.store.close()
+
+
+def _client_tls(options: Options) -> ssl.SSLContext | None:
+    """For https to nsqds and nsqlookupds; None: the system's authorities."""
+    certificate, authorities = options.http_client_tls_cert, options.http_client_tls_root_ca_file
+    if not (certificate or authorities or options.http_client_tls_insecure_skip_verify):
+        return None
+    name: Any = "http-client-tls-root-ca-file"
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+        name = "http-client-tls-cert"
+        if certificate:
+            context.load_cert_chain(certificate, options.http_client_tls_key, _no_password)
+    except (OSError, ssl.SSLError) as error:
+        value = authorities if name.endswith("file") else certificate
+        raise ConfigError(name, value, str(error)) from error
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _no_password() -> str:
+    raise ssl.SSLError("the key is encrypted; passphrases are not supported")
