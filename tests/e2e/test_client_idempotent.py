@@ -154,9 +154,3 @@ def test_an_id_and_epoch_that_were_used_are_no_silent_loss(tmp_path: Path) -> No
 
     with Daemon(tmp_path / "data") as daemon:
         run(story(daemon))
-
-
-# --- with several ---
-
-
-# --- without a loop ---

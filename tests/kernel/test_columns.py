@@ -61,14 +61,6 @@ def test_rows_are_those_of_the_batches(
     assert rows_of(columns) == expected
 
 
-@given(batches=st.lists(batch_arguments(), max_size=4))
-def test_both_forms_make_the_same_bytes(
-    kernel: ModuleType, codec: ModuleType, batches: list[dict[str, Any]]
-) -> None:
-    data = b"".join(kernel.encode_batch(**arguments) for arguments in batches)
-    assert kernel.decode_columns(data, TEXTS) == codec.decode_columns(data, TEXTS)
-
-
 TEXTS = (Section.HEADERS, Section.KEY)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.kernel import Section, Stray
 
-from .turns import SECOND, Side, bodies, gone, stray
+from .turns import SECOND, Side, bodies, stray
 
 
 def backlog(side: Side, count: int) -> Any:
@@ -53,31 +53,6 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert stray(1, id, 0, Stray.DELAYED, side.wall_ns + SECOND) in side.journal(window)
     assert drain(side, window) == [b"n0", b"n1", b"n2", b"last"]
     assert (window.next, window.delayed) == (7, 3)
-
-
-def test_what_is_found_comes_when_it_is_due_and_once(side: Side) -> None:
-    window = backlog(side, 2)
-    side.search(window)
-    side.pass_time(SECOND)
-    side.tick()
-    assert counts(window) == (4, 1)
-    assert sorted(drain(side, window)) == [b"d0", b"last", b"n0", b"n1"]
-    side.pass_time(SECOND)
-    side.tick()
-    assert drain(side, window) == [b"d1"]
-
-
-def test_what_is_found_can_be_cancelled(side: Side) -> None:
-    window = backlog(side, 2)
-    window.paused = True
-    side.search(window)
-    one = window.stray_records(Stray.DELAYED, 1)[0]
-    assert window.settle_stray(one.id, -1)
-    assert gone(1, one.id) in side.journal(window)
-    window.paused = False
-    side.pass_time(9 * SECOND)
-    side.tick()
-    assert sorted(drain(side, window)) == [b"d1", b"last", b"n0", b"n1"]
 
 
 def test_a_commit_of_stages_is_searched(side: Side) -> None:

@@ -36,15 +36,6 @@ def test_there_is_one_tail_for_a_topic(side: Side) -> None:
         side.engine.tail(b"t", 0, 0)
 
 
-def test_appending_counts(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"abc")
-    tail.append(bytearray(b"de"))
-    assert (tail.open_count, tail.open_bytes) == (2, 5)
-    assert (tail.message_count, tail.message_bytes) == (2, 5)
-    assert tail.written_end == 0
-
-
 def test_an_empty_message_is_refused(side: Side) -> None:
     tail = side.tail()
     with pytest.raises(ValueError, match="empty"):
@@ -180,15 +171,6 @@ def test_sealing_goes_one_batch_at_a_time(side: Side) -> None:
     with pytest.raises(RuntimeError):
         tail.fail()
     assert tail.open_count == 1
-
-
-def test_the_leader_epoch_stands_in_the_header(side: Side) -> None:
-    tail = side.tail()
-    for epoch in (0, 1, (1 << 32) - 1):
-        tail.append(b"a")
-        data = b"".join(bytes(part) for part in tail.seal(1, 1, 0, epoch))
-        tail.commit()
-        assert side.kernel.decode_header(data, 0).leader_epoch == epoch
 
 
 # --- several sealed batches ---

@@ -16,7 +16,6 @@ from ..world import Running, ok, pub, u32
 NSQ = ("X-Nsq-Content-Type", "nsq; version=1.0")
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
-LONG = "x" * 65
 
 
 @pytest.fixture(scope="module")

@@ -239,6 +239,3 @@ def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
             assert one.read() == ok(b"CLOSE_WAIT")
         every.send(b"RDY 10\n")
         assert every.message().body == b"x"
-
-
-# --- while the topic changes ---
