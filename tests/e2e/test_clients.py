@@ -152,13 +152,6 @@ def wait_for_consumers(daemon: Daemon, topic: str, *channels: str) -> None:
     raise AssertionError(f"no consumers on {topic}: {found}")
 
 
-def test_a_producer_comes_before_any_channel(daemon: Daemon, library: str, topic: str) -> None:
-    with Child(f"{library}_producer", str(daemon.tcp_port), topic) as producer:
-        assert producer.lines()[0] == ["OK"] * 103
-    with consumer(daemon, library, topic, len(PUBLISHED), max_in_flight=1) as child:
-        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
-
-
 def test_a_requeued_message_comes_again_at_once(daemon: Daemon, library: str, topic: str) -> None:
     publish(daemon, topic, "m")
     with consumer(daemon, library, topic, 1, first="requeue") as child:

@@ -12,7 +12,6 @@ import pytest
 from penstock import kernel
 from penstock.broker.channel import Channel
 from penstock.cluster.keys import PartitionName
-from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
 from penstock.nsqd.waits import Waits
@@ -93,13 +92,6 @@ def test_a_second_sub_waits_for_nothing(cluster: JoinedCluster) -> None:
     second.command(b"SUB", b"orders", b"billing")
     assert not second.waits
     assert b"OK" in second.answered
-
-
-def test_an_ephemeral_channel_is_made_here(cluster: JoinedCluster) -> None:
-    client = Client(cluster.nodes[0])
-    client.command(b"SUB", b"orders", b"tail#ephemeral")
-    assert not client.waits
-    assert b"OK" in client.answered
 
 
 def test_sub_goes_on_without_the_partitions_that_have_no_leader(cluster: JoinedCluster) -> None:
@@ -262,34 +254,12 @@ def test_two_nodes_are_asked_for_different_changes_at_once(cluster: JoinedCluste
         assert (settings.max_attempts, settings.order, settings.poison) == (3, "key", "hold")
 
 
-def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
-    cluster.make_channel("orders", "billing")
-    for query in ("&max_attempts=-1", "&dead_letter_topic=orders", "&nothing=1"):
-        (answer,) = ask(cluster.nodes[0], "/channel/config", BILLING + query)
-        assert answer.status == 400
-    (found,) = ask(cluster.nodes[0], "/channel/config", method="GET")
-    assert json.loads(found.body)["own"] == []
-
-
 def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     deleted = ask(cluster.nodes[0], "/channel/delete")
     changed = ask(cluster.nodes[1], "/channel/config", f"{BILLING}&order=key")
     cluster.until(lambda: deleted and changed)
     assert (deleted[0].status, changed[0].status) == (200, 404)
-
-
-def test_nothing_is_changed_on_one_node_alone(cluster: JoinedCluster) -> None:
-    cluster.make_channel("orders", "billing")
-    topic = cluster.nodes[0].broker.topics["orders"]
-    channel = topic.channels["billing"]
-    for act in (
-        topic.pause, topic.extend, channel.pause, lambda: topic.configure({"max_depth": 1}),
-        lambda: channel.configure({"max_attempts": 1}),
-        lambda: channel.skips.change(channel.skips.begun()),
-    ):  # fmt: skip
-        with pytest.raises(Refused, match="changed by the cluster"):
-            act()
 
 
 def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:

@@ -75,18 +75,6 @@ def test_keys_choose_partitions_and_headers_are_stored(nsqd: Running) -> None:
     assert found[1][1].sections[Section.KEY] == keys[0]
 
 
-def test_a_restart_leaves_keys_where_they_are(tmp_path: Path) -> None:
-    key = keys_apart()[2]
-    for _ in range(2):
-        with Running(tmp_path / "data") as nsqd:
-            query = f"topic=t&partition_num={PARTITIONS}&extend=true"
-            assert nsqd.request("POST", f"/topic/create?{query}").status == 200
-            with nsqd.client() as client:
-                assert client.ask(pub_ext(b"t", b'{"key":"%b","a":"b"}' % key, b"x")) == ok()
-            counts = [len(part) for part in stored(nsqd)]
-    assert counts == [0, 0, 2]
-
-
 def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
     key = keys_apart()[1]
     headers = b'{"key":"%b","##trace_id":"77"}' % key
@@ -122,19 +110,3 @@ def test_a_bound_on_the_depth_is_exact_for_keys(nsqd: Running) -> None:
         refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"too many"))
         assert refused.data.startswith(b"E_PUB_FAILED PUB failed topic depth limit of 8")
     assert [len(part) for part in stored(nsqd)] == [2, 5, 1]
-
-
-def test_a_partition_that_has_stopped_refuses_its_keys_alone(nsqd: Running) -> None:
-    keys = keys_apart()
-    topic = nsqd.daemon.broker.topics["t"]
-    nsqd.call(lambda: topic.leader(1).group.stop("the disk is gone"))
-    with nsqd.client() as client:
-        assert client.ask(pub_ext(b"t", keyed(keys[0]), b"x")) == ok()
-        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"x"))
-        assert refused.data.startswith(b"E_PUB_FAILED PUB failed ")
-        assert b"the disk is gone" in refused.data
-    with nsqd.client() as client:
-        both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
-        refused = client.ask(mpub_ext(b"t", both))
-        assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
-    assert len(stored(nsqd)[0]) == 1

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Refused, StorageError, WriteRefused
-from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
-from penstock.nsqd.publishing import bad_pub
 from penstock.wire import frames
 from penstock.wire.errors import reason_of
 
@@ -49,12 +47,6 @@ def test_a_consumer_too_many(tmp_path: Path) -> None:
                 b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
             )
             assert second.is_closed()
-
-
-def test_deleting_a_channel_hangs_up_on_its_consumers(client: V2, nsqd: Running) -> None:
-    assert client.ask(b"SUB doomed c\n") == ok()
-    assert nsqd.request("POST", "/channel/delete?topic=doomed&channel=c").status == 200
-    assert client.is_closed()
 
 
 def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
@@ -96,13 +88,6 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         monkeypatch.undo()
         assert other.ask(pub(b"full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"
-
-
-def test_every_malformed_publish_has_its_fault() -> None:
-    texts = {
-        bad_pub(verb, kind, b"t", 1, 2).data for verb in (Verb.PUB, Verb.MPUB) for kind in BadPub
-    }
-    assert len(texts) == 2 * len(BadPub) - 2  # a message is too big, alone or among others
 
 
 def test_reasons() -> None:

@@ -55,20 +55,6 @@ def test_a_full_buffer_is_sent_before_its_time(nsqd: Running) -> None:
         assert client.message(15).body == b"y" * 100
 
 
-def test_sampling_drops_the_rest_for_good(nsqd: Running) -> None:
-    count = 1000
-    with nsqd.client(sample_rate=30) as client:
-        client.send(mpub(b"sampled", [b"x"] * count) + b"SUB sampled c\nRDY 2500\n")
-        assert [client.read(), client.read()] == [ok(), ok()]
-        while (row := nsqd.channel("sampled", "c"))["depth"]:
-            time.sleep(0.01)
-        kept = row["in_flight_count"]
-        for _ in range(kept):
-            client.send(b"FIN %b\n" % client.message().id)
-        assert client.is_silent(0.2)
-    assert 0.2 * count < kept < 0.42 * count
-
-
 def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(heartbeat_interval=1000) as client:
         client.send(mpub(b"deaf", [b"x" * 100_000] * 40) * 4 + b"SUB deaf c\nRDY 2500\n")

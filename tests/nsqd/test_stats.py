@@ -232,28 +232,6 @@ def test_short_durations(duration_ns: float, text: str) -> None:
     assert short_duration(duration_ns) == text
 
 
-def test_latencies_stand_in_both_forms(tmp_path: Path) -> None:
-    with (
-        Running(tmp_path / "data", "--e2e-processing-latency-percentile=0.5,0.99") as nsqd,
-        nsqd.client() as client,
-    ):
-        assert client.ask(b"SUB t ch\n") == ok()
-        assert client.ask(pub(b"t", b"x")) == ok()
-        assert nsqd.channel("t", "ch")["e2e_processing_latency"] == {
-            "count": 0,
-            "percentiles": [{"quantile": 0.99, "value": 0}, {"quantile": 0.5, "value": 0}],
-        }
-        client.send(b"RDY 1\n")
-        client.send(b"FIN " + client.message().id + b"\n")
-        assert eventually(lambda: nsqd.channel("t", "ch")["e2e_processing_latency"]["count"] == 1)
-        topic = nsqd.stats("&topic=t")["topics"][0]["e2e_processing_latency"]
-        assert topic["count"] == 1
-        values = [one["value"] for one in topic["percentiles"]]
-        assert 0 < values[0] == values[1] < 10_000_000_000
-        text = nsqd.request("GET", "/stats").body.decode()
-        assert len(re.findall(r" e2e%: \d+\.\d(?:us|ms|s), \d+\.\d(?:us|ms|s)\n", text)) == 2
-
-
 def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:
     nsqd.request("POST", "/topic/create?topic=aged")
     nsqd.request("POST", "/channel/create?topic=aged&channel=c")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock import limits
-
 from ..world import V2, Running, eventually, ok, pub
 
 HERE = "topic=t&channel=ch"
@@ -42,12 +40,6 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
     }
 
 
-def test_it_is_off_at_first(nsqd: Running) -> None:
-    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-    row = nsqd.channel("t", "ch")
-    assert (row["max_attempts"], row["dead_letter_count"]) == (0, 0)
-
-
 def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
     chosen = (200, config(5, "dead"))
     query = f"/channel/config?{HERE}"
@@ -75,21 +67,6 @@ def test_strict_order_as_in_youzans_nsq(nsqd: Running) -> None:
     assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
 
 
-def test_one_message_of_a_key_at_a_time(nsqd: Running) -> None:
-    assert nsqd.ask("POST", f"/channel/config?{HERE}&order=key")[0] == 200
-    for body in (b"a1", b"a2", b"b1"):
-        assert nsqd.request("POST", f"/pub?topic=t&key={body[:1].decode()}", body).status == 200
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 10\n")
-        first, second = client.message(), client.message()
-        assert (first.body, second.body) == (b"a1", b"b1")
-        assert client.is_silent()
-        client.send(b"FIN " + first.id + b"\n")
-        assert client.message().body == b"a2"
-
-
-LONG = "x" * 60
 REFUSED = [
     ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
     ("POST", "config", "topic=t", 400, "MISSING_ARG_CHANNEL"),
@@ -117,14 +94,6 @@ def test_what_is_refused(
     got, document = nsqd.ask(method, f"/channel/{path}?{query}")
     assert (got, document["message"][: len(text)]) == (status, text)
     assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-
-
-def test_a_name_that_breaks_the_rule_is_refused(nsqd: Running) -> None:
-    assert nsqd.request("POST", f"/channel/create?topic=t&channel={LONG}").status == 200
-    status, document = nsqd.ask("POST", f"/channel/config?topic=t&channel={LONG}&max_attempts=1")
-    assert status == 400
-    assert "67 characters" in document["message"]
-    assert f"{limits.NAME_BYTES_MAX} at most" in document["message"]
 
 
 def requeue_one(client: V2) -> bytes:

@@ -40,15 +40,6 @@ def test_it_names_the_offsets_and_the_rest_is_delivered(cluster: Cluster) -> Non
     assert bodies(consumer.take()) == [b"two"]
 
 
-def test_it_is_answered_when_the_set_has_it(cluster: Cluster) -> None:
-    cluster.nodes[1].consume()
-    cluster.pass_ns(SECOND)
-    cluster.cut.add(2)
-    asked = Asked(cluster.nodes[1], "/topic/concede?topic=orders")
-    cluster.run()
-    assert asked.answers == []
-
-
 def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster: Cluster) -> None:
     asked = Asked(cluster.nodes[1], "/topic/concede?topic=orders")
     cluster.run()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ..world import V2, Running, eventually, ok, pub
+from ..world import V2, Running, eventually, ok
 
 HERE = "topic=t&channel=c"
 
@@ -102,30 +102,6 @@ def test_a_message_in_flight_is_requeued(nsqd: Running) -> None:
         assert nsqd.channel("t", "c")["requeue_count"] == 2
 
 
-def test_a_deferred_message_is_sent_now_or_finished(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
-        ids = [client.message().id for _ in range(2)]
-        for id in ids:
-            assert settle(nsqd, "requeue", id, "&delay_ms=60000")[0] == 200
-        assert settle(nsqd, "requeue", ids[0]) == (200, None)
-        assert client.message().id == ids[0]
-        assert settle(nsqd, "finish", ids[1]) == (200, None)
-        assert counts(nsqd) == (0, 1, 0)
-
-
-def test_a_message_that_waits_to_be_sent_again(nsqd: Running) -> None:
-    with consumer(nsqd, rdy=1) as client:
-        publish(nsqd, b"a")
-        id = client.message().id
-        client.send(b"RDY 0\n")
-        assert client.ask(pub(b"heard", b"x")) == ok()  # and so is the RDY before it
-        assert settle(nsqd, "requeue", id)[0] == 200
-        assert [row["id"] for row in listed(nsqd, "requeued")] == [id.decode()]
-        assert settle(nsqd, "finish", id)[0] == 200
-        assert listed(nsqd, "requeued") == []
-
-
 def in_order(nsqd: Running, order: str, more: str = "") -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&order={order}{more}").status == 200
 
@@ -162,21 +138,6 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         assert settle(nsqd, "finish", first.id) == (200, None)
         assert client.message().body == b"b"
         assert listed(nsqd, "held") == []
-
-
-def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b", b"c")
-        ids = [client.message().id for _ in range(3)]
-        assert settle(nsqd, "finish", ids[1])[0] == 200
-        assert settle(nsqd, "requeue", ids[2], "&delay_ms=600000")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert counts(again) == (1, 0, 1)
-        assert [row["id"] for row in listed(again, "deferred")] == [ids[2].decode()]
-        with consumer(again) as client:
-            assert client.message().id == ids[0]
-            assert client.is_silent()
 
 
 def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:

@@ -81,15 +81,6 @@ def test_what_was_not_delivered_yet_is_stepped_over(nsqd: Running) -> None:
         assert client.is_silent()
 
 
-def test_what_is_delayed_is_finished(nsqd: Running) -> None:
-    publish(nsqd, 1, HOUR_MS)
-    row = json.loads(
-        nsqd.request("GET", f"/channel/messages?{HERE}&state=deferred").body
-    )["messages"][0]  # fmt: skip
-    assert ask(nsqd, "/message/finish", f"&msgid={row['id']}") == (200, None)
-    assert depth(nsqd) == (0, 0, 0)
-
-
 def test_all_that_is_delayed(nsqd: Running) -> None:
     publish(nsqd, 4)
     publish(nsqd, 3, HOUR_MS)

@@ -27,7 +27,7 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-def moved(offset: int, again: int, skipped: int = 0, dry_run: bool = False) -> dict[str, Any]:
+def moved(offset: int, again: int, skipped: int = 0) -> dict[str, Any]:
     return {
         "topic_name": "t",
         "channel_name": "c",
@@ -35,13 +35,8 @@ def moved(offset: int, again: int, skipped: int = 0, dry_run: bool = False) -> d
         "messages_again": again,
         "messages_skipped": skipped,
         "messages_given_up": 0,
-        "dry_run": dry_run,
+        "dry_run": False,
     }
-
-
-def test_a_dry_run_changes_nothing(nsqd: Running) -> None:
-    assert nsqd.ask("POST", HERE + "&dry_run=true", b"offset:1") == (200, moved(1, 4, dry_run=True))
-    assert nsqd.channel("t", "c")["depth"] == 0
 
 
 @pytest.mark.parametrize(
@@ -90,10 +85,3 @@ def test_what_is_refused(nsqd: Running, target: str, body: bytes, status: int, t
     got, document = nsqd.ask("POST", target, body)
     assert (got, document["message"][: len(text)]) == (status, text)
     assert nsqd.channel("t", "c")["depth"] == 0
-
-
-def test_it_holds_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    assert nsqd.ask("POST", HERE, b"offset:2")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert again.channel("t", "c")["depth"] == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,46 +113,6 @@ def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(nsqd: Running) -> N
         "META t partition_num=3 extend_support=false",
     ]  # fmt: skip
     assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
-
-
-def test_the_log_says_one_partition_or_several(
-    nsqd: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    post(nsqd, "/topic/create?topic=t")
-    post(nsqd, "/topic/meta/update?topic=t&upgradeext=true")
-    post(nsqd, "/topic/partition/expand?topic=t&partition_num=2")
-    said = [one.getMessage() for one in caplog.records if "TOPIC(t): " in one.getMessage()]
-    assert said == [
-        "TOPIC(t): created",
-        "TOPIC(t): 1 partition, messages have headers",
-        "TOPIC(t): 2 partitions, messages have headers",
-    ]
-
-
-def test_growth_under_a_consumer(nsqd: Running) -> None:
-    post(nsqd, "/topic/create?topic=t")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 100\n")
-        for _ in range(2):  # the same again is no error
-            assert post(nsqd, "/topic/partition/expand?topic=t&partition_num=4") == (200, "")
-        for number in range(8):
-            assert nsqd.request("POST", "/pub?topic=t", b"%d" % number).status == 200
-        got = [client.message() for _ in range(8)]
-        assert sorted(message.body for message in got) == [b"%d" % number for number in range(8)]
-        refused = post(nsqd, "/topic/partition/expand?topic=t&partition_num=4&rehash=true")
-        assert refused == (
-            409,
-            "GROWTH_REFUSED keys are rehashed only when nothing is left to deliver: channel c of "
-            "topic t has 8 messages",
-        )
-        for message in got:
-            client.send(b"FIN %b\n" % message.id)
-        client.ask(b"CLS\n")
-    assert find(nsqd, "t").hash_partitions == 1
-    assert post(nsqd, "/topic/partition/expand?topic=t&partition_num=4&rehash=true") == (200, "")
-    assert find(nsqd, "t").hash_partitions == 4
 
 
 @pytest.mark.parametrize(
