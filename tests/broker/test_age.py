@@ -8,6 +8,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker import stats
+from penstock.broker.agemarks import AgeMarks
 from penstock.errors import Refused
 from penstock.log.head import HEAD_BYTES
 
@@ -159,3 +160,105 @@ def test_a_segment_that_begins_corrupt_makes_nothing_old(start: Start) -> None:
     assert channel.depth == 8
     world.pass_ns(92 * SECOND)  # the first is too old now
     assert 1 <= channel.expired_count <= 2
+
+
+# --- how old messages are at least, by when their offsets were seen ---
+
+
+AGE = 160 * limits.SECOND
+STEP = AGE // limits.AGE_MARKS
+
+
+def test_marks_are_a_part_of_the_age_apart_and_bounded() -> None:
+    marks = AgeMarks()
+    noted = [marks.note(end, end * STEP // 4, AGE) for end in range(1, 400)]
+    assert noted[:9] == [True, False, False, False, True, False, False, False, True]
+    marks.old_end(400 * STEP // 4, AGE)
+    assert len(marks.marks) <= limits.AGE_MARKS + 2
+
+
+def test_nothing_new_is_no_mark() -> None:
+    marks = AgeMarks()
+    assert marks.note(5, 0, AGE)
+    assert not marks.note(5, AGE, AGE)
+
+
+def test_what_was_seen_long_enough_ago_is_too_old() -> None:
+    marks = AgeMarks([(10, 0), (20, STEP)])
+    assert marks.old_end(AGE - 1, AGE) == 0
+    assert [marks.old_end(AGE, AGE) for _ in range(2)] == [10, 10]
+    assert marks.old_end(10 * AGE, AGE) == 20
+    assert marks.marks == [(20, STEP)]
+
+
+def test_marks_of_a_clock_that_was_ahead_are_not_old() -> None:
+    marks = AgeMarks([(10, 1000 * AGE)])
+    marks.note(10, 0, AGE)
+    assert marks.marks == [(10, 0)]
+    assert marks.old_end(AGE, AGE) == 10
+
+
+# --- A start with a clock far ahead of all that is stored ---
+
+
+YEAR_NS = limits.CLOCK_LEAP_NS
+
+
+def left(world: World) -> tuple[int, int]:
+    """Messages of the channel, and those that were dropped by their age."""
+    world.pass_ns(SECOND)
+    channel = world.broker.find_topic("news").find_channel("a")
+    return channel.depth, channel.expired_count
+
+
+def aging(start: Start) -> World:
+    world = start(max_age_ns=3600 * SECOND)
+    world.broker.topic("news").channel("a")
+    assert world.publish("news", b"1", b"2").stored
+    return world
+
+
+def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
+    world = aging(start)
+    world.clock.wall_step_ns = 2 * YEAR_NS
+    world = world.restart()
+    assert world.broker.health.startswith(
+        "OK - warning: the clock is 730 days ahead of the newest message. If it is wrong"
+    )
+    assert world.broker.healthy
+    assert left(world) == (2, 0)
+    world.clock.wall_step_ns = 0
+    world = world.killed()
+    assert world.broker.health == "OK"
+    assert left(world) == (2, 0)
+
+
+def test_a_clock_that_is_set_ahead_meanwhile_is_reported_while_it_lasts(start: Start) -> None:
+    world = start()
+    world.pass_ns(SECOND)
+    world.clock.wall_step_ns = YEAR_NS
+    world.pass_ns(SECOND)
+    assert "the clock has gone 365 days ahead since nsqd started" in world.broker.health
+    assert world.broker.clock_leap.ahead_ns == YEAR_NS
+    world.clock.wall_step_ns = 0
+    world.pass_ns(SECOND)
+    assert world.broker.clock_leap.ahead_ns == 0
+    assert "since nsqd started" not in world.broker.health
+
+
+def test_after_a_day_ages_count_again(start: Start) -> None:
+    world = aging(start)
+    world.clock.wall_step_ns = 2 * YEAR_NS
+    world = world.restart()
+    world.clock.pass_ns(limits.CLOCK_LEAP_GRACE_NS - 2 * SECOND)
+    assert left(world) == (2, 0)
+    assert left(world) == (0, 2)
+    assert world.broker.health == "OK"
+
+
+def test_what_is_younger_than_a_year_gets_too_old_as_ever(start: Start) -> None:
+    world = aging(start)
+    world.clock.wall_step_ns = YEAR_NS
+    world = world.restart()
+    assert world.broker.health == "OK"
+    assert left(world) == (0, 2)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
+from penstock.broker.health import Health, Trouble
+from penstock.broker.internal import PIPELINES, SETTINGS, TRACE, is_internal, settings_of
+from penstock.broker.settings import TopicSettings
 from penstock.errors import Refused
 
 from .faults import FaultyDisk
@@ -173,3 +178,108 @@ def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) ->
     channel = world.broker.find_topic("news").channel("a")
     world.broker.delete_topic("news")
     world.broker.load(channel.windows[0], 0, 0)  # the log is gone: reading it would raise
+
+
+def test_health_is_ok_until_there_is_trouble_and_after_it() -> None:
+    health = Health()
+    assert (health.text, health.failing) == ("OK", False)
+    health.report("news", Trouble.WRITE, "no space")
+    health.report("other", Trouble.DAMAGED, "corrupt")
+    said = "NOK - topic news: no space; topic other: corrupt"
+    assert (health.text, health.failing) == (said, True)
+    health.clear("news", Trouble.DAMAGED)  # another kind
+    assert health.text == said
+    health.clear("news", Trouble.WRITE)
+    assert health.text == "NOK - topic other: corrupt"
+    health.forget("other")
+    assert health.text == "OK"
+
+
+def test_a_warning_is_ok_and_comes_last() -> None:
+    health = Health()
+    health.report("news", Trouble.CORRUPT, "offsets 3 to 4 are corrupt")
+    assert health.text == "OK - warning: topic news: offsets 3 to 4 are corrupt"
+    assert not health.failing
+    health.report("", Trouble.DISK_LOW, "disk almost full")
+    assert health.text == "NOK - disk almost full; topic news: offsets 3 to 4 are corrupt"
+    assert health.failing
+
+
+def test_a_line_names_a_few_and_counts_the_rest() -> None:
+    health = Health()
+    for number in range(limits.PING_REASONS_MAX + 2):
+        health.report(f"t{number}", Trouble.WRITE, "no space")
+    assert health.text.startswith("NOK - topic t0: no space; topic t1: no space; ")
+    assert health.text.endswith(f"topic t{limits.PING_REASONS_MAX - 1}: no space; and 2 more")
+
+
+def test_the_same_trouble_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health()
+    with caplog.at_level(logging.INFO, "penstock.broker"):
+        for _ in range(3):
+            health.report("news", Trouble.WRITE, "no space")
+        health.clear("news", Trouble.WRITE)
+        health.clear("news", Trouble.WRITE)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+# --- topics that Penstock keeps for itself ---
+
+
+def test_which_they_are() -> None:
+    assert [name for name in ("orders", TRACE, PIPELINES, "_mine") if is_internal(name)] == [
+        TRACE,
+        PIPELINES,
+    ]
+    assert settings_of("orders") == TopicSettings()
+
+
+def test_anybody_may_report_and_nothing_gathers(start: Start) -> None:
+    world = start(trace_rate=1.0)
+    assert world.publish(PIPELINES, b"a").stored
+    topic = world.broker.topics[PIPELINES]
+    assert (topic.internal, topic.depth, topic.trace_rate) == (True, 0, 0.0)
+    assert topic.settings == SETTINGS[PIPELINES]
+    assert topic.leader().floor == topic.leader().tail.committed_end == 1
+    assert TRACE not in world.broker.topics
+    again = world.killed().broker.topics[PIPELINES]
+    assert (again.depth, again.settings) == (0, SETTINGS[PIPELINES])
+    assert again.channel("late").depth == 0
+
+
+def test_its_settings_may_be_changed_and_stay(start: Start) -> None:
+    world = start()
+    world.publish(PIPELINES, b"a")
+    world.broker.topics[PIPELINES].configure({"retain_bytes": 1})
+    again = world.restart().broker.topics[PIPELINES]
+    assert again.settings.retain_bytes == 1
+    assert SETTINGS[PIPELINES].retain_bytes != 1
+
+
+# --- no two messages of a broker have the same id ---
+
+
+TOPICS = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("again", [World.restart, World.killed])
+def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> None:
+    """At one instant and over restarts, with batches of all sizes: each log alone would begin at
+    the clock's tick."""
+    dice = random.Random(1)
+    world = start()
+    published = 0
+    for _ in range(3):
+        for _ in range(5):
+            for topic in dice.sample(TOPICS, len(TOPICS)):
+                bodies = [b"x"] * dice.choice([1, 2, 300, 5_000])
+                world.publish(topic, *bodies)
+                published += len(bodies)
+        world = again(world)
+    seen: list[bytes] = []
+    for topic in TOPICS:
+        consumer = world.consumer(topic, "ch", rdy=2500)
+        while got := consumer.take():
+            seen += [message.id for message in got]
+            consumer.finish(*got)
+    assert len(set(seen)) == len(seen) == published

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.letters import Origin, origin
+from penstock.broker.settings import ChannelSettings
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
 from sim.clock import START_WALL_NS
 
+from .hostedworld import Cluster
 from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -349,3 +352,30 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
         0,
         2,
     )
+
+
+# --- A dead letter whose message is corrupt on a leader of several replicas ---
+
+
+def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
+    cluster = Cluster(kernel)
+    cluster.place([0])
+    node = cluster.nodes[0]
+    channel: Channel = node.topic.find_channel("billing")
+    channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
+    cluster.publish(0, b"poison")
+    consumer = node.consume()
+    (message,) = consumer.take()
+    segment = node.topic.replicas[0].log.segments[0].path
+    node.disk.flip(segment, node.disk.content(segment).index(b"poison"), 0)
+    cluster.cut.update((1, 2))
+    consumer.requeue(message)
+    for _ in range(2):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "corrupt" in node.broker.health
+    cluster.cut.clear()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (0, 1)
+    assert node.broker.health == "OK"

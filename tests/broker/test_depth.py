@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from penstock import limits
 from penstock.errors import Refused
 from penstock.kernel import Event
 
+from .faults import FaultyDisk
 from .world import Outcome, World
 
 Start = Callable[..., World]
@@ -130,3 +132,94 @@ def test_a_lower_bound_drops_nothing(start: Start) -> None:
     assert Publisher(world).send(b"x") == 0
     topic.configure({"max_depth": None})
     assert Publisher(world).send(b"x") == 1
+
+
+# --- how fast a channel is sent: with one partition and with several ---
+
+
+BODY = b"x" * 66  # a frame of 100 bytes
+ALL = 400
+
+
+@pytest.fixture(params=[1, 4])
+def partitions(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
+def limited(world: World, partitions: int, bytes_per_second: int) -> Any:
+    """A consumer, and a backlog that is even over the partitions."""
+    channel = world.broker.topic("t", partitions).channel("ch")
+    channel.rate.set(bytes_per_second, world.clock.mono_ns())
+    for _ in range(ALL):
+        world.broker.find_topic("t").publish([BODY], 0, lambda error: None)
+        world.turn()
+    return world.consumer("t", "ch", rdy=1)
+
+
+def take(world: World, consumer: Any) -> int:
+    """What it gets while it finishes each at once."""
+    count = 0
+    while taken := consumer.take():
+        count += len(taken)
+        consumer.finish(*taken)
+    return count
+
+
+def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
+    world = start()
+    consumer = limited(world, partitions, 1_000)
+    assert 10 <= take(world, consumer) <= 10 + partitions
+    total = 0
+    for _ in range(10):
+        world.pass_ns(SECOND)
+        total += take(world, consumer)
+    assert 100 - partitions <= total <= 100 + partitions
+
+
+def test_a_burst_after_a_rest(start: Any, partitions: int) -> None:
+    world = start()
+    consumer = limited(world, partitions, 1_000)
+    take(world, consumer)
+    world.pass_ns(60 * SECOND)
+    assert 40 - partitions <= take(world, consumer) <= 40 + partitions
+
+
+# --- whether there is room for so many bytes, at this moment ---
+
+
+class Unknowable(FaultyDisk):
+    """Cannot say how much is free while `broken`."""
+
+    broken = False
+
+    def free_bytes(self, path: str) -> int:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().free_bytes(path)
+
+
+def test_room_is_what_lies_above_the_watermark_and_is_not_reserved(start: Start) -> None:
+    disk = FaultyDisk()
+    disk.free = 1_500
+    context = start(disk=disk, disk_free_bytes_min=1_000).broker.context
+    assert context.room_refusal(500) == ""
+    context.reserved_bytes = 100
+    assert context.room_refusal(400) == ""
+    reason = "401 bytes do not fit: 1400 bytes free, 1000 are to stay free"
+    assert context.room_refusal(401) == reason
+
+
+def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:
+    disk = Unknowable()
+    world = start(disk=disk)
+    disk.broken = True
+    words = "cannot determine free disk space: [Errno 5]"
+    assert world.broker.context.room_refusal(1).startswith(words)
+    world.pass_ns(1_000_000_000)
+    assert words in world.broker.health
+    assert world.broker.context.room_refusal(1).startswith(words)
+    disk.broken = False
+    world.pass_ns(1_000_000_000)
+    assert world.broker.health == "OK"
+    assert world.broker.context.room_refusal(1) == ""

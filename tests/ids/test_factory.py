@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.errors import (
     ConfigError,
     IdBackwards,
     IdNotMade,
+    IdPoolClosed,
+    IdPoolEmpty,
     SequenceExpired,
     TimeBackwards,
 )
 from penstock.ids.factory import GuidFactory
-from penstock.ids.guid import SEQUENCES_PER_TICK, make, parse
+from penstock.ids.guid import SEQUENCES_PER_TICK, IdRange, default_node_id, make, parse, tick_of
+from penstock.ids.pool import IdPool
+from penstock.kernel import id_at, id_index, id_to_hex
 from sim.clock import FakeClock
 
 NOW_NS = 1_700_000_000 * 10**9
@@ -110,3 +119,190 @@ def test_threads_get_different_ids() -> None:
     with ThreadPoolExecutor(4) as pool:
         made = [id for part in pool.map(some, range(16)) for id in part]
     assert len(set(made)) == 8000
+
+
+NOW_NS_GUID = 1_790_000_000 * 10**9
+
+nodes = st.integers(0, 1023)
+walls = st.one_of(
+    st.integers(NOW_NS_GUID - 10**9, NOW_NS_GUID + 10**9),
+    st.integers(-(10**18), 2**62),
+)
+
+
+def test_an_id_seen_on_a_real_nsqd() -> None:
+    parts = parse(0x18A26F9AC7A69000)
+    assert (parts.node, parts.sequence) == (617, 0)
+    assert make(parts.tick, parts.node, parts.sequence) == 0x18A26F9AC7A69000
+    assert tick_of(parts.time_ns) == parts.tick
+    assert 2024 < 1970 + parts.time_ns / (365.25 * 86400e9) < 2030
+
+
+def test_the_default_node_id_is_what_nsqd_takes() -> None:
+    assert default_node_id("localhost") == 16
+    assert all(0 <= default_node_id(f"host-{n}") <= 1023 for n in range(200))
+
+
+@pytest.mark.parametrize("node_id", [-1, 1024, 10**9])
+def test_a_node_id_out_of_range_is_a_config_error(node_id: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        IdRange(node_id)
+    assert (caught.value.name, caught.value.value) == ("node-id", node_id)
+
+
+@given(st.integers(0, 2**41 - 1), nodes, st.integers(0, 4095))
+def test_make_and_parse_are_inverse(tick: int, node: int, sequence: int) -> None:
+    parts = parse(make(tick, node, sequence))
+    assert parts[:3] == (tick, node, sequence)
+
+
+@given(
+    nodes,
+    st.lists(
+        st.tuples(st.integers(1, 20_000), walls, st.one_of(st.none(), nodes)),
+        min_size=1,
+        max_size=30,
+    ),
+)
+def test_ids_rise_whatever_the_clock_does_and_whoever_goes_on(
+    node: int, takes: list[tuple[int, int, int | None]]
+) -> None:
+    ids = IdRange(node)
+    highest = 0
+    for count, wall_ns, next_node in takes:
+        if next_node is not None:  # a restart, perhaps under another node id
+            ids = IdRange(next_node, ids.last_id)
+        base = ids.take(count, wall_ns)
+        assert base > highest
+        assert parse(base).node == ids.node_id
+        highest = id_at(base, count - 1)
+        assert highest == ids.last_id
+        assert id_index(base, count, highest) == count - 1
+
+
+@given(nodes, st.integers(1, 4096))
+def test_a_fresh_tick_starts_at_sequence_zero(node: int, count: int) -> None:
+    ids = IdRange(node)
+    first = ids.take(count, NOW_NS_GUID)
+    second = ids.take(count, NOW_NS_GUID + TICK_NS)
+    assert parse(first)[:3] == (tick_of(NOW_NS_GUID), node, 0)
+    assert parse(second)[:3] == (tick_of(NOW_NS_GUID) + 1, node, 0)
+
+
+def test_a_used_up_tick_borrows_from_the_next() -> None:
+    ids = IdRange(7)
+    ids.take(SEQUENCES_PER_TICK, NOW_NS_GUID)
+    borrowed = ids.take(1, NOW_NS_GUID)
+    assert parse(borrowed)[:3] == (tick_of(NOW_NS_GUID) + 1, 7, 0)
+    assert ids.ticks_ahead(NOW_NS_GUID) == 1
+    assert ids.ticks_ahead(NOW_NS_GUID + TICK_NS) == 0
+
+
+def test_the_same_tick_goes_on_where_it_stopped() -> None:
+    ids = IdRange(7)
+    first = ids.take(10, NOW_NS_GUID)
+    assert ids.take(10, NOW_NS_GUID) == first + 10
+    assert ids.take(10, NOW_NS_GUID - 10**12) == first + 20  # the clock stepped back
+
+
+def test_the_wire_form_sorts_like_the_number() -> None:
+    ids = IdRange(3)
+    texts = [id_to_hex(ids.take(5000, NOW_NS_GUID)) for _ in range(50)]
+    assert texts == sorted(texts)
+
+
+def test_nothing_is_taken_as_nothing() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        IdRange(0).take(0, NOW_NS_GUID)
+
+
+# --- ids in stock: bounded, rising, and waited for ---
+
+
+PATIENCE_S = 40.0
+
+
+class Clock(FakeClock):
+    def __init__(self, wall_ns: int = NOW_NS) -> None:
+        super().__init__(wall_ns)
+        self.reads = 0
+
+    def wall_ns(self) -> int:
+        self.reads += 1
+        return super().wall_ns()
+
+
+def pool_of(clock: Clock, count_max: int = 10) -> IdPool:
+    return IdPool(GuidFactory(7, clock), clock, count_max)
+
+
+def eventually(holds: object) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < until_s
+        time.sleep(0.001)
+
+
+def test_a_full_pool_makes_no_more() -> None:
+    clock = Clock()
+    with pool_of(clock) as pool:
+        eventually(lambda: len(pool) == 10)
+        time.sleep(0.02)
+        assert (len(pool), clock.reads) == (10, 10)
+        first = pool.take()
+        eventually(lambda: len(pool) == 10)
+        assert [pool.take() for _ in range(3)] == [first + 1, first + 2, first + 3]
+
+
+def test_takers_wait_when_there_is_none() -> None:
+    """The clock stands still, so one tick's ids are all there are."""
+    clock = Clock()
+    with pool_of(clock) as pool:
+        made = [pool.take() for _ in range(SEQUENCES_PER_TICK)]
+        with pytest.raises(IdPoolEmpty, match=r"no id within 0\.01 s"):
+            pool.take(0.01)
+        with ThreadPoolExecutor(2) as threads:
+            waiting = [threads.submit(pool.take) for _ in range(2)]
+            assert not wait_for(waiting, 0.02).done
+            clock.wall_step_ns += TICK_NS
+            made += [one.result(PATIENCE_S) for one in waiting]
+    assert len(set(made)) == SEQUENCES_PER_TICK + 2
+    assert made[:SEQUENCES_PER_TICK] == sorted(made[:SEQUENCES_PER_TICK])
+
+
+def test_a_clock_that_steps_back_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with pool_of(clock, 1) as pool:
+        before = pool.take()
+        eventually(lambda: len(pool) == 1)
+        clock.wall_step_ns -= 5 * TICK_NS
+        in_stock = pool.take()
+        with pytest.raises(IdPoolEmpty):
+            pool.take(0.05)
+        clock.wall_step_ns += 6 * TICK_NS
+        assert before < in_stock < pool.take(PATIENCE_S)
+    said = [record.getMessage() for record in caplog.records]
+    step = "tick 332411363597 comes after tick 332411363602"
+    assert said == [f"ids: time went backwards: {step}; trying again"]  # once, however often
+
+
+def test_whoever_waits_at_the_end_is_woken() -> None:
+    pool = pool_of(Clock(0))
+    pool.start()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(pool.take)
+        pool.close()
+        with pytest.raises(IdPoolClosed):
+            waiting.result(PATIENCE_S)
+    with pytest.raises(IdPoolClosed):
+        pool.start()
+    assert "penstock ids" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_pool_that_was_not_started_has_none() -> None:
+    pool = pool_of(Clock())
+    with pytest.raises(IdPoolClosed, match="not started"):
+        pool.take()
+    pool.close()
+    with pytest.raises(ConfigError, match="count_max"):
+        pool_of(Clock(), 0)

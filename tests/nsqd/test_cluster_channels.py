@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -11,16 +12,19 @@ import pytest
 
 from penstock import kernel
 from penstock.broker.channel import Channel
+from penstock.broker.stats import rows
 from penstock.cluster.keys import PartitionName
+from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
+from penstock.nsqd.topics import Found
 from penstock.nsqd.waits import Waits
 from penstock.wire.errors import WireFault
 from penstock.wire.states import State
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 
-from .asked import BILLING, OPTIONS, ask
+from .asked import BILLING, OPTIONS, ask, topic_maker
 
 
 @pytest.fixture
@@ -269,3 +273,121 @@ def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:
     cluster.until(lambda: client.state is State.SUBSCRIBED or client.errors)
     assert client.errors == []
     cluster.until(lambda: all(everywhere(cluster, lambda one: one.settings.order == "strict")))
+
+
+# --- operators make, grow and delete topics of a cluster by the verbs of HTTP, at any node ---
+
+
+@pytest.fixture
+def four() -> Iterator[JoinedCluster]:
+    made = JoinedCluster(kernel, nodes=4)
+    yield made
+    made.close()
+
+
+def asked(four: JoinedCluster, number: int, path: str, query: str) -> Response:
+    answers = ask(four.nodes[number], path, query)
+    four.until(lambda: answers)
+    (answer,) = answers
+    return answer
+
+
+def test_a_topic_is_made_grows_and_goes(four: JoinedCluster) -> None:
+    answer = asked(four, 0, "/topic/create", "topic=t&partition_num=2&extend=true")
+    assert answer.status == 200
+    leader = four.led_by("t")
+    assert leader.broker.topics["t"].extended
+    number = leader.number
+    assert asked(four, number, "/topic/partition/expand", "topic=t&partition_num=3").status == 200
+    assert four.leader("t", 2) is not None
+    assert asked(four, number, "/topic/delete", "topic=t").status == 200
+    assert "t" not in leader.broker.topics
+
+
+def test_each_partition_is_in_the_stats_of_its_leader(four: JoinedCluster) -> None:
+    assert asked(four, 0, "/topic/create", "topic=t&partition_num=3").status == 200
+    assert asked(four, four.led_by("t").number, "/channel/create", "topic=t&channel=c")
+    told = [row for node in four.nodes for row in rows(node.broker.topics, "t") or ()]
+    for found in (told, [channel for row in told for channel in row["channels"]]):
+        numbers = [part["partition"] for row in found for part in row.get("partitions", ())]
+        assert sorted(numbers) == [0, 1, 2]
+
+
+def test_a_node_that_has_nothing_of_it_makes_it_too(four: JoinedCluster) -> None:
+    """There are three replicas, and four nodes."""
+    for number in range(4):
+        assert asked(four, number, "/topic/create", f"topic=t{number}").status == 200
+    without = [
+        node for node in four.nodes for number in range(4)
+        if f"t{number}" not in node.broker.topics
+    ]  # fmt: skip
+    assert len(without) == 4  # each topic is missing on one node
+    for number in range(4):
+        for node in range(4):
+            assert asked(four, node, "/topic/create", f"topic=t{number}").status == 200
+            differs = asked(four, node, "/topic/create", f"topic=t{number}&partition_num=2")
+            assert (differs.status, b"has 1; more come" in differs.body) == (409, True)
+            headed = asked(four, node, "/topic/create", f"topic=t{number}&extend=true")
+            assert (headed.status, b"NOT_EXTENDED" in headed.body) == (409, True)
+
+
+def test_what_breaks_a_rule_is_named(four: JoinedCluster) -> None:
+    asked(four, 0, "/topic/create", "topic=t&partition_num=2")
+    number = four.led_by("t").number
+    fewer = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=1")
+    assert (fewer.status, b"a topic never gets fewer" in fewer.body) == (409, True)
+    again = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=4&rehash=true")
+    assert (again.status, b"not rehashed yet" in again.body) == (409, True)
+    assert asked(four, number, "/topic/delete", "topic=other").status == 404
+
+
+def test_while_the_coordinator_is_away_the_outcome_is_not_known(
+    four: JoinedCluster,
+) -> None:
+    four.away.add(1)
+    answer = asked(four, 1, "/topic/create", "topic=t")
+    assert answer.status == 503
+    assert b'"changed":"unknown"' in answer.body
+
+
+def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(
+    four: JoinedCluster,
+) -> None:
+    four.away.add(1)
+    maker = topic_maker(four.nodes[1])
+    found: list[Found] = []
+    maker.topic("t", found.append)
+    assert found == []
+    asyncio.run(maker.stop())
+    (refused,) = found
+    assert isinstance(refused, Refused)
+    four.run(10)  # the metadata gives up, too: it is not answered again
+    assert len(found) == 1
+
+
+def test_a_topic_has_as_many_copies_as_were_asked_for(four: JoinedCluster) -> None:
+    assert asked(four, 0, "/topic/create", "topic=t&replicator=2").status == 200
+    assert len(four.record("t", 0).members) == 2
+    (told,) = ask(four.led_by("t"), "/topic/config", "topic=t", "GET")
+    assert json.loads(told.body)["replicas"] == 2
+    for node in range(4):  # also one that has none of them
+        assert asked(four, node, "/topic/create", "topic=t&replicator=2").status == 200
+        differs = asked(four, node, "/topic/create", "topic=t&replicator=3")
+        assert (differs.status, b"topic t has 2 copies" in differs.body) == (409, True)
+    for query, said in (
+        ("topic=u&replicator=17", b"'17': a whole number, 1 to 16"),
+        ("topic=u&replicator=0", b"'0': a whole number, 1 to 16"),
+        ("topic=u%23ephemeral&replicator=2", b"'2': a node by itself, and an ephemeral topic"),
+    ):
+        refused = asked(four, 0, "/topic/create", query)
+        assert (refused.status, said in refused.body) == (400, True)
+
+
+def test_where_fewer_nodes_live_each_has_a_copy(four: JoinedCluster) -> None:
+    four.kill(2)
+    four.kill(3)
+    four.run(10)
+    assert asked(four, 0, "/topic/create", "topic=t&replicator=4").status == 200
+    assert sorted(one.node for one in four.record("t", 0).members) == [0, 1]
+    again = asked(four, 1, "/topic/create", "topic=t&replicator=4")
+    assert again.status == 200  # it is what was asked for, and gets the others later

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
+from penstock.errors import PenstockError
 from penstock.tools import nodes
+from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
+
+from .utilities import ask, publish, until
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -223,3 +229,121 @@ def test_a_message_does_not_command_the_terminal(run: Run) -> None:
     assert run("topic", "peek", "hostile")[1].endswith(" a\\x1b[2Jb\n")
     (messages,) = as_json(run("topic", "peek", "hostile", "--json"))["nodes"].values()
     assert messages[0]["body"] == "a\x1b[2Jb"
+
+
+LATER_MS = 1_708_000_000_000  # 2024-02-15
+
+
+def test_a_message_id() -> None:
+    row = read("18a26f9ac7a69000", LATER_MS)
+    assert (row["node"], row["sequence"]) == (617, 0)
+    assert row["time"].startswith("2026-11-")
+
+
+def test_a_long_id_has_two_readings() -> None:
+    row = read("C0A8010A123418B4AAC200989680002A", LATER_MS)
+    client = row["unique"]
+    assert (client["ip"], client["pid"], client["hash"], client["counter"]) == (
+        "192.168.1.10", 4660, "18B4AAC2", 42,
+    )  # fmt: skip
+    broker = read("C0A8010A00002A9F00000000075BCD15", LATER_MS)["offset"]
+    assert broker == {"ip": "192.168.1.10", "port": 10911, "offset": 123456789}
+
+
+@each("text", ["", "12", "g" * 16, "x" * 32, "0" * 33, "\u00e9" * 16])
+def test_what_is_no_id(text: str) -> None:
+    with pytest.raises(PenstockError, match="is no id: 16, 32 or 56 hex digits"):
+        read(text, LATER_MS)
+
+
+def test_lines_of_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("18a26f9ac7a69000\n\n18a26f9ac7a69001\n"))
+    assert main(["id", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["sequence"] for row in rows] == [0, 1]
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["id", "18a26f9ac7a69000"]) == 0
+    assert "node      617" in capsys.readouterr().out
+    assert main(["id", "nonsense"]) == 1
+    assert "penstock id: 'nonsense' is no id" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def tailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("watch") / "data", "--durability=os") as running:
+        yield running
+
+
+def run_while_publishing(tailed: Daemon, bodies: list[bytes], *arguments: str) -> int:
+    """The tail runs in this thread, because signals do; another publishes once it listens."""
+    topic = arguments[0]
+    ask(tailed, f"/topic/create?topic={topic}", b"")
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(tailed, f"/stats?topic={topic}"), "a channel")
+        for body in bodies:
+            ask(tailed, f"/pub?topic={topic}", body)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        address = f"--nsqd-tcp-address=127.0.0.1:{tailed.tcp_port}"
+        return main(["tail", *arguments, f"--count={len(bodies)}", address])
+    finally:
+        thread.join()
+
+
+def test_people_see_when_which_and_what(tailed: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_while_publishing(tailed, [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600], "seen") == 0
+    first, second = capsys.readouterr().out.splitlines()
+    date, clock, message_id, body = first.split(" ")
+    assert (len(date), len(clock), len(message_id), body) == (10, 12, 16, "a\\x1b[2Jb\\xff\u00e9")
+    assert second.endswith("x" * 500 + "... (600 bytes)")
+
+
+def test_one_partition_is_watched(tailed: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(tailed, "/topic/create?topic=split&partition_num=3", b"")
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(tailed, "/stats?topic=split"), "a channel")
+        for partition in (0, 2, 1):
+            ask(tailed, f"/pub?topic=split&partition={partition}", b"in %d" % partition)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        address = f"--nsqd-tcp-address=127.0.0.1:{tailed.tcp_port}"
+        assert main(["tail", "split", "--partition=1", "--count=1", address]) == 0
+    finally:
+        thread.join()
+    assert capsys.readouterr().out.splitlines()[0].endswith(" in 1")
+
+
+def test_a_drain(
+    tailed: Daemon,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
+        here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
+        ask(other, "/topic/create?topic=t", b"")
+        ask(other, "/channel/create?topic=t&channel=c", b"")
+        publish(other, "t", [b"one", b"two"])
+        assert main(["drain", "--status", here]) == 0
+        assert capsys.readouterr().out.startswith("off: 2 left\n")
+        assert main(["drain", here]) == 1  # nobody is here to say yes
+        assert main(["drain", here, "--yes"]) == 0
+        assert capsys.readouterr().out.splitlines()[2].split() == ["t/c", "2", "0", "0", "0"]
+        assert main(["drain", here, "--cancel", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["state"] == "off"
+        ask(other, "/channel/empty?topic=t&channel=c", b"")
+        assert main(["drain", here, "--yes", "--watch"]) == 0
+        out = capsys.readouterr().out
+        assert out == f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"
+        assert other.wait() == 0
+    assert main(["drain", here, "--nsqd-http-address=127.0.0.1:1", "--yes"]) == 1
+    assert "name one node" in capsys.readouterr().err
