@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker import stats
 from penstock.broker.agemarks import AgeMarks
 from penstock.errors import Refused
 from penstock.log.head import HEAD_BYTES
@@ -31,32 +30,6 @@ def test_each_message_goes_within_a_second_of_its_end(start: Start) -> None:
     assert channel.depth == 0
 
 
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_they_do_not_return(start: Start, how: str) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    world.broker.topic("t").channel("c")
-    world.publish("t", b"old")
-    world.pass_ns(11 * SECOND)
-    world.publish("t", b"young")
-    world = getattr(world, how)(max_age_ns=0)
-    world.pass_ns(SECOND)
-    assert bodies(world.consumer("t", "c").take()) == [b"young"]
-
-
-def test_the_queue_of_a_topic_without_channels_ages(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    world.publish("t", b"old")
-    world.pass_ns(5 * SECOND)
-    world.publish("t", b"young")
-    world.pass_ns(6 * SECOND)
-    topic = world.broker.find_topic("t")
-    assert (topic.depth, topic.age_bound.expired_count) == (1, 1)
-    assert stats.topic_row(topic, [])["expired_count"] == 1
-    world = world.killed()
-    assert world.broker.find_topic("t").depth == 1
-    assert bodies(world.consumer("t", "c").take()) == [b"young"]
-
-
 def test_a_delay_that_outlasts_its_message_is_refused(start: Start) -> None:
     world = start(max_age_ns=10 * SECOND)
     topic = world.broker.topic("t")
@@ -64,21 +37,6 @@ def test_a_delay_that_outlasts_its_message_is_refused(start: Start) -> None:
     with pytest.raises(Refused, match="delay of 10s is not below the topic's maximum age of 10s"):
         topic.publish([b"x"], now_ns + 10 * SECOND, Outcome())
     assert world.publish("t", b"x", due_ns=now_ns + 9 * SECOND).stored
-
-
-def test_a_topic_may_set_it_later_and_give_it_up(start: Start) -> None:
-    world = start()
-    channel = world.broker.topic("t").channel("c")
-    world.publish("t", b"old")
-    world.pass_ns(60 * SECOND)
-    topic = world.broker.find_topic("t")
-    topic.configure({"max_age_ns": 10 * SECOND})
-    world.pass_ns(SECOND)
-    assert channel.expired_count == 1
-    topic.configure({"max_age_ns": None})
-    world.publish("t", b"stays")
-    world.pass_ns(60 * SECOND)
-    assert channel.depth == 1
 
 
 def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +135,6 @@ def test_marks_are_a_part_of_the_age_apart_and_bounded() -> None:
     assert len(marks.marks) <= limits.AGE_MARKS + 2
 
 
-def test_nothing_new_is_no_mark() -> None:
-    marks = AgeMarks()
-    assert marks.note(5, 0, AGE)
-    assert not marks.note(5, AGE, AGE)
-
-
 def test_what_was_seen_long_enough_ago_is_too_old() -> None:
     marks = AgeMarks([(10, 0), (20, STEP)])
     assert marks.old_end(AGE - 1, AGE) == 0
@@ -254,11 +206,3 @@ def test_after_a_day_ages_count_again(start: Start) -> None:
     assert left(world) == (2, 0)
     assert left(world) == (0, 2)
     assert world.broker.health == "OK"
-
-
-def test_what_is_younger_than_a_year_gets_too_old_as_ever(start: Start) -> None:
-    world = aging(start)
-    world.clock.wall_step_ns = YEAR_NS
-    world = world.restart()
-    assert world.broker.health == "OK"
-    assert left(world) == (0, 2)

@@ -10,8 +10,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.health import Health, Trouble
-from penstock.broker.internal import PIPELINES, SETTINGS, TRACE, is_internal, settings_of
-from penstock.broker.settings import TopicSettings
+from penstock.broker.internal import PIPELINES, SETTINGS, TRACE
 from penstock.errors import Refused
 
 from .faults import FaultyDisk
@@ -58,14 +57,6 @@ def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: S
     assert topic.leader().tail.refusing  # and the clock has not moved
 
 
-def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
-    disk = FaultyDisk()
-    disk.free = 1
-    world = start(disk=disk, disk_free_bytes_min=1000)
-    with pytest.raises(Refused):
-        world.publish("news", b"1")
-
-
 def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -87,25 +78,6 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
     assert [(message.body, message.attempts) for message in left] == [(b"4", 2)]
 
 
-def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1", b"2")
-    got = consumer.take()
-    consumer.finish(got[0])
-    disk.fail.add(("sync", "channels."))
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    assert "the state of the channels" in world.broker.health
-    disk.fail.clear()
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    assert world.broker.health == "OK"
-    consumer.finish(got[1])
-    world = world.killed()
-    assert world.consumer("news", "a").take() == []
-
-
 def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -118,15 +90,6 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
         world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.threads.submitted == submitted
     assert world.broker.context.touched == {}
-
-
-def test_the_mark_repeats_the_synced_end(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    mark = world.path / "topics" / "news" / "0" / "mark"
-    before = mark.read_bytes()
-    world.pass_ns(limits.MARK_EVERY_NS)
-    assert mark.read_bytes() != before
 
 
 def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:
@@ -157,21 +120,6 @@ def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
 
-def test_changes_are_told(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    world.broker.topic("news").delete_channel("a")
-    world.broker.delete_topic("news")
-    assert world.changes == [
-        ("TOPIC_CREATED", "news", ""),
-        ("CHANNEL_CREATED", "news", "a"),
-        ("CHANNEL_DELETED", "news", "a"),
-        ("TOPIC_DELETED", "news", ""),
-    ]
-    world.broker.topic("kept").channel("b")
-    assert world.restart().changes == []  # what comes back is no change
-
-
 def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
     world = start()
     world.publish("news", b"1")
@@ -195,24 +143,6 @@ def test_health_is_ok_until_there_is_trouble_and_after_it() -> None:
     assert health.text == "OK"
 
 
-def test_a_warning_is_ok_and_comes_last() -> None:
-    health = Health()
-    health.report("news", Trouble.CORRUPT, "offsets 3 to 4 are corrupt")
-    assert health.text == "OK - warning: topic news: offsets 3 to 4 are corrupt"
-    assert not health.failing
-    health.report("", Trouble.DISK_LOW, "disk almost full")
-    assert health.text == "NOK - disk almost full; topic news: offsets 3 to 4 are corrupt"
-    assert health.failing
-
-
-def test_a_line_names_a_few_and_counts_the_rest() -> None:
-    health = Health()
-    for number in range(limits.PING_REASONS_MAX + 2):
-        health.report(f"t{number}", Trouble.WRITE, "no space")
-    assert health.text.startswith("NOK - topic t0: no space; topic t1: no space; ")
-    assert health.text.endswith(f"topic t{limits.PING_REASONS_MAX - 1}: no space; and 2 more")
-
-
 def test_the_same_trouble_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     health = Health()
     with caplog.at_level(logging.INFO, "penstock.broker"):
@@ -226,14 +156,6 @@ def test_the_same_trouble_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 # --- topics that Penstock keeps for itself ---
 
 
-def test_which_they_are() -> None:
-    assert [name for name in ("orders", TRACE, PIPELINES, "_mine") if is_internal(name)] == [
-        TRACE,
-        PIPELINES,
-    ]
-    assert settings_of("orders") == TopicSettings()
-
-
 def test_anybody_may_report_and_nothing_gathers(start: Start) -> None:
     world = start(trace_rate=1.0)
     assert world.publish(PIPELINES, b"a").stored
@@ -245,15 +167,6 @@ def test_anybody_may_report_and_nothing_gathers(start: Start) -> None:
     again = world.killed().broker.topics[PIPELINES]
     assert (again.depth, again.settings) == (0, SETTINGS[PIPELINES])
     assert again.channel("late").depth == 0
-
-
-def test_its_settings_may_be_changed_and_stay(start: Start) -> None:
-    world = start()
-    world.publish(PIPELINES, b"a")
-    world.broker.topics[PIPELINES].configure({"retain_bytes": 1})
-    again = world.restart().broker.topics[PIPELINES]
-    assert again.settings.retain_bytes == 1
-    assert SETTINGS[PIPELINES].retain_bytes != 1
 
 
 # --- no two messages of a broker have the same id ---

@@ -106,25 +106,6 @@ def settle(work: delayed.Work) -> int:
             return int(stop.value)
 
 
-def test_all_are_finished(start: Start) -> None:
-    world = start()
-    channel = scheduled(world, 60, 70)
-    assert settle(delayed.finish(channel, [0])) == 2
-    world.pass_ns(100 * SECOND)
-    assert (channel.depth, channel.delayed) == (0, 0)
-
-
-def test_those_that_are_due_by_then_are_sent_now(start: Start) -> None:
-    world = start()
-    channel = scheduled(world, 60, 70, 80)
-    consumer = world.consumer("news", "a")
-    until_ns = world.clock.wall_ns() + 75 * SECOND
-    assert settle(delayed.release(channel, [0], until_ns)) == 2
-    world.turns()
-    assert sorted(bodies(consumer.take())) == [b"after 60", b"after 70"]
-    assert channel.delayed == 1
-
-
 def test_only_what_a_consumer_has_had_counts_as_retried(start: Start) -> None:
     world = start()
     channel = scheduled(world, 60)
@@ -175,18 +156,6 @@ def give_back(consumer: Any) -> None:
     consumer.ready(100)
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-def test_of_the_daemon(start: Any, partitions: int) -> None:
-    world = start(message_timeout_max_ns=2 * HOUR, **BOUNDS)
-    consumer = worn(world, partitions)
-    give_back(consumer)
-    channel = consumer.channel
-    assert consumer.take() == []
-    assert (channel.auto_ack_count, channel.unfinished) == (4, 0)
-    world = world.killed()
-    assert world.consumer("t", "ch").take() == []
-
-
 def test_of_a_channel(start: Any) -> None:
     """It overrules the daemon's, and is kept."""
     world = start(**BOUNDS)
@@ -199,10 +168,3 @@ def test_of_a_channel(start: Any) -> None:
     consumer.channel.configure({"auto_ack_attempts": None})
     give_back(consumer)
     assert consumer.take() == []
-
-
-def test_one_bound_alone_is_off(start: Any) -> None:
-    world = start(auto_ack_attempts=1)
-    consumer = worn(world)
-    give_back(consumer)
-    assert len(consumer.take()) == 4

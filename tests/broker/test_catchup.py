@@ -32,26 +32,6 @@ class Desk:
         return self.called
 
 
-def test_a_few_are_fed_at_a_time_for_each_node() -> None:
-    desk = Desk()
-    assert [desk.ask(number) for number in (1, 2, 3)] == [True, True, False]
-    assert desk.ask(4, node=OTHER)
-    assert desk.ask(1)  # it has its place, and asks for the next piece
-    assert desk.leave(1) == [3]
-    assert desk.ask(3)
-
-
-def test_the_neediest_comes_first_then_the_one_that_lacks_least() -> None:
-    desk = Desk(places=1)
-    assert desk.ask(1)
-    assert not desk.ask(2, spare=1, missing=10)
-    assert not desk.ask(3, spare=0, missing=900)
-    assert not desk.ask(4, spare=0, missing=800)
-    assert desk.leave(1) == [4]
-    assert desk.leave(4) == [3]
-    assert desk.leave(3) == [2]
-
-
 def test_an_office_that_ends_gives_back_its_places_on_all_nodes() -> None:
     desk = Desk(places=1)
     assert desk.ask(1)

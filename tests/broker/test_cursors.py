@@ -14,7 +14,7 @@ from penstock.broker.cursors import Cursors
 from penstock.broker.health import Health
 from penstock.broker.journal import Journal
 from penstock.log.disk import OsDisk
-from penstock.log.fold import Position, decode_record, generation_of
+from penstock.log.fold import Position, decode_record
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
@@ -111,28 +111,6 @@ def test_a_write_lost_before_others_by_a_power_loss_is_ordinary(start: Start) ->
     assert world.killed().broker.health == "OK"
 
 
-def test_a_journal_that_cannot_be_synced_is_shown_until_it_was(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, durability="os")
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    disk.fail.add(("sync", "channels."))
-    consumer.finish(*consumer.take())
-    for _ in range(6):  # records are written all the while
-        world.pass_ns(limits.SECOND)
-    said = "NOK - topic news: the state of the channels cannot be stored"
-    assert world.broker.health.startswith(said)
-    world.publish("news", b"2")
-    consumer.finish(*consumer.take())
-    assert world.broker.health.startswith(said)
-    disk.fail.clear()
-    world.turn()
-    assert world.broker.health.startswith(said)  # it is healed by a sync, not by a write
-    for _ in range(6):
-        world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-
-
 def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk, durability="os")
@@ -147,22 +125,6 @@ def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> 
     assert "the state of the channels cannot be stored" in world.broker.health
     disk.fail.clear()
     for _ in range(6):
-        world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-
-
-def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.publish("news", b"1")
-    disk.fail.add(("write", "/mark"))
-    for _ in range(5):
-        world.pass_ns(limits.SECOND)
-    assert "NOK - topic news: the write failed" in world.broker.health
-    assert world.publish("news", b"2").stored  # this heals nothing
-    assert "NOK - topic news: the write failed" in world.broker.health
-    disk.fail.clear()
-    for _ in range(5):
         world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
 
@@ -212,15 +174,6 @@ def follower_of(leader: Leader) -> FollowedJournal:
         is_first = followed.position.generation == 0
         followed.replace(record) if is_first else followed.append(record)
     return followed
-
-
-def test_the_start_of_a_channel_is_a_record_for_all_replicas(leader: Leader) -> None:
-    leader.begin()
-    assert leader.add(1, 3) == (generation_of(EPOCH, 0), 0)
-    assert leader.add(2, 5) == (generation_of(EPOCH, 0), 1)
-    folded = follower_of(leader).folded()
-    assert folded is not None
-    assert {number: state.low for number, state in folded.channels.items()} == {1: 3, 2: 5}
 
 
 def test_the_start_of_the_log_is_decided_once_and_only_rises(leader: Leader) -> None:

@@ -72,25 +72,6 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
 # --- the start goes on with it ---
 
 
-def test_a_start_does_not_search_what_was_searched(start: Start) -> None:
-    world = start(tail_memory_bytes_max=0)
-    world.broker.topic("news").channel("a").pause()
-    schedule(world, 20)
-    world.pass_ns(SECOND)
-    world = world.restart()
-    window = channel_of(world).windows[0]
-    world.turn()
-    assert (window.search_start >= window.search_end, window.searched) == (True, 40)
-    world.publish("news", b"more")
-    world.turn()
-    world = world.killed()
-    world.turn()
-    window = channel_of(world).windows[0]
-    assert (window.search_start, window.search_end) == (40, 41)
-    world.pass_ns(SECOND)
-    assert counts(channel_of(world)) == (21, 20)
-
-
 def test_what_cannot_be_read_just_now_is_tried_again(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,17 +123,6 @@ def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
         world.broker.find_topic("t").publish([b"3"], 0, Outcome())
 
 
-def test_a_lower_bound_drops_nothing(start: Start) -> None:
-    world = start()
-    world.publish("t", *[b"x"] * 10)
-    topic = world.broker.find_topic("t")
-    topic.configure({"max_depth": 4})
-    assert topic.depth == 10
-    assert Publisher(world).send(b"x") == 0
-    topic.configure({"max_depth": None})
-    assert Publisher(world).send(b"x") == 1
-
-
 # --- how fast a channel is sent: with one partition and with several ---
 
 
@@ -177,14 +166,6 @@ def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
     assert 100 - partitions <= total <= 100 + partitions
 
 
-def test_a_burst_after_a_rest(start: Any, partitions: int) -> None:
-    world = start()
-    consumer = limited(world, partitions, 1_000)
-    take(world, consumer)
-    world.pass_ns(60 * SECOND)
-    assert 40 - partitions <= take(world, consumer) <= 40 + partitions
-
-
 # --- whether there is room for so many bytes, at this moment ---
 
 
@@ -197,17 +178,6 @@ class Unknowable(FaultyDisk):
         if self.broken:
             raise OSError(errno.EIO, "Input/output error", path)
         return super().free_bytes(path)
-
-
-def test_room_is_what_lies_above_the_watermark_and_is_not_reserved(start: Start) -> None:
-    disk = FaultyDisk()
-    disk.free = 1_500
-    context = start(disk=disk, disk_free_bytes_min=1_000).broker.context
-    assert context.room_refusal(500) == ""
-    context.reserved_bytes = 100
-    assert context.room_refusal(400) == ""
-    reason = "401 bytes do not fit: 1400 bytes free, 1000 are to stay free"
-    assert context.room_refusal(401) == reason
 
 
 def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:

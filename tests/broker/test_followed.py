@@ -36,13 +36,11 @@ from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Refuse, Tell
 from penstock.replica.journalline import (
-    AcknowledgePlace,
     AskSnapshot,
     AskSync,
     HelloJournal,
     SendHeld,
     SendRecord,
-    TellPlace,
 )
 from sim.disk import Fault
 from sim.threads import Threads
@@ -73,22 +71,6 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab.open()
     assert lab.promises.epoch(KEY) == 6
     assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
-
-
-def test_a_row_is_acknowledged_when_it_is_synced() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one", b"two")
-    answers = lab.match(leader, 0)
-    assert kinds(answers) == ["Matched", "Acknowledge"]
-    lab.threads.held = True
-    assert lab.send(leader.row(0)) == []
-    assert lab.log.written_end == 2
-    lab.threads.held = False
-    lab.threads.run()
-    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 2, 2)]
-    lab.disk.crash(random.Random(1))
-    lab.open()
-    assert content(lab.log) == content(leader.log)
 
 
 def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs() -> None:
@@ -328,22 +310,6 @@ def lab() -> ChannelsLab:
     return lab
 
 
-def acknowledged(written: Position, synced: Position) -> AcknowledgePlace:
-    return AcknowledgePlace(SESSION, EPOCH, REPLICA, written, synced)
-
-
-def test_a_leader_hears_where_the_journal_stands_and_what_is_synced() -> None:
-    lab = ChannelsLab()
-    assert lab.send(HelloJournal(3, SESSION, EPOCH)) == [
-        TellPlace(SESSION, EPOCH, REPLICA, NOTHING),
-        acknowledged(NOTHING, NOTHING),
-    ]
-    assert lab.record(at(0), 5) == [acknowledged(at(0), NOTHING), acknowledged(at(0), at(0))]
-    assert lab.record(at(1), 6) == [acknowledged(at(1), at(0))]
-    assert lab.ask(at(1)) == [acknowledged(at(1), at(1))]
-    assert lab.cursor == 6
-
-
 def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsLab) -> None:
     lab.disk.inject(Fault("write"))
     assert lab.record(at(2), 7) == []
@@ -379,12 +345,3 @@ def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: ChannelsLab) 
     assert lab.drops == []  # it is not on this disk yet
     lab.ask(at(2))
     assert lab.drops == [4]
-
-
-def test_a_start_goes_on_where_the_files_stand(lab: ChannelsLab) -> None:
-    lab.channels.journal.close()
-    lab.open()
-    assert lab.send(HelloJournal(3, SESSION + 1, EPOCH))[0].place == at(1)
-    data = record(at(2), 7)
-    lab.send(SendRecord(3, SESSION + 1, EPOCH, at(2), data, NOTHING))
-    assert lab.cursor == 7

@@ -60,24 +60,6 @@ def reopened(cursor: Cursor) -> int:
     return cursor.open()
 
 
-def test_a_large_snapshot_is_not_written_again_for_a_few_changes(cursor: Cursor) -> None:
-    large = cursor_entry(Entry.CURSOR, 1, 1) * 100
-    assert len(large) > BYTES_MAX
-    cursor.snapshot = lambda: (cursor.at, [Group(1, large)])  # type: ignore[method-assign]
-    generations = set()
-    for _ in range(40):
-        cursor.move()
-        cursor.journal.sync()
-        generations.add(cursor.journal.generation)
-    assert generations == {1}
-    for _ in range(40):
-        cursor.move()
-        cursor.journal.sync()
-        generations.add(cursor.journal.generation)
-    assert generations == {1, 2}
-    cursor.journal.close()
-
-
 def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -> None:
     """The other file is the only one that is certain; it must not be overwritten."""
     for _ in range(40):
@@ -86,20 +68,6 @@ def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -
     cursor.journal.sync()
     cursor.move()
     assert cursor.journal.generation == 2
-    cursor.journal.close()
-
-
-def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
-    cursor.move()
-    cursor.journal.sync()
-    cursor.disk.fail.add(("write", "channels."))
-    for _ in range(3):
-        with pytest.raises(OSError, match="Input/output"):
-            cursor.move()
-    assert cursor.journal.broken
-    cursor.disk.fail.clear()
-    cursor.move()
-    assert (cursor.journal.broken, reopened(cursor)) == (False, 5)
     cursor.journal.close()
 
 

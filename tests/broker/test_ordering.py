@@ -11,11 +11,10 @@ from penstock import limits
 from penstock.broker import byhand
 from penstock.broker.settings import ChannelOrder, ChannelSettings
 from penstock.broker.topicfile import ChannelEntry
-from penstock.errors import Refused
-from penstock.kernel import Order, Section
+from penstock.kernel import Section
 from sim.disk import Fault
 
-from .hostedworld import BILLING, Cluster, PlacedChannel, target
+from .hostedworld import BILLING, Cluster, PlacedChannel
 from .world import Consumer, World, bodies
 
 SECOND = limits.SECOND
@@ -45,23 +44,6 @@ def heard(consumer: Any) -> list[str]:
     return [message.body.decode() for message in consumer.take()]
 
 
-def test_it_is_kept_over_a_restart(world: World) -> None:
-    channel = ordered(world, "key")
-    consumer = world.consumer("t", "ch")
-    say(world, "a1 a2 b1 a3")
-    first = consumer.take()
-    assert [message.body for message in first] == [b"a1", b"b1"]
-    consumer.finish(first[0])
-    assert heard(consumer) == ["a2"]
-    world = world.killed()
-    channel = world.broker.find_topic("t").find_channel("ch")
-    assert [window.order for window in channel.windows.values()] == [Order.KEY]
-    consumer = world.consumer("t", "ch")
-    say(world, "a4 c1")
-    assert sorted(heard(consumer)) == ["a2", "b1", "c1"]
-    channel.validate()
-
-
 @pytest.mark.parametrize("order", ["key", "strict"])
 def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     channel = ordered(world, order, max_attempts=1, poison="hold")
@@ -83,15 +65,6 @@ def test_or_is_held_and_nothing_overtakes_it(world: World, order: str) -> None:
     assert (heard(consumer), channel.held) == (["a2"], 0)
     world.pass_ns(SECOND)
     assert world.broker.health == "OK"
-
-
-def test_an_ephemeral_channel_can_hold_what_it_cannot_bury(world: World) -> None:
-    channel = world.broker.topic("t").channel("ch#ephemeral")
-    with pytest.raises(Refused, match="no dead letters"):
-        channel.configure({"max_attempts": 1})
-    channel.configure({"max_attempts": 1, "poison": "hold"})
-    with pytest.raises(Refused, match="no dead letters"):
-        channel.configure({"poison": "dead_letter"})
 
 
 # --- strictly ordered channels of a partition of several replicas, whoever leads it ---
@@ -168,28 +141,6 @@ def deliver_some(cluster: Cluster) -> None:
         node.turn()
 
 
-def test_all_come_in_order(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
-    cluster.publish(0, *(b"%d" % n for n in range(5)))
-    consumer = cluster.nodes[0].consume()
-    for number in range(5):
-        assert take(cluster, consumer) == [b"%d" % number]
-        consumer.finish(consumer.received[-1])
-    assert take(cluster, consumer) == []
-
-
-def test_what_is_emptied_or_sought_lets_the_next_go(kernel: ModuleType) -> None:
-    cluster = ordered_ordergate(kernel)
-    cluster.publish(0, b"1", b"2")
-    consumer = cluster.nodes[0].consume()
-    assert take(cluster, consumer) == [b"1"]
-    consumer.channel.empty()
-    cluster.publish(0, b"3")
-    assert take(cluster, consumer) == [b"3"]
-    consumer.channel.seek(1)
-    assert take(cluster, consumer) == [b"2"]
-
-
 def test_a_fin_that_the_disk_refused_is_waited_for(kernel: ModuleType) -> None:
     cluster = ordered_ordergate(kernel)
     cluster.publish(0, b"1", b"2")
@@ -216,19 +167,3 @@ def test_a_fin_in_the_snapshot_of_a_generation_is_waited_for(kernel: ModuleType)
     cursors.begin_generation()
     assert consumer.take() == []
     assert take(cluster, consumer) == [b"2"]
-
-
-def test_where_no_other_node_has_it_nothing_waits(kernel: ModuleType) -> None:
-    cluster = Cluster(kernel)
-    set_order(cluster, ChannelOrder.STRICT)
-    cluster.place([0], on=[0])
-    cluster.publish(0, b"1", b"2")
-    node = cluster.nodes[0]
-    consumer = node.consume()
-    assert bodies(consumer.take() or consumer.received) == [b"1"]
-    node.threads.held = True
-    consumer.finish(consumer.received[-1])
-    assert bodies(consumer.take()) == [b"2"]
-    hosted = node.hosting.replica(target())
-    assert hosted is not None
-    node.threads.held = False

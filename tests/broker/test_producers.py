@@ -168,21 +168,6 @@ def test_a_failed_write_takes_the_later_ones_along(tmp_path: Path, durability: s
     world.close()
 
 
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_the_table_comes_back(start: Start, how: str) -> None:
-    world = start()
-    send(world, 0, b"a", b"b")
-    world.publish("t", b"plain")
-    send(world, 0, b"x", epoch=3, producer=9)
-    world = getattr(world, how)()
-    assert send(world, 0, b"a", b"b").told == REPEATED
-    assert send(world, 0, b"x", epoch=3, producer=9).told == REPEATED
-    with pytest.raises(ProducerFenced):
-        send(world, 0, b"x", epoch=2, producer=9)
-    assert send(world, 2, b"c").told == STORED
-    assert stored(world) == [b"a", b"b", b"plain", b"x", b"c"]
-
-
 def test_a_snapshot_bounds_what_a_start_reads(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,18 +189,6 @@ def test_a_snapshot_bounds_what_a_start_reads(
     assert send(world, 0, b"first", producer=5).told == REPEATED
     assert send(world, 29, b"x").told == REPEATED
     assert send(world, 30, b"x").told == STORED
-
-
-def test_retention_keeps_what_the_file_does_not_know(start: Start) -> None:
-    world = start(retain_age_ns=0, retain_bytes=0, segment_bytes_max=300)
-    for number in range(20):
-        send(world, number, b"x" * 50)
-    consumer = world.consumer("t", "c")
-    consumer.finish(*consumer.take())
-    for _ in range(5):
-        world.pass_ns(40 * limits.SECOND)
-    assert world.broker.topic("t").leader().log.start_offset == 0
-    assert send(world.killed(), 19, b"x").told == REPEATED
 
 
 def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -581,16 +554,3 @@ def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> Non
         with pytest.raises(StorageError, match="a table that was sent is corrupt"):
             replica.table.install(bytes(changed))
     assert replica.next_sequence == 1
-
-
-def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
-    replica.write(0, 1)
-    replica.table.learn(2)
-    other = Replica()
-    other.write(0, 1)
-    other.disk.inject(Fault("write", path_part="producers"))
-    with pytest.raises(StorageError, match="cannot be written"):
-        other.table.install(replica.table.snapshot())
-    assert other.next_sequence == 0
-    other.table.install(replica.table.snapshot())
-    assert other.next_sequence == 2

@@ -12,9 +12,8 @@ from cases import each
 from penstock import limits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.settings import TopicSettings
-from penstock.errors import ConfigError, StorageError
+from penstock.errors import ConfigError
 
-from .faults import FaultyDisk
 from .world import Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -30,42 +29,6 @@ def test_only_what_is_chosen_is_stored() -> None:
 def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=TopicSettings)
-
-
-def test_settings_are_there_after_a_restart(start: Start) -> None:
-    world = start()
-    world.broker.topic("t").configure({"durability": "os", "max_depth": 9, "retain_bytes": 0})
-    topic = world.killed().broker.find_topic("t")
-    assert topic.settings == TopicSettings(durability="os", max_depth=9, retain_bytes=0)
-    assert (topic.leader().group.durability, topic.leader().retain_bytes) == ("os", 0)
-
-
-def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    topic = world.broker.topic("t")
-    disk.fail.add(("create", "topic.json"))
-    with pytest.raises(StorageError):
-        topic.configure({"max_depth": 1, "durability": "os"})
-    disk.fail.clear()
-    assert topic.settings == TopicSettings()
-    assert topic.leader().group.durability == "disk"
-    assert world.publish("t", b"1", b"2").stored
-
-
-def test_retention_of_its_own(start: Start) -> None:
-    world = start(segment_bytes_max=1000, retain_age_ns=3600 * SECOND)
-    consumers = [world.consumer(name, "c") for name in ("short", "long")]
-    world.broker.find_topic("short").configure({"retain_age_ns": SECOND})
-    for consumer in consumers:
-        for _ in range(4):
-            world.publish(consumer.channel.topic.name, b"x" * 600)
-        consumer.finish(*consumer.take())
-    for _ in range(3):  # until the journal is synced
-        world.pass_ns(10 * SECOND)
-    starts = [c.channel.topic.leader().log.start_offset for c in consumers]
-    assert starts[0] >= 3
-    assert starts[1] == 0
 
 
 # --- durability changes while it runs ---
@@ -120,13 +83,6 @@ def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
     assert second.stored
     assert world.publish("t", b"3").stored
     assert bodies(consumer.take()) == [b"1", b"2", b"3"]
-
-
-def test_the_defaults_are_those_of_the_limits() -> None:
-    options = BrokerOptions()
-    assert options.durability == "disk"
-    assert options.sync_every_count == limits.SYNC_EVERY_COUNT
-    assert options.retain_bytes == limits.RETAIN_BYTES
 
 
 @each(

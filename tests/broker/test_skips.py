@@ -39,26 +39,6 @@ def fill(world: World, *given: bytes) -> None:
         assert world.publish("t", body).stored
 
 
-def test_nothing_is_delivered_and_the_cursor_follows(start: Any, partitions: int) -> None:
-    world = start()
-    world.broker.topic("t", partitions).channel("ch")
-    fill(world, b"backlog", b"two")
-    channel = skipped(world, partitions)
-    consumer = world.consumer("t", "ch")
-    fill(world, b"a", b"b", b"c", b"d")
-    assert (consumer.take(), channel.depth, channel.unfinished) == ([], 0, 0)
-    assert (channel.skips.count, channel.expired_count) == (6, 0)
-    world.pass_ns(SECOND)
-    for leader in channel.topic.leaders:
-        assert (
-            channel.windows[leader.number].floor == leader.tail.committed_end
-        )  # retention goes on
-    channel.skips.change(channel.skips.ended())
-    fill(world, b"e")
-    assert bodies(consumer.take()) == [b"e"]
-    assert channel.skips.count == 6
-
-
 @pytest.mark.parametrize("ending", ["restart", "killed"])
 def test_it_is_kept(start: Any, partitions: int, ending: str) -> None:
     world = start()
@@ -147,25 +127,3 @@ def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
     channel.skips.change(channel.skips.ended())
     assert (channel.skips.chosen, channel.skips.some) == ([], False)
     channel.validate()
-
-
-# --- messages of load tests ---
-
-
-@pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_skipping_tests_is_kept(start: Any, partitions: int, ending: str) -> None:
-    world = start()
-    channel = world.broker.topic("t", partitions).channel("ch")
-    assert "skips_tests" not in entry_of(world)
-    channel.skips.change(channel.skips.state._replace(tests=True))
-    world = getattr(world, ending)()
-    channel = channel_of(world)
-    assert [window.skips_tests for window in channel.windows.values()] == [True] * partitions
-    world.broker.grow_topic(channel.topic, partitions + 1, False)
-    assert channel.windows[partitions].skips_tests
-    assert not channel.is_held
-    channel.skips.change(channel.skips.state._replace(tests=False))
-    assert [window.skips_tests for window in channel.windows.values()] == [False] * len(
-        channel.windows
-    )
-    assert "skips_tests" not in entry_of(world)

@@ -11,61 +11,13 @@ import pytest
 from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
 from penstock.broker import stats
-from penstock.broker.hourly import HOURS
-from penstock.broker.latency import latency_row, middle_ns, no_latency
+from penstock.broker.latency import latency_row, middle_ns
 from penstock.broker.stats import rows
 
-from .officialkeys import CHANNEL_KEYS, TOPIC_KEYS
 from .test_leader import damage
 from .world import Consumer, World
 
 Start = Callable[..., World]
-
-
-def test_the_keys_stand_in_the_order_of_nsq(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    (topic,) = rows(world.broker.topics) or []
-    assert list(topic)[: len(TOPIC_KEYS)] == TOPIC_KEYS
-    assert list(topic["channels"][0])[: len(CHANNEL_KEYS)] == CHANNEL_KEYS
-
-
-def test_the_numbers_are_those_of_the_channel(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=3)
-    world.publish("news", b"1", b"22", b"333", b"4444")
-    first, second, third = consumer.take()
-    consumer.ready(0)
-    consumer.finish(first)
-    consumer.requeue(second)
-    consumer.requeue(third, limits.SECOND)
-    world.broker.find_topic("news").pause()
-    world.publish("news", b"55555")
-    (topic,) = rows(world.broker.topics) or []
-    assert {key: topic[key] for key in TOPIC_KEYS[2:7]} == {
-        "depth": 1,
-        "backend_depth": 0,
-        "message_count": 5,
-        "message_bytes": 15,
-        "paused": True,
-    }
-    (channel,) = topic["channels"]
-    assert {key: channel[key] for key in CHANNEL_KEYS[:11]} == {
-        "channel_name": "a",
-        "depth": 2,
-        "backend_depth": 0,
-        "in_flight_count": 0,
-        "deferred_count": 1,
-        "message_count": 4,
-        "requeue_count": 2,
-        "timeout_count": 0,
-        "client_count": 1,
-        "clients": None,
-        "paused": False,
-    }
-    assert channel["e2e_processing_latency"] == {"count": 0, "percentiles": None}
-    assert (topic["durability"], topic["committed_end"], topic["damaged"]) == ("disk", 5, [])
-    assert topic["stored_bytes"] > 15
 
 
 def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
@@ -91,33 +43,6 @@ def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
 
 
 # --- what was published in each hour ---
-
-
-HOUR = 3600 * limits.SECOND
-
-
-@pytest.mark.parametrize("partitions", [1, 4])
-def test_each_hour_has_its_bytes(start: Any, partitions: int) -> None:
-    world = start()
-    topic = world.broker.topic("t", partitions)
-
-    def hours() -> list[int]:
-        each = [world.broker.hourly.of(topic, leader.number) for leader in topic.leaders]
-        assert {len(one) for one in each} == {HOURS}
-        return [sum(hour) for hour in zip(*each, strict=True)]
-
-    assert hours() == [0] * HOURS
-    world.publish("t", b"12345")
-    assert hours() == [0] * 23 + [5]
-    world.pass_ns(HOUR)
-    world.publish("t", b"123", b"4567")
-    assert hours() == [0] * 22 + [5, 7]
-    world.pass_ns(3 * HOUR)
-    assert hours() == [0] * 19 + [5, 7, 0, 0, 0]
-    for _ in range(25):
-        world.publish("t", b"1")
-        world.pass_ns(HOUR)
-    assert hours() == [1] * 23 + [0]
 
 
 def test_what_was_published_before_the_start_is_not_counted(start: Any) -> None:
@@ -231,11 +156,6 @@ def test_percentiles_of_a_known_distribution() -> None:
     assert values == [near(1000 * MS), near(990 * MS), near(500 * MS), near(MS)]
 
 
-def test_without_samples_the_values_are_0() -> None:
-    percentiles = [{"quantile": 0.5, "value": 0}]
-    assert latency_row({}, (0.5,)) == {"count": 0, "percentiles": percentiles}
-
-
 def finish_after(consumer: Consumer, world: World, latency_ns: int, *bodies: bytes) -> None:
     world.publish("t", *bodies)
     given = consumer.take()
@@ -251,33 +171,6 @@ def latency(world: World, channel: str = "") -> Any:
         return rows[0]["e2e_processing_latency"]
     found = [row for row in rows[0]["channels"] if row["channel_name"] == channel]
     return found[0]["e2e_processing_latency"]
-
-
-def test_off_unless_asked_for(start: Any) -> None:
-    world: World = start()
-    finish_after(world.consumer("t", "ch"), world, MS, b"x")
-    assert latency(world) == latency(world, "ch") == no_latency()
-    assert not world.broker.topics["t"].channels["ch"].windows[0].measures_latency
-
-
-def test_a_channel_and_its_topic(start: Any) -> None:
-    world: World = start(latency_quantiles=QUANTILES)
-    world.broker.topic("t")
-    assert latency(world) == no_latency()  # no channel yet
-    one, two = world.consumer("t", "one"), world.consumer("t", "two")
-    finish_after(one, world, 20 * MS, b"x", b"y", b"z")
-    row = latency(world, "one")
-    assert row["count"] == 3
-    assert [each["value"] for each in row["percentiles"]] == [near(20 * MS)] * 3
-    assert latency(world, "two")["count"] == 0
-    world.clock.pass_ns(SECOND_LATENCY)
-    world.turn()
-    two.finish(*two.take())
-    row = latency(world)
-    assert row["count"] == 6
-    assert [each["value"] for each in row["percentiles"]] == [
-        *(near(1020 * MS), near(1020 * MS), near(20 * MS))
-    ]
 
 
 def test_the_window_slides_by_halves(start: Any) -> None:

@@ -63,35 +63,6 @@ def test_the_one_with_most_to_lose_comes_first(world: World) -> None:
         assert unsynced(topic) == left
 
 
-def test_topics_have_a_pause_each(world: World) -> None:
-    for name in ("t", "u"):
-        topic = made(world, name)
-        publish(world, topic, 0, 2)
-        assert unsynced(topic) == [0, 0, 0]
-
-
-def test_a_sync_that_takes_long_holds_up_no_other_partition(world: World) -> None:
-    topic = made(world)
-    world.threads.held = True
-    publish(world, topic, 0, 5)
-    pause(world)
-    publish(world, topic, 1, 2)
-    assert [leader.group.busy for leader in topic.leaders] == [True, True, False]
-    world.threads.held = False
-    world.threads.run()
-    world.turns()
-    assert unsynced(topic) == [0, 0, 0]
-
-
-def test_fewer_messages_than_are_due_wait_for_the_clock(world: World) -> None:
-    topic = made(world)
-    publish(world, topic, 0, 1)
-    pause(world)
-    assert unsynced(topic) == [1, 0, 0]
-    world.pass_ns(limits.SYNC_TIMEOUT_NS)
-    assert unsynced(topic) == [0, 0, 0]
-
-
 class Work:
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error

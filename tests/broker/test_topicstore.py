@@ -9,19 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cases import each
 from penstock import limits
 from penstock.broker import topicfile
-from penstock.broker.directories import remove_tree, topic_directory, topic_name
+from penstock.broker.directories import remove_tree
 from penstock.broker.settings import TopicSettings
 from penstock.broker.topicfile import (
     TOPIC_FILE,
     ChannelEntry,
-    NodeFile,
     TopicFile,
     read_node_file,
     read_topic_file,
-    write_node_file,
     write_topic_file,
 )
 from penstock.errors import StorageError
@@ -112,24 +109,6 @@ FILE = TopicFile(
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    write_topic_file(OsDisk(), str(tmp_path), FILE)
-    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
-    write_node_file(OsDisk(), str(tmp_path), NodeFile(7, 1))
-    assert read_node_file(OsDisk(), str(tmp_path)) == NodeFile(7, 1)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["node.json", "topic.json"]
-
-
-@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
-    disk = FaultyDisk()
-    write_topic_file(disk, str(tmp_path), FILE)
-    disk.fail.add((call, "topic.json"))
-    with pytest.raises(StorageError):
-        write_topic_file(disk, str(tmp_path), TopicFile("other", "1", 1))
-    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -189,14 +168,6 @@ def test_a_file_that_was_changed_by_other_hands_is_refused(tmp_path: Path) -> No
         read_topic_file(OsDisk(), str(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\0" * 20])
-def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "topic.json").write_text(text)
-    with pytest.raises(StorageError) as caught:
-        read_topic_file(OsDisk(), str(tmp_path))
-    assert caught.value.where == str(tmp_path / "topic.json")
-
-
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be read"):
         read_node_file(OsDisk(), str(tmp_path))
@@ -221,24 +192,6 @@ def fail_to_make(world: World) -> None:
     with pytest.raises(StorageError):
         world.broker.topic("t")
     assert world.broker.topics == {}
-
-
-@pytest.mark.parametrize("fault", CREATION_FAULTS)
-def test_a_topic_that_cannot_be_made_is_named_until_it_could_be(
-    start: Start, fault: tuple[str, str]
-) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(fault)
-    fail_to_make(world)
-    for _ in range(3):
-        assert world.broker.health.startswith("NOK - topic t: it could not be made: ")
-        world.pass_ns(limits.SECOND)
-    disk.fail.clear()
-    world.pass_ns(limits.SECOND)  # though nobody asks for it again
-    assert world.broker.health == "OK"
-    assert not (world.path / "topics" / "t").exists()
-    assert world.publish("t", b"1").stored
 
 
 @pytest.mark.parametrize("fault", CREATION_FAULTS)
@@ -307,15 +260,6 @@ def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
     world.pass_ns(limits.SECOND)
     world = world.killed()
     assert bodies(world.consumer("t", "c").take()) == [b"new"]
-
-
-@each("name", ["news", ".", "..", "a.b", "x#ephemeral"])
-def test_a_name_is_found_again_in_its_directory(name: str) -> None:
-    directory = topic_directory("/data/topics", name)
-    assert directory.startswith("/data/topics/")
-    inner = directory.removeprefix("/data/topics/")
-    assert inner not in (".", "..")
-    assert topic_name(inner) == name
 
 
 def test_the_last_file_outlives_an_interrupted_removal(tmp_path: Path) -> None:

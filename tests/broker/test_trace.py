@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.commits.stages import Block
 from penstock.broker.intake import INTERNAL
-from penstock.broker.internal import SETTINGS
 from penstock.broker.stamped import Stamp
 from penstock.broker.traced import Stored, Traced
 from penstock.errors import PenstockError, Refused, WriteRefused
-from penstock.kernel import TRACE_ALL, Section, encode_batch
+from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
@@ -29,8 +27,6 @@ from penstock.trace.events import (
     ranges,
 )
 
-from .faults import FaultyDisk
-from .staging import commit, put
 from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -68,18 +64,6 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
     assert again.broker.topics["orders"].leader().tail.committed_end == 5
 
 
-def test_an_orderly_stop_keeps_the_last_event(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    world.trace_due = False
-    consumer = world.consumer("orders", "mail")
-    world.publish("orders", b"a")
-    (message,) = consumer.take()
-    assert events(world) == []
-    consumer.conn.window.finish(consumer.conn.serial, int(message.id, 16))
-    again = world.restart()
-    assert kinds(again) == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
-
-
 def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> None:
     world = start(trace_rate=1.0)
     world.publish("orders", b"a")
@@ -96,20 +80,6 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     with pytest.raises(Refused, match="only nsqd"):
         topic.publish([b"x"], 0, lambda error: None)
     assert (topic.leader().tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
-
-
-def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    world.publish("orders", b"a")
-    topic = world.broker.topics[TOPIC]
-    assert topic.depth == 0
-    assert topic.settings == SETTINGS[TOPIC]
-    assert topic.leader().floor == topic.leader().tail.committed_end
-    again = world.killed()
-    topic = again.broker.topics[TOPIC]
-    assert (topic.depth, topic.settings) == (0, SETTINGS[TOPIC])
-    again.publish("orders", b"b")
-    assert again.broker.topics[TOPIC].channel("late").depth == 0
 
 
 def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
@@ -176,20 +146,6 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert world.publish("orders", b"c").stored
     assert world.broker.health == "OK"
     assert [event.offset for event in events(world)] == [0, 2]
-
-
-def test_what_a_commit_of_stages_publishes(start: Start) -> None:
-    world = start()
-    world.broker.topic("orders").configure({"trace_rate": 1.0})
-    traced = encode_batch([b"x", b"y"], 0, 0, 0, sections={Section.TRACE: {1: 42}})
-    for topic in ("orders", "bills"):
-        put(world, topic, Block("s", traced, 2))
-    commit(world, "app", 1, ("orders", "s"), ("bills", "s"))
-    world.turns()
-    found = [(event.topic, event.offset, event.trace_id) for event in events(world)]
-    assert found == [("orders", 0, 0), ("orders", 1, 42), ("bills", 1, 42)]
-    log = world.broker.topics["orders"].leader().log
-    assert events(world)[0].message_id == log.message(0).id
 
 
 def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
@@ -359,18 +315,3 @@ def test_each_publish_hears_where_its_own_first_message_is(start: Start) -> None
         [Stored(1, log.message(1).id)],
         [Stored(3, log.message(3).id)],
     )
-
-
-def test_a_publish_that_could_not_be_stored_hears_why(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    world.broker.topic("t")
-    disk.fail.add(("write", ".log"))
-    told = publish(world, Traced(7, b"a"))
-    world.turns()
-    assert [type(outcome) for outcome in told] == [WriteRefused]
-
-
-def test_what_is_stored_of_a_message() -> None:
-    assert Traced(0, b"abc").stored_bytes == 4 + 3
-    assert Traced(1, b"abc").stored_bytes == 4 + 3 + 12

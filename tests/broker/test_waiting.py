@@ -53,11 +53,3 @@ def test_more_is_refused_until_some_are_stored(
     let_go(world)
     assert all(outcome.stored for outcome in waiting)
     assert world.publish("t", BODY).stored
-
-
-def test_one_publish_may_always_wait(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = slow(start, monkeypatch)
-    topic = world.broker.find_topic("t")
-    topic.publish([BODY] * 9, 0, Outcome())
-    with pytest.raises(TooMuchWaiting):
-        topic.publish([BODY], 0, Outcome())

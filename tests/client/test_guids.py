@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
-from datetime import UTC
 from pathlib import Path
 
 import pytest
 
-from penstock import limits
 from penstock.client import guid_factory, id_pool
 from penstock.client.numbering import (
     EPOCH_MAX,
@@ -20,10 +17,7 @@ from penstock.client.numbering import (
     Numbering,
     Place,
 )
-from penstock.client.unique import new_unique_ids, unique_ids
-from penstock.clock import SystemClock
 from penstock.errors import ConfigError
-from penstock.ids import unique
 from penstock.ids.guid import parse
 
 
@@ -44,24 +38,6 @@ def test_a_worker_id_is_checked() -> None:
     assert parse(guid_factory(1023).new_id()).node == 1023
     with pytest.raises(ConfigError, match="worker_id"):
         id_pool(1024)
-
-
-# --- the maker of this process ---
-
-
-def test_an_id_says_who_made_it_and_when() -> None:
-    before_ms = SystemClock().wall_ns() // limits.MS
-    parts = unique.decode(new_unique_ids(UTC).next())
-    after_ms = SystemClock().wall_ns() // limits.MS
-    assert parts.pid == os.getpid() & 0xFFFF
-    assert before_ms <= unique.time_ms(parts, after_ms + 1, UTC) <= after_ms
-
-
-def test_there_is_one_maker_per_process() -> None:
-    assert unique_ids() is unique_ids()
-    first, second = (unique.decode(unique_ids().next()) for _ in range(2))
-    assert second.counter == first.counter + 1
-    assert unique.decode(new_unique_ids().next()).hash != first.hash
 
 
 # --- ids, epochs and numbers: what may be used again, and what not ---

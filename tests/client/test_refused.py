@@ -41,21 +41,6 @@ class Strict:
             peer.send(ok())
 
 
-def test_the_next_publish_goes_out_on_a_new_connection() -> None:
-    async def story() -> None:
-        strict = Strict()
-        nsqd = FakeNsqd(strict)
-        async with nsqd, asyncio.timeout(4), Producer(nsqd.address, **QUICK) as producer:
-            for number in range(5):
-                with pytest.raises(ServerRefused, match="too big"):
-                    await producer.pub("t", b"bad")
-                await producer.pub("t", b"%d" % number)
-            assert producer.pending_count == producer.pending_bytes == 0
-        assert strict.stored == [b"0", b"1", b"2", b"3", b"4"]
-
-    asyncio.run(story())
-
-
 @each("code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"])
 def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
     """nsqd has not read it, so it cannot be stored twice."""

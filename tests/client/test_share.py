@@ -25,15 +25,6 @@ def apply(found: list[Seat], counts: list[int], now_s: float) -> None:
         seat.rdy = count
 
 
-def test_evenly_with_the_remainder_in_front() -> None:
-    assert share(seats(3), 10, 0, TURNS) == [4, 3, 3]
-    assert share(seats(1), 10, 0, TURNS) == [10]
-    assert share(seats(3), 3, 0, TURNS) == [1, 1, 1]
-    assert share([], 10, 0, TURNS) == []
-    assert share(seats(2, rdy_max=4), 10, 0, TURNS) == [4, 4]
-    assert share([*seats(2), *seats(1, rdy_max=3)], 20, 0, TURNS) == [9, 8, 3]
-
-
 def test_back_off_stops_all_and_tests_with_one() -> None:
     found = seats(3)
     apply(found, share(found, 10, 0, TURNS), 0)
@@ -107,14 +98,6 @@ def test_up_and_down() -> None:
     assert (backoff.phase, backoff.in_flight_max(50)) == (Phase.FREE, 50)
 
 
-def test_what_is_heard_while_waiting_counts_for_nothing() -> None:
-    backoff = Backoff(1.0, 120.0)
-    backoff.failed()
-    assert [backoff.failed() for _ in range(100)] == [0.0] * 100
-    assert [backoff.succeeded() for _ in range(100)] == [0.0] * 100
-    assert (backoff.level, backoff.phase) == (1, Phase.WAITING)
-
-
 def test_pauses_are_bounded() -> None:
     backoff = Backoff(1.0, 10.0)
     pauses = []
@@ -123,21 +106,6 @@ def test_pauses_are_bounded() -> None:
         backoff.waited()
     assert pauses == [2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
     assert backoff.level == 3
-
-
-def test_it_can_be_switched_off() -> None:
-    backoff = Backoff(1.0, 0.0)
-    assert backoff.failed() == 0.0
-    assert backoff.in_flight_max(7) == 7
-
-
-def test_a_first_pause_beyond_the_bound_still_recovers() -> None:
-    """go-nsq raises no level then; without a level the pause is the multiplier's own."""
-    backoff = Backoff(100.0, 120.0)
-    assert backoff.failed() == 100.0
-    backoff.waited()
-    assert backoff.succeeded() == 0.0
-    assert backoff.phase is Phase.FREE
 
 
 @given(
@@ -165,7 +133,3 @@ def test_delays_double_and_start_again() -> None:
     assert delays.next_s() == 1.0
     delays.lasted(60)
     assert delays.next_s() == 0.1
-
-
-def test_delays_are_spread() -> None:
-    assert Delays(1.0, 8.0, lambda: 0.999).next_s() < 0.51

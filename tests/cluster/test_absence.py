@@ -35,14 +35,6 @@ def known(view: View, number: int, state: str = ACTIVE) -> None:
     view.memberships[number] = Held(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
 
 
-def test_another_life_is_the_end_of_this_one() -> None:
-    absence = Absence(1, View())
-    alive(absence.view, 2, 20)
-    absence.linked(2, 20)
-    assert absence.why_gone(2, 20, 0) == ""
-    assert absence.why_gone(2, 19, 0) == "node 2 has started again"
-
-
 def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
     absence = Absence(1, View())
     absence.followed(0)
@@ -138,20 +130,6 @@ def test_ten_times_the_others_and_more_than_a_limit_is_slow() -> None:
     measure(slowness, 2, 5)
     measure(slowness, 3, 500)
     assert slowness.slow_nodes(SECOND) == [3]
-
-
-def test_below_the_limit_nobody_is() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 0.1)
-    measure(slowness, 2, 60)
-    assert slowness.slow_nodes(SECOND) == []
-
-
-def test_where_all_are_slow_nobody_is() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 400)
-    measure(slowness, 2, 500)
-    assert slowness.slow_nodes(SECOND) == []
 
 
 def test_one_in_a_hundred_is_no_p99() -> None:
@@ -280,11 +258,4 @@ def test_an_office_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
     assert not soundness.may_be_given(ORDERS, 3)
     assert soundness.may_be_given(OTHER, 3)
     soundness.heard(3, ())  # it was repaired
-    assert soundness.may_be_given(ORDERS, 3)
-
-
-def test_what_a_node_has_said_ends_with_its_link() -> None:
-    soundness = corrupt_here()
-    soundness.heard(3, (ORDERS,))
-    soundness.unlinked(3)
     assert soundness.may_be_given(ORDERS, 3)

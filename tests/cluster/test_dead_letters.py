@@ -329,32 +329,5 @@ def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(
     assert not any(node.broker.topics["orders"].channels["c"].skips.some for node in world.nodes)
 
 
-def test_a_node_without_a_replica_makes_and_deletes_channels_too(
-    world: JoinedCluster,
-) -> None:
-    place = place_of(world.nodes[0])
-    wanted = world.wanted("alone", 1, replicas=1)
-    world.do(
-        creation(
-            world.nodes[0].view,
-            wanted,
-            [place],
-            world.new_replica,
-        )
-    )
-    world.until(lambda: world.leader("alone") is world.nodes[0])
-    node = world.nodes[1]
-    assert "alone" not in node.broker.topics
-    metadata = node.joined.hosting.metadata
-    assert metadata is not None
-    answers: list[PenstockError | None] = []
-    metadata.make_channel("alone", "c", answers.append)
-    world.until(lambda: answers, seconds=4)
-    metadata.delete_channel("alone", "c", answers.append)
-    world.until(lambda: len(answers) == 2, seconds=4)
-    assert answers == [None, None]
-    world.until(lambda: "c" not in world.nodes[0].broker.topics["alone"].channels)
-
-
 def end_all(before: Skipped) -> Skipped:
     return before.ended(ANY, 3)

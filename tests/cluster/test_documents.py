@@ -103,15 +103,6 @@ def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
 
 
-def test_a_record_is_text_that_a_person_reads() -> None:
-    record = Record(255, 4, None, (Member(1, 3, 9),), 1, (1,), 0)
-    assert RECORD.encode(record) == (
-        b'{"v":1,"identity":"00000000000000ff","epoch":4,"leader":null,'
-        b'"in_sync":[{"node":1,"replica":"0000000000000003","generation":9}],'
-        b'"min_in_sync":1,"preferred":[1],"unclean_epoch":0}'
-    )
-
-
 def changed(**fields: Any) -> bytes:
     record = Record(255, 4, Seat(1, 2, 3), (Member(1, 3, 9), Member(2, 8, 1)), 1, (1, 2), 0)
     document = json.loads(RECORD.encode(record))
@@ -177,10 +168,6 @@ def test_a_setting_is_simple(value: object) -> None:
         decode("channels/a/b", data)
 
 
-def test_other_keys_have_no_document() -> None:
-    assert decode("commits/0a", b"anything") is None
-
-
 def test_whatever_comes_is_read_or_refused() -> None:
     """Documents with bytes that were changed, removed or doubled: no other error, and what is read
     is written as something that is read to the same."""
@@ -213,24 +200,6 @@ def test_whatever_comes_is_read_or_refused() -> None:
 
 
 # --- keys ---
-
-
-def test_keys_name_what_they_are_about() -> None:
-    assert keys.partition_of(keys.partition("orders", 12)) == ("orders", 12)
-    assert keys.channel_of(keys.channel("orders", "mail#ephemeral")) == (
-        "orders",
-        "mail#ephemeral",
-    )
-    assert keys.node_of(keys.node(7)) == keys.node_of(keys.member(7)) == 7
-
-
-@each(
-    "key",
-    ["partitions/a", "partitions/a/01", "partitions/a/-1", "partitions//1", "partitions/a/1/2"],
-)
-def test_a_partition_has_one_key(key: str) -> None:
-    with pytest.raises(ValueError, match=key):
-        keys.partition_of(key)
 
 
 @pytest.mark.parametrize("key", ["channels/a", "channels//b", "channels/a/", "channels/a/b/c"])

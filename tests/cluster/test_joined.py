@@ -291,19 +291,6 @@ def found(cluster: JoinedCluster, node: JoinedNode, name: str) -> Topic:
     return heard[0]
 
 
-def test_a_publish_goes_to_the_leader_and_comes_back_answered(cluster: JoinedCluster) -> None:
-    cluster.make("solo", replicas=1)
-    node = elsewhere(cluster, "solo")
-    topic = found(cluster, node, "solo")
-    assert (topic.leaders, sorted(topic.outboxes)) == ([], [0])
-    outcome = Outcome()
-    topic.publish([b"one", b"two"], 0, outcome)
-    cluster.until(lambda: outcome.told)
-    assert outcome.told == [None]
-    assert cluster.led_by("solo").broker.topics["solo"].leaders[0].log.written_end == 2
-    assert not node.broker.path or "solo" not in node.disk.listdir(f"{node.broker.path}/topics")
-
-
 def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
     cluster.make("solo", replicas=1)
     node = elsewhere(cluster, "solo")

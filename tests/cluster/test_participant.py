@@ -7,7 +7,6 @@ from penstock.cluster.coordinator import Delete, Put, Transaction
 from penstock.cluster.documents import (
     ACTIVE,
     CLUSTER,
-    DRAINING,
     MEMBERSHIP,
     NODE,
     RECORD,
@@ -194,15 +193,6 @@ class Desk:
         return MEMBERSHIP.decode("members/2", self.store.entries["members/2"].value)
 
 
-def test_the_start_is_written_before_the_life() -> None:
-    desk = Desk()
-    desk.run()
-    assert desk.is_held()
-    assert desk.order == ["cluster", "members/2", "nodes/2"]
-    assert desk.stored() == desk.membership
-    assert desk.store.entries["nodes/2"].lease != 0
-
-
 def test_the_lease_is_kept_while_the_loop_turns() -> None:
     desk = Desk()
     desk.run(4 * LEASE_S)
@@ -224,17 +214,6 @@ def test_a_start_takes_over_the_key_of_the_life_before() -> None:
     assert node.life == 12
     second.run(2 * LEASE_S)  # the lease of the first one runs out
     assert "nodes/2" in first.store.entries
-
-
-def test_what_others_have_written_stays() -> None:
-    desk = Desk()
-    desk.put(
-        "members/2",
-        MEMBERSHIP.encode(desk.membership._replace(generation=0, state=DRAINING, id_floor=900)),
-    )
-    desk.run()
-    assert desk.stored() == desk.membership._replace(state=DRAINING, id_floor=900)
-    assert desk.is_held()
 
 
 def test_a_second_machine_with_this_id_is_refused() -> None:

@@ -151,7 +151,7 @@ STEPS_SLOW_MAX = 40  # less than a lease
 STEPS = 100
 
 
-class World_SlowView:
+class SlowView:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.cluster = JoinedCluster(kernel)
@@ -208,17 +208,19 @@ class World_SlowView:
 HISTORIES_SLOW_VIEW = 8
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cluster.participant.VIEW_SLICE_DOCUMENTS", 1)
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_who_is_in_office_has_seen_what_was_written_before() -> None:
     for seed in range(HISTORIES_SLOW_VIEW):
-        World_SlowView(seed).play()
+        SlowView(seed).play()
 
 
+@pytest.mark.usefixtures("small_slices")
 def test_the_histories_have_in_them_what_they_are_about_of_slow_view() -> None:
-    world = World_SlowView(0)
+    world = SlowView(0)
     world.play()
     assert world.offices > STEPS

@@ -134,25 +134,6 @@ def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
     assert desk.view.refusal(PartitionName("other", 0)) == ""
 
 
-def test_restored_metadata_begins_again() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1, 2, 3))
-    backup = desk.store.backup()
-    desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    desk.store.restore(backup)
-    desk.run(WATCH_PROGRESS_NS / SECOND)
-    desk.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
-    desk.run(2)
-    assert desk.view.frozen == ""
-    assert desk.view.refusal(ORDERS).startswith("its record is of epoch 1")
-    revision = desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    assert desk.view.refusal(ORDERS) == ""
-    assert desk.view.partitions[ORDERS].revision == revision
-    assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
-
-
 @each(
     ("known", "revision", "new", "text"),
     [
@@ -207,18 +188,6 @@ def test_what_has_no_tombstone_stays() -> None:
     assert desk.view.refusal(ORDERS) == "its record is gone, and its topic was not deleted"
     assert list(desk.view.topics) == ["orders"]
     assert len(desk.view.channels) == 1
-
-
-def test_with_a_tombstone_it_goes() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
-    desk.run()
-    desk.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
-    desk.delete(KEY)
-    desk.delete(keys.topic("orders"))
-    assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
-    assert (desk.view.partitions, desk.view.topics) == ({}, {})
 
 
 def test_a_broken_document_freezes_its_partition_alone() -> None:
@@ -276,7 +245,7 @@ A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
 SEAT = Seat(1, 11, 101)
 
 
-class Desk_Wishes:
+class WishesDesk:
     def __init__(self, *wanted: int, partitions: int = 1) -> None:
         self.handed: list[tuple[int, int]] = []
         self.view = View()
@@ -305,18 +274,13 @@ class Desk_Wishes:
 
 
 def test_who_is_not_wanted_any_more_is_left_out() -> None:
-    desk = Desk_Wishes(1, 3)
+    desk = WishesDesk(1, 3)
     desk.wishes.tick(0)
     assert desk.proposed() == (A, C)
 
 
-def test_where_all_is_as_wanted_there_is_nothing_to_look_at() -> None:
-    desk = Desk_Wishes(1, 2, 3)
-    assert desk.wishes.open == set()
-
-
 def test_an_office_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
-    desk = Desk_Wishes(3, 1, 2)
+    desk = WishesDesk(3, 1, 2)
     desk.wishes.linked(3, 0)
     desk.wishes.tick(HEIR_STEADY_NS - 1)
     assert desk.handed == []
@@ -329,7 +293,7 @@ def test_an_office_moves_to_who_is_wanted_first_once_its_link_is_steady() -> Non
 
 
 def test_not_to_a_member_whose_node_was_started_again_since() -> None:
-    desk = Desk_Wishes(3, 1, 2)
+    desk = WishesDesk(3, 1, 2)
     desk.wishes.linked(3, -HEIR_STEADY_NS)
     desk.generation(3, 2)
     desk.wishes.tick(0)
@@ -337,7 +301,7 @@ def test_not_to_a_member_whose_node_was_started_again_since() -> None:
 
 
 def test_an_office_that_is_over_has_no_wishes() -> None:
-    desk = Desk_Wishes(3, 1, 2)
+    desk = WishesDesk(3, 1, 2)
     desk.wishes.forget(PartitionName("t", 0))
     desk.lines.clear()
     desk.wishes.linked(3, -HEIR_STEADY_NS)

@@ -53,21 +53,6 @@ def problem(data: bytes) -> tuple[int, str, bool]:
     return len(journal.records), journal.problem, journal.is_torn
 
 
-def test_a_row_of_records() -> None:
-    journal = read_journal(SNAPSHOT + change(1) + change(2))
-    assert (journal.problem, journal.is_torn, journal.generation) == ("", False, 3)
-    assert [(r.position, r.is_snapshot, r.sequence, r.entries) for r in journal.records] == [
-        (0, True, 0, 2),
-        (len(SNAPSHOT), False, 1, 1),
-        (len(SNAPSHOT) + len(change(1)), False, 2, 1),
-    ]
-
-
-def test_an_empty_file_has_no_generation() -> None:
-    journal = read_journal(b"")
-    assert (journal.records, journal.problem, journal.generation) == ([], "", 0)
-
-
 @each(
     ("record", "reason"),
     [
@@ -87,10 +72,6 @@ def test_what_ends_the_row(record: bytes, reason: str) -> None:
     assert problem(SNAPSHOT + record) == (1, reason, False)
 
 
-def test_a_journal_that_begins_with_a_change() -> None:
-    assert problem(change(0)) == (0, "a journal has one snapshot, at its front", False)
-
-
 def test_an_append_that_was_cut_short_at_any_byte() -> None:
     whole = change(1)
     for length in range(1, len(whole)):
@@ -104,13 +85,6 @@ def test_a_record_that_is_whole_but_for_its_length_is_not_torn() -> None:
     assert problem(SNAPSHOT + longer) == (1, "the file ends inside a record", False)
     followed = SNAPSHOT + change(1)[:-10] + change(2)
     assert problem(followed)[::2] == (1, False)  # more was appended: that is no cut
-
-
-def test_a_generation_of_a_cluster_is_shown_with_its_epoch() -> None:
-    journal = read_journal(encode_record(FLAG_SNAPSHOT, generation_of(6, 2), 0, 9, GROUPS))
-    assert (journal.records[0].epoch, journal.records[0].generation) == (6, 2)
-    assert journal.generation == generation_of(6, 2)
-    assert read_journal(SNAPSHOT).records[0][3:5] == (0, 3)
 
 
 # --- A follower's journal: its leader's records on its own disk, through every stop ---
@@ -184,11 +158,6 @@ def test_what_a_leader_says_is_folded_as_it_comes_and_found_again() -> None:
     again.append(books.record())
     assert at(again) == 6
     again.validate()
-
-
-def test_a_journal_that_nobody_has_begun_says_nothing() -> None:
-    _, journal = disk_and_journal()
-    assert (journal.position, journal.synced, journal.folded()) == (NOTHING, NOTHING, None)
 
 
 def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:

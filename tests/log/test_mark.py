@@ -25,12 +25,6 @@ def file_of(first: Mark, second: Mark) -> bytearray:
     return data
 
 
-def test_it_is_48_bytes_and_comes_back() -> None:
-    assert COPY_BYTES == 48
-    assert decode(encode(NEW)) == NEW
-    assert decode(encode(NEW._replace(clean=True))) == NEW._replace(clean=True)
-
-
 def test_any_flipped_bit_makes_a_copy_unsound() -> None:
     for bit in range(8 * COPY_BYTES):
         data = bytearray(encode(NEW))
@@ -57,13 +51,6 @@ def test_a_torn_write_leaves_the_other_copy(torn: int) -> None:
 def test_nothing_sound_is_no_mark() -> None:
     assert decode_file(b"").mark is None
     assert decode_file(bytes(FILE_BYTES)).mark is None
-
-
-def test_clean_needs_both_copies() -> None:
-    clean = NEW._replace(clean=True)
-    assert decode_file(bytes(file_of(clean, clean))).mark == clean
-    assert decode_file(bytes(file_of(clean, NEW))).mark == NEW
-    assert decode_file(bytes(file_of(clean, OLD))).mark == NEW
 
 
 def test_copies_are_written_in_turn() -> None:

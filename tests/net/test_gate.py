@@ -12,7 +12,7 @@ from cases import each
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError
 from penstock.net.gate import Caller, Gate, check_allowed, host_of
-from penstock.net.secretfile import authorization, first_secret, read_secrets
+from penstock.net.secretfile import read_secrets
 from penstock.net.tls import Tls
 
 EVIL = b"http://evil.example"
@@ -91,18 +91,6 @@ def test_what_changes_something(gate: Gate, said: dict[str, bytes | None], expec
     assert [status(gate, method, **said) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
 
 
-def test_what_only_reads() -> None:
-    for path in ("/stats", "/message/get", "/topic/config"):
-        assert status(LOOPBACK, "GET", path, host=OWN, origin=EVIL) == 200
-        assert status(LOOPBACK, "GET", path, host=OWN, fetch_site=b"cross-site") == 200
-        assert (
-            status(LOOPBACK, "GET", path, host=b"evil.example") == 403
-        )  # it could read the answer
-    assert status(LOOPBACK, "GET", "/ping", host=b"balancer.example") == 200
-    assert status(LOOPBACK, "GET", "/debug/pprof/profile", fetch_site=b"cross-site") == 403
-    assert status(LOOPBACK, "GET", "/debug/pprof/profile", host=OWN) == 200
-
-
 def test_the_secret_is_for_changes() -> None:
     gate = Gate(True, secrets=[b"0123456789abcdef", b"another-secret-of-ours"])
     assert status(gate, "GET") == status(gate, "OPTIONS") == 200
@@ -157,16 +145,6 @@ def test_files_of_secrets(tmp_path: Path) -> None:
         read_secrets(str(tmp_path / "none"))
 
 
-def test_a_client_sends_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(b"the-new-secret-of-ours\nthe-old-secret-of-ours\n")
-    secret = first_secret(str(path), "http_secret_file")
-    assert authorization(secret) == {"Authorization": "Bearer the-new-secret-of-ours"}
-    assert authorization(first_secret("", "http_secret_file")) == {}
-    with pytest.raises(ConfigError, match="http_secret_file"):
-        first_secret(str(tmp_path / "none"), "http_secret_file")
-
-
 # --- both sides of TLS as buffers: what one says the other reads, and a farewell is one ---
 
 
@@ -213,14 +191,3 @@ def test_a_farewell_is_seen_and_answered(tmp_path: Path) -> None:
     assert server.ended
     client.incoming.write(server.close())
     client.object.unwrap()  # would want to read more without the answer
-
-
-def test_words_and_farewell_in_one_piece(tmp_path: Path) -> None:
-    server, client = pair(tmp_path)
-    view = memoryview(bytearray(1000))
-    client.object.write(b"last words")
-    with suppress(ssl.SSLWantReadError):
-        client.object.unwrap()
-    server.feed(client.outgoing.read())
-    assert view[: server.read_into(view)] == b"last words"
-    assert server.ended

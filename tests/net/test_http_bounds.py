@@ -11,9 +11,9 @@ from cases import each
 from penstock import limits
 from penstock.net import http, incoming
 from penstock.net.bodies import BodyRoom
-from penstock.net.exchange import Request, Response
+from penstock.net.exchange import Response
 from penstock.net.heads import Head, heads_of, remember
-from penstock.net.query import QueryInvalid, parse_pairs, parse_query, whole_number
+from penstock.net.query import QueryInvalid, parse_query, whole_number
 
 from .httpserver import Server, serving, until
 
@@ -213,41 +213,6 @@ def test_the_last_descriptors_are_not_for_connections(monkeypatch: pytest.Monkey
     serving(story)
 
 
-# --- requests as values: what they say of their headers ---
-
-
-FIELDS = b"\r\nhost: h\r\nx-nsqext-a: 1\r\nempty: \r\nx-nsqext-b: 2: 3\r\nx-nsqext-a: 4"
-REQUEST = Request("GET", "/", b"", b"", "", "1.1", True, False, FIELDS)
-
-
-@each(
-    ("name", "value"),
-    [
-        (b"host", b"h"),
-        (b"empty", b""),
-        (b"x-nsqext-a", b"1"),
-        (b"x-nsqext-b", b"2: 3"),
-        (b"nsqext-a", None),
-        (b"2", None),
-        (b"Host", None),
-    ],
-)
-def test_a_header_is_found_by_its_whole_name(name: bytes, value: bytes | None) -> None:
-    assert REQUEST.header(name) == value
-
-
-def test_headers_by_what_their_names_begin_with() -> None:
-    assert list(REQUEST.headers(b"x-nsqext-")) == [(b"a", b"1"), (b"b", b"2: 3"), (b"a", b"4")]
-    assert list(REQUEST.headers(b"x-other-")) == []
-    assert list(REQUEST.headers(b"h")) == [(b"ost", b"h")]
-
-
-def test_a_request_without_headers() -> None:
-    bare = REQUEST._replace(fields=b"")
-    assert bare.header(b"host") is None
-    assert list(bare.headers(b"")) == []
-
-
 # --- what is remembered of heads, and for whom ---
 
 
@@ -256,13 +221,6 @@ class Ruler:
 
 
 HEAD = Head("GET", "/a", b"", b"", 0, False)
-
-
-def test_each_ruler_has_its_own() -> None:
-    one, other = Ruler(), Ruler()
-    remember(heads_of(one), b"GET /a", HEAD)
-    assert heads_of(one) == {b"GET /a": HEAD}
-    assert heads_of(other) == {}
 
 
 def test_they_are_bounded() -> None:
@@ -295,14 +253,6 @@ def test_parse(query: bytes, values: dict[str, str]) -> None:
 def test_what_spoils_a_query(query: bytes) -> None:
     with pytest.raises(QueryInvalid):
         parse_query(query)
-
-
-def test_all_that_comes_twice() -> None:
-    pairs = [("a", "1"), ("b", ""), ("a", "2 3")]
-    assert parse_pairs(b"a=1&&b&a=2+3") == pairs
-    assert parse_pairs(b"") == []
-    with pytest.raises(QueryInvalid):
-        parse_pairs(b"a=1;b=2")
 
 
 @each(

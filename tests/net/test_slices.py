@@ -55,16 +55,6 @@ def test_others_have_their_turn_between_two_pieces() -> None:
     assert run(work) == (order, [])
 
 
-def test_an_error_on_the_way_is_answered() -> None:
-    def work(done: list[str]) -> Generator[None, None, str]:
-        yield
-        raise ValueError("broken")
-
-    done, answers = run(work)
-    assert "result" not in done
-    assert answers == [Response(500, b"broken")]
-
-
 # --- the loop's side of bulk reading: jobs in line, what is given up, and bodies in slices ---
 
 

@@ -58,31 +58,6 @@ def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def test_the_descriptor_starts_a_turn() -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.02)
-        world.notes.clear()
-        os.eventfd_write(world.wake_fd, 1)
-        while not world.notes:
-            await asyncio.sleep(0.001)
-        assert world.notes[:2] == ["poll", "flush"]
-
-    in_loop(story)
-
-
-@pytest.mark.usefixtures("no_ticks")
-def test_soon_runs_one_turn_however_often_it_is_said() -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        world.turn.soon()
-        world.turn.soon()
-        await asyncio.sleep(0.001)
-        assert world.polls == 1
-
-    in_loop(story)
-
-
 def test_busy_means_again_at_once() -> None:
     async def story(world: World) -> None:
         world.busy = True
@@ -116,46 +91,6 @@ def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence() ->
         assert ticks == 2  # one before the turn, one after it
         await asyncio.sleep(0.1)
         assert (world.ticks, world.polls) == (ticks, polls)
-
-    in_loop(story)
-
-
-@pytest.mark.parametrize("source", ["tick", "engine"])
-def test_a_timer_fires_when_it_was_said_to(source: str) -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.02)
-        started = world.loop.time()
-        if source == "tick":
-            world.wait_ns = 60 * MS
-        else:
-            world.deadline_ns = world.mono_ns() + 60 * MS
-        world.turn.tick()
-        world.wait_ns = 0
-        polls = world.polls
-        while world.polls == polls:
-            await asyncio.sleep(0.001)
-        world.deadline_ns = 0
-        assert 0.058 < world.loop.time() - started < 20
-
-    in_loop(story)
-
-
-def test_an_earlier_deadline_moves_the_timer() -> None:
-    async def story(world: World) -> None:
-        world.wait_ns = 10_000 * MS
-        world.turn.tick()
-        world.turn.start()
-        await asyncio.sleep(0.05)
-        world.wait_ns = 0
-        started = world.loop.time()
-        world.deadline_ns = world.mono_ns() + 3 * MS
-        polls = world.polls
-        world.turn.soon()
-        while world.polls < polls + 2:
-            await asyncio.sleep(0.001)
-        world.deadline_ns = 0
-        assert world.loop.time() - started < 8
 
     in_loop(story)
 
@@ -198,43 +133,6 @@ def loop() -> FakeLoop:
 @pytest.fixture
 def soon(loop: FakeLoop) -> Soon:
     return Soon(cast(asyncio.AbstractEventLoop, loop))
-
-
-def test_however_often_a_turn_is_asked_for_there_is_one(loop: FakeLoop, soon: Soon) -> None:
-    turns: list[int] = []
-    soon.ask()  # before it is known what a turn is
-    soon.begin(lambda: turns.append(1))
-    soon.ask()
-    assert turns == []
-    loop.run_ready()
-    assert turns == [1]
-    soon.ask()
-    loop.run_ready()
-    assert turns == [1, 1]
-
-
-def test_a_turn_may_ask_for_another(loop: FakeLoop, soon: Soon) -> None:
-    turns: list[int] = []
-
-    def turn() -> None:
-        turns.append(1)
-        if len(turns) < 3:
-            soon.ask()
-
-    soon.begin(turn)
-    soon.ask()
-    loop.run_ready()
-    assert len(turns) == 3
-
-
-def test_after_the_stop_there_is_none(loop: FakeLoop, soon: Soon) -> None:
-    turns: list[int] = []
-    soon.begin(lambda: turns.append(1))
-    soon.ask()
-    soon.stop()
-    soon.ask()
-    loop.run_ready()
-    assert turns == []
 
 
 def test_a_turn_that_nobody_gave_is_a_fault(loop: FakeLoop, soon: Soon) -> None:
@@ -280,17 +178,6 @@ def test_the_sequence_of_a_full_turn(world: Recorder) -> None:
     ]
 
 
-def test_links_that_want_to_be_served_are_though_no_connection_does(world: Recorder) -> None:
-    world.again = {"link": None}
-    world.order.run(NOW_NS)
-    assert world.notes[-1] == ("serve", [])
-
-
-def test_an_empty_turn_calls_nothing_that_it_need_not(world: Recorder) -> None:
-    world.order.run(NOW_NS)
-    assert world.notes == ["poll", "flush"]
-
-
 def test_a_sync_that_ran_at_once_is_answered_in_the_same_turn(world: Recorder) -> None:
     def write(tails: list[Any], wall_ns: int) -> None:
         world.notes.append("write")
@@ -322,11 +209,6 @@ def test_a_turn_that_is_stopped_writes_and_sends_nothing_more(world: Recorder, p
     world.busy = True
     assert not world.order.run(NOW_NS)
     assert world.notes[-1] == "stop"
-
-
-def test_busy_means_again(world: Recorder) -> None:
-    world.busy = True
-    assert world.order.run(NOW_NS)
 
 
 def test_a_deep_backlog_is_loaded_in_portions(world: Recorder) -> None:

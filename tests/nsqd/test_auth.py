@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import ssl
@@ -220,11 +219,6 @@ def authed(nsqd: Running, secret: str = "all") -> V2:
     frame = client.ask(auth_clients(secret))
     assert frame.data.startswith(b'{"identity":'), frame
     return client
-
-
-def test_identify_says_that_auth_is_wanted(guarded: Running) -> None:
-    with guarded.client() as client:
-        assert json.loads(client.identify(feature_negotiation=True).data)["auth_required"] is True
 
 
 REFUSALS = [

@@ -89,15 +89,6 @@ def test_sub_makes_the_channel_and_is_answered_when_it_is_there(cluster: JoinedC
         cluster.until(lambda other=other: cluster.has_channel(other, "orders", "billing"))
 
 
-def test_a_second_sub_waits_for_nothing(cluster: JoinedCluster) -> None:
-    first, second = Client(cluster.nodes[0]), Client(cluster.nodes[0])
-    first.command(b"SUB", b"orders", b"billing")
-    cluster.until(lambda: not first.waits)
-    second.command(b"SUB", b"orders", b"billing")
-    assert not second.waits
-    assert b"OK" in second.answered
-
-
 def test_sub_goes_on_without_the_partitions_that_have_no_leader(cluster: JoinedCluster) -> None:
     cluster.kill(1)
     cluster.kill(2)
@@ -118,24 +109,7 @@ def test_sub_fails_when_the_coordinator_cannot_be_asked(cluster: JoinedCluster) 
     assert client.state is State.INIT
 
 
-def test_registered_channels_only(cluster: JoinedCluster) -> None:
-    cluster.make("fixed", disable_channel_auto_create=True)
-    client = Client(cluster.led_by("fixed"))
-    client.command(b"SUB", b"fixed", b"billing")
-    assert not client.waits
-    assert len(client.errors) == 1
-
-
 # --- HTTP ---
-
-
-def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
-    answers = ask(cluster.nodes[0], "/channel/create")
-    assert answers == []
-    cluster.until(lambda: answers)
-    assert answers[0].status == 200
-    again = ask(cluster.nodes[0], "/channel/create")
-    assert again[0].status == 200
 
 
 def test_create_does_not_care_who_leads_when_all_have_confirmed(cluster: JoinedCluster) -> None:
@@ -158,18 +132,6 @@ def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedClus
     assert answers[0].status == 503
     assert document["unconfirmed"] == [0, 1]
     assert "partitions 0, 1 did not confirm it" in document["message"]
-
-
-def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
-    node = cluster.nodes[0]
-    client = Client(node)
-    client.command(b"SUB", b"orders", b"billing")
-    cluster.until(lambda: not client.waits)
-    answers = ask(node, "/channel/delete")
-    cluster.until(lambda: answers)
-    assert answers[0].status == 200
-    assert "billing" not in node.broker.topics["orders"].channels
-    assert ask(node, "/channel/delete")[0].status == 404
 
 
 def test_a_deletion_whose_outcome_is_not_known(cluster: JoinedCluster) -> None:
@@ -381,13 +343,3 @@ def test_a_topic_has_as_many_copies_as_were_asked_for(four: JoinedCluster) -> No
     ):
         refused = asked(four, 0, "/topic/create", query)
         assert (refused.status, said in refused.body) == (400, True)
-
-
-def test_where_fewer_nodes_live_each_has_a_copy(four: JoinedCluster) -> None:
-    four.kill(2)
-    four.kill(3)
-    four.run(10)
-    assert asked(four, 0, "/topic/create", "topic=t&replicator=4").status == 200
-    assert sorted(one.node for one in four.record("t", 0).members) == [0, 1]
-    again = asked(four, 1, "/topic/create", "topic=t&replicator=4")
-    assert again.status == 200  # it is what was asked for, and gets the others later

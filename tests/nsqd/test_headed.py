@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -176,13 +175,6 @@ def test_headers_come_to_those_who_ask(extended: Running) -> None:
         ]
 
 
-def test_others_get_the_bodies(extended: Running) -> None:
-    publish(extended, "with", *MESSAGES)
-    with extended.client() as client:
-        subscribe(client, b"with")
-        assert [client.message().body for _ in MESSAGES] == [b"one", b"two", b"three"]
-
-
 def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
     with Running(tmp_path / "data", "--sub-extend-must=true") as nsqd:
         assert nsqd.request("POST", "/topic/create?topic=with&extend=true").status == 200
@@ -257,27 +249,3 @@ def test_tags_in_all_partitions(extended: Running) -> None:
             found = sorted(int(client.message().body) for _ in range(20))
             assert found == list(range(rest, 40, 2))
     assert extended.channel("wide", "c")["depth"] == 0
-
-
-def test_messages_of_load_tests_are_skipped(extended: Running) -> None:
-    assert extended.request("POST", "/channel/create?topic=with&channel=c").status == 200
-    skip = "/channel/{}ZanTest?topic=with&channel=c"
-    assert extended.request("POST", skip.format("skip")).status == 200
-    assert extended.channel("with", "c")["zan_test_skipped"] is True
-    for body, mark in ((b"real", ""), (b"test", '{"zan_test":true}'), (b"real", "{}")):
-        answer = extended.request(
-            "POST", f"/pub_ext?topic=with&ext={quote(mark) or '%7B%7D'}", body
-        )
-        assert answer.status == 200, answer.body
-    with extended.client() as client:
-        subscribe(client, b"with")
-        for _ in range(2):
-            message = client.message()
-            assert message.body == b"real"
-            client.send(b"FIN %b\n" % message.id)
-        assert eventually(lambda: extended.channel("with", "c")["in_flight_count"] == 0)
-        assert extended.channel("with", "c")["depth"] == 0
-        assert extended.request("POST", skip.format("unskip")).status == 200
-        assert "zan_test_skipped" not in extended.channel("with", "c")
-        extended.request("POST", "/pub_ext?topic=with&ext=%7B%22zan_test%22:true%7D", b"test")
-        assert client.message().body == b"test"

@@ -20,7 +20,7 @@ from penstock import limits
 from penstock.broker.context import Change
 from penstock.broker.settings import TopicSettings
 from penstock.errors import ConfigError, PeerFault
-from penstock.nsqd.dialogue import Answer, Dialogue, all_commands, commands_of, read_info
+from penstock.nsqd.dialogue import Dialogue, all_commands, commands_of, read_info
 from penstock.nsqd.lookups import Lookups, Timing
 
 MS = limits.MS
@@ -189,33 +189,6 @@ def test_a_start_waits_for_who_answers_and_not_long_for_others() -> None:
     run(test)
 
 
-def test_a_lookupd_that_restarts_is_told_anew() -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        for count in (2, 3):
-            await world.lookupd.stop()
-            await until(lambda: not world.lookups.http_addresses())
-            await world.lookupd.start()
-            await world.registered(count)
-
-    run(test)
-
-
-def test_one_that_comes_later_is_found() -> None:
-    async def test(world: World) -> None:
-        await world.lookupd.stop()
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        world.changed(Change.TOPIC_CREATED, "v")  # nobody is there to hear it
-        await asyncio.sleep(0.05)
-        assert world.lookups.http_addresses() == []
-        await world.lookupd.start()
-        await world.registered(1)
-        assert "REGISTER v" not in world.lookupd.heard[0]
-
-    run(test)
-
-
 def test_one_that_falls_silent_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World) -> None:
         await world.connected()
@@ -330,12 +303,6 @@ def test_partitions_are_named_to_one_that_knows_them() -> None:
     run(test)
 
 
-def test_to_an_official_one_a_topic_with_partitions_is_a_topic() -> None:
-    topics = [Named("s", ["c"], 3, extended=True), Named("u", (), 3)]
-    told = list(all_commands(topics, False))  # type: ignore[arg-type]
-    assert told == ["REGISTER s c", "REGISTER u"]
-
-
 def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic = Named("t", ["c"], partitions=2)
     topic.hosted = True
@@ -363,17 +330,6 @@ def introduced() -> Dialogue:
     dialogue.begin()
     dialogue.feed(sized(INFO_DIALOGUE))
     return dialogue
-
-
-def test_how_it_begins() -> None:
-    dialogue = Dialogue(IDENTITY)
-    body = json.dumps(IDENTITY, separators=(",", ":")).encode()
-    assert dialogue.begin() == b"  V1IDENTIFY\n" + sized(body)
-    assert dialogue.info is None
-    assert dialogue.feed(sized(INFO_DIALOGUE)) == [Answer("IDENTIFY", INFO_DIALOGUE)]
-    assert dialogue.info is not None
-    assert dialogue.info.http_address == "lookup:4161"
-    assert not dialogue.owed
 
 
 def test_commands_are_answered_in_order_however_the_bytes_come() -> None:

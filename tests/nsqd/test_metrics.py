@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock import limits
 from penstock.errors import ConfigError
-from penstock.net.sync import SyncTimes
 from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, cluster_lines
-from penstock.nsqd.statsd import Lines, StatsdOptions, check_address, expand_prefix, packets
+from penstock.nsqd.statsd import Lines, StatsdOptions, check_address, expand_prefix
 
 from .world import Running, eventually, ok, pub
 
@@ -116,15 +114,6 @@ def test_every_metric_is_in_the_document(nsqd: Running) -> None:
     assert names == set(rows.findall(of_daemons))
 
 
-def test_sync_times_fall_into_buckets() -> None:
-    times = SyncTimes()
-    for took_ns in (0, limits.SYNC_BUCKETS_NS[0], limits.SYNC_BUCKETS_NS[0] + 1, 1 << 60):
-        times.note(took_ns)
-    counts, total_ns = times.read()
-    assert (counts[0], counts[1], counts[-1], sum(counts)) == (2, 1, 1, 4)
-    assert total_ns == (1 << 60) + 2 * limits.SYNC_BUCKETS_NS[0] + 1
-
-
 # --- statsd: names and forms of the lines, deltas, packets, and a host that is not there ---
 
 
@@ -191,13 +180,6 @@ def test_ephemerals_can_be_left_out_and_memory_put_in(tmp_path: Path) -> None:
             "p.mem.gc_runs",
         ]
         assert some[-1].endswith("|c")
-
-
-def test_packets_are_split_at_line_ends() -> None:
-    lines = [b"aaaa\n", b"bbbb\n", b"c" * 20 + b"\n", b"dddd\n"]
-    assert packets(lines, 10) == [b"aaaa\nbbbb\n", b"c" * 20 + b"\n", b"dddd\n"]
-    assert packets(lines, 9) == lines
-    assert packets([], 9) == []
 
 
 @pytest.mark.parametrize(

@@ -64,20 +64,6 @@ def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
     assert getattr(read_options(arguments, {}), attribute) == value
 
 
-def test_config_shows_what_is_in_force() -> None:
-    options = read_options(
-        [
-            "-e2e-processing-latency-percentile=0.5,1,0.99",
-            "-auth-http-request-method=POST",
-            "-tls-client-auth-policy=require",
-        ],
-        {},
-    )
-    assert options.all_values["e2e-processing-latency-percentile"] == (1.0, 0.99, 0.5)
-    assert options.all_values["auth-http-request-method"] == "post"
-    assert options.all_values["tls-required"] == options.tls_required == "true"
-
-
 @each(
     "argument",
     [
@@ -102,10 +88,6 @@ def test_values_out_of_range(argument: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_options([argument], {})
     assert caught.value.name == name
-
-
-def test_version_needs_nothing_else_to_be_right() -> None:
-    assert read_options(["-version", "-node-id=5000", "-tls-required"], {}).version
 
 
 @pytest.mark.parametrize("value", ["0", "1.01", "-0.5", "nan"])

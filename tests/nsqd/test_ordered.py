@@ -145,18 +145,6 @@ def test_a_publish_says_where_it_belongs(nsqd: Running, verb: str, command: byte
 
 
 @pytest.mark.parametrize(
-    "command",
-    [b"PUB t 1\n" + size(b"x"), b"PUB_EXT t\n" + KEYED,
-     b"MPUB_EXT t\n" + size(struct.pack(">I", 1) + KEYED),
-     b"MPUB_EXT t 0\n" + size(struct.pack(">I", 1) + KEYLESS)],
-)  # fmt: skip
-def test_one_that_does_is_taken(nsqd: Running, command: bytes) -> None:
-    assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
-    with nsqd.client() as client:
-        assert client.ask(command) == ok()
-
-
-@pytest.mark.parametrize(
     ("path", "query"),
     [("/pub", ""), ("/mpub", ""), ("/pubtrace", "&trace_id=7"), ("/pub_ext", "&ext=%7B%7D")],
 )
@@ -227,14 +215,6 @@ def test_the_first_consumer_chooses_where_it_begins(node: Running) -> None:
         with subscribed(node, b"0 virtual_queue:0") as second:
             assert second.is_silent()
         assert first.is_silent()
-
-
-@pytest.mark.parametrize("place", [b"-1 special:-1", b"0 special:-1"])
-def test_from_the_end(node: Running, place: bytes) -> None:
-    with subscribed(node, place) as client:
-        assert client.is_silent()
-        assert node.request("POST", "/pub?topic=t&partition=0", b"new").status == 200
-        assert detail(client)[2] == b"new"
 
 
 def test_from_a_time(node: Running) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from broker.hostedworld import Cluster
 from penstock import kernel
-from penstock.errors import Refused, StorageError, WriteRefused
+from penstock.errors import WriteRefused
 from penstock.log.partition import PartitionLog
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
-from penstock.wire.errors import Fault, WireFault, reason_of
+from penstock.wire.errors import Fault, WireFault
 
-from .world import HEARTBEAT, V2, Running, dpub, error, eventually, mpub, ok, pub
+from .world import HEARTBEAT, V2, Running, error, eventually, mpub, ok, pub
 
 SUB = b"SUB conform c\n"
 
@@ -56,23 +56,6 @@ def test_a_consumer_too_many(tmp_path: Path) -> None:
             assert second.is_closed()
 
 
-def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
-    assert client.ask(pub(b"stopped", b"x")) == ok()
-
-    def stop() -> None:
-        nsqd.daemon.broker.topics["stopped"].leader().group.stop("a bad disk")
-
-    nsqd.call(stop)
-    assert client.ask(pub(b"stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
-    assert client.is_closed()
-    for command, code in (
-        (mpub(b"stopped", [b"x"]), b"MPUB"),
-        (dpub(b"stopped", 5, b"x"), b"DPUB"),
-    ):
-        with nsqd.client() as other:
-            assert other.ask(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
-
-
 def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,11 +78,6 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         monkeypatch.undo()
         assert other.ask(pub(b"full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"
-
-
-def test_reasons() -> None:
-    assert reason_of(Refused("exiting")) == b"exiting"
-    assert reason_of(StorageError("/d", "is full")) == b"/d: is full"
 
 
 # --- heartbeats, deadlines, timeouts and held output, on the real clock with short intervals ---

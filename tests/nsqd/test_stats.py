@@ -15,7 +15,6 @@ from cases import each
 from penstock import __version__, limits
 from penstock.nsqd.stats import Query, View, json_parts
 from penstock.nsqd.stats_text import short_duration
-from penstock.nsqd.statsd import Lines, StatsdOptions
 
 from .skewed import COUNTS, HEAVY, skewed
 from .test_metrics import samples
@@ -121,16 +120,6 @@ def test_filters(nsqd: Running, consumer: V2) -> None:
     assert names("&topic=st&channel=other") == []
     assert names("&topic=unknown") is None
     assert nsqd.request("GET", "/stats?format=%zz").status == 400
-
-
-@pytest.mark.parametrize("value", ["false", "0"])
-def test_leaving_things_out(nsqd: Running, consumer: V2, value: str) -> None:
-    document = nsqd.stats(f"&include_mem={value}&include_clients={value}&topic=st")
-    assert "memory" not in document
-    assert document["producers"] is None
-    (channel,) = document["topics"][0]["channels"]
-    assert (channel["clients"], channel["client_count"]) == (None, 1)
-    assert "memory" in nsqd.stats("&include_mem=anything")
 
 
 def test_the_text(tmp_path: Path) -> None:
@@ -296,21 +285,6 @@ def test_a_channel_says_in_which_partition_it_lags(lagging: Running) -> None:
     assert slow["oldest_age_seconds"] > 0  # of its oldest anywhere
 
 
-def test_with_one_there_is_nothing_below(lagging: Running) -> None:
-    row = lagging.stats("&topic=one")["topics"][0]
-    assert "partitions" not in row
-
-
-@pytest.mark.parametrize("partition", range(3))
-def test_one_partition_alone(lagging: Running, partition: int) -> None:
-    row = topic(lagging, f"&partition={partition}&include_clients=false")
-    assert (row["partition"], row["message_count"]) == (partition, COUNTS[partition])
-    assert "partitions" not in row
-    slow = row["channels"][1]
-    lag = COUNTS[HEAVY] if partition == HEAVY else 0
-    assert (slow["partition"], slow["depth"]) == (partition, lag)
-
-
 def test_topics_that_have_it_are_left(lagging: Running) -> None:
     def names(partition: int) -> list[str]:
         return [row["topic_name"] for row in lagging.stats(f"&partition={partition}")["topics"]]
@@ -351,14 +325,6 @@ def test_metrics_by_partition_have_names_of_their_own(lagging: Running) -> None:
     assert found[f"nsqd_channel_partition_oldest_age_seconds{{{place}}}"] > 0
     assert found['nsqd_topic_messages_total{topic="t"}'] == ALL
     assert not [name for name in found if 'topic="one"' in name and "partition" in name]
-
-
-def test_statsd_has_totals(lagging: Running) -> None:
-    lines = Lines(StatsdOptions("", 1, "", 508, memory=False, exclude_ephemeral=False))
-    told = lagging.call(lambda: b"".join(lines.push(lagging.daemon.broker))).decode().splitlines()
-    assert f"topic.t.message_count:{ALL}|c" in told
-    assert f"topic.t.channel.slow.depth:{COUNTS[HEAVY]}|g" in told
-    assert not [line for line in told if "partition" in line]
 
 
 def test_consumers_of_one_partition_are_counted_there(lagging: Running) -> None:

@@ -268,11 +268,6 @@ def test_https_serves_what_http_serves(tmp_path: Path, certificates: Certificate
         web.close()
 
 
-def test_an_empty_address_means_no_https(tmp_path: Path, certificates: Certificates) -> None:
-    with running(tmp_path, *certificates.flags, "--https-address=") as nsqd:
-        assert nsqd.daemon.https_address.port == 0
-
-
 # --- A real daemon and clients that go over to TLS ---
 
 
@@ -412,15 +407,6 @@ def _held_bytes(node: Running) -> int:
 
 
 # --- what fails ---
-
-
-def test_a_fatal_error_reaches_the_client(port: int, certificates: Certificates) -> None:
-    for form in FORMS.values():
-        with connect(port, certificates, form) as client:
-            client.command("NONSENSE")
-            client.send(b"x" * 100_000)
-            assert client.error() == b"E_INVALID invalid command NONSENSE"
-            assert client.is_closed()
 
 
 def test_garbage_instead_of_a_handshake(port: int) -> None:

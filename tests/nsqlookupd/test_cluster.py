@@ -457,14 +457,6 @@ def test_one_of_them_acts_and_another_when_it_is_gone() -> None:
     assert left.cluster.controller.acts
 
 
-def test_a_topic_gets_the_replicas_that_it_was_made_without() -> None:
-    place = Place(1, 2, 3)
-    place.put_partition(1, 2)
-    place.run(STEADY_S + SETTLED_S)
-    assert set(place.record.wanted) == {1, 2, 3}
-    assert place.record.members_min == 2
-
-
 @pytest.mark.parametrize(("answers", "stays"), [(True, True), (False, False)])
 def test_a_node_is_replaced_when_it_is_gone_for_good(answers: bool, stays: bool) -> None:
     place = Place(1, 2, 3, 4)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from .running import Running
 from .test_routes import eventually
 from .world import sized
 
-S = 1_000_000_000
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "nsqlookupd.toml"
 OFFICIAL = {
     "version", "config", "log-level", "log-prefix", "verbose", "tcp-address", "http-address",
@@ -38,27 +36,6 @@ def test_every_flag_is_known_and_has_a_field() -> None:
     assert {flag.name for flag in FLAGS} == OFFICIAL | OURS
     names = {field.name for field in fields(Options)}
     assert {flag.attribute for flag in FLAGS} - {"verbose"} == names
-
-
-def test_defaults() -> None:
-    options = read_options([], {})
-    assert (options.tcp_address, options.http_address) == ("127.0.0.1:4160", "127.0.0.1:4161")
-    assert options.inactive_producer_timeout_ns == 300 * S
-    assert options.tombstone_lifetime_ns == 45 * S
-    assert options.log_prefix == "[nsqlookupd] "
-
-
-@pytest.mark.parametrize(
-    ("arguments", "attribute", "value"),
-    [
-        (["--verbose", "-broadcast-address=127.0.0.1"], "broadcast_address", "127.0.0.1"),
-        (["-tombstone-lifetime", "0s"], "tombstone_lifetime_ns", 0),
-        (["-inactive-producer-timeout=1m30s"], "inactive_producer_timeout_ns", 90 * S),
-        (["-log-level=WARN"], "log_level", "warn"),
-    ],
-)
-def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
-    assert getattr(read_options(arguments, {}), attribute) == value
 
 
 def test_file_and_environment(tmp_path: Path) -> None:

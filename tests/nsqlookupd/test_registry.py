@@ -15,11 +15,10 @@ from nsqd.skewed import skewed
 from nsqd.world import Running as Nsqd
 from nsqd.world import eventually
 from penstock.client.discovery import partitions_in
-from penstock.errors import Refused
 from penstock.nsqlookupd.registry import Producer, Registry
 
 from .running import Running
-from .world import INACTIVE_NS, TOMBSTONE_NS, World, peer
+from .world import World, peer
 
 
 def found(registry: Registry, topic: str) -> list[str]:
@@ -58,41 +57,6 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
     registry.validate()
 
 
-def test_a_silent_producer_is_inactive_until_it_is_heard() -> None:
-    world = World()
-    registry = world.registry
-    producer = registry.join(peer())
-    registry.register(producer, "t")
-    world.clock.pass_ns(INACTIVE_NS)
-    assert found(registry, "t") == ["node0"]
-    world.clock.pass_ns(1)
-    assert registry.producers_of("t") == registry.nodes() == []
-    assert registry.heard(producer) == INACTIVE_NS + 1
-    assert found(registry, "t") == ["node0"]
-
-
-def test_a_tombstone_hides_for_its_lifetime_and_on_that_topic_only() -> None:
-    world = World()
-    registry = world.registry
-    producer = registry.join(peer())
-    registry.register(producer, "t")
-    registry.register(producer, "u")
-    assert registry.tombstone("t", "node0:4150") == []
-    assert registry.tombstone("none", "node0:4151") == []
-    assert registry.tombstone("t", "node0:4151") == [producer]
-    registry.register(producer, "t")  # does not clear it
-    assert (found(registry, "t"), found(registry, "u")) == ([], ["node0"])
-    assert registry.topics_of(producer) == [("t", True), ("u", False)]
-    assert registry.nodes() == [producer]
-    world.clock.pass_ns(TOMBSTONE_NS)
-    assert found(registry, "t") == ["node0"]
-    assert registry.topics["t"][producer].tombstoned
-    registry.tombstone("t", "node0:4151")
-    registry.unregister(producer, "t")
-    registry.register(producer, "t")
-    assert found(registry, "t") == ["node0"]
-
-
 def test_operators_make_and_delete_names() -> None:
     registry = World().registry
     producer = registry.join(peer())
@@ -109,26 +73,6 @@ def test_operators_make_and_delete_names() -> None:
     assert (registry.topic_names(), registry.channel_names("other")) == (["made"], [])
     registry.leave(producer)
     registry.validate()
-
-
-def test_names_have_a_bound() -> None:
-    registry = World(names_max=3).registry
-    producer = registry.join(peer())
-    registry.register(producer, "t", "c")
-    registry.create_topic("u")
-    registry.register(producer, "t", "c")
-    for refused in (lambda: registry.create_topic("v"), lambda: registry.register(producer, "v")):
-        with pytest.raises(Refused):
-            refused()
-    registry.validate()
-    registry.delete_topic("t")
-    registry.create_channel("w", "c")
-
-
-def test_ipv6_nodes_are_named_with_brackets() -> None:
-    from dataclasses import replace
-
-    assert replace(peer(), broadcast_address="::1").node == "[::1]:4151"
 
 
 def test_the_check_finds_breaches() -> None:

@@ -14,10 +14,8 @@ from penstock.replica.effects import (
     Begin,
     Cut,
     Matched,
-    SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replica.following import FollowerLine, Following
 from penstock.replica.lacking import NOTHING, Lacking
@@ -48,14 +46,6 @@ class Follower:
         del self.log.batches[end:]
         self.log.synced = min(self.log.synced, end)
         self.effects()
-
-
-def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 5)
-    save, tell = follower.effects()
-    assert save == SaveEpoch(5)
-    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
@@ -165,23 +155,6 @@ def test_equal_ends_prove_nothing() -> None:
     assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
 
 
-def test_an_empty_log_has_the_start_in_common() -> None:
-    assert common_end(extent([1, 1]), extent([])) == 0
-    assert common_end(extent([]), extent([1, 1])) == 0
-
-
-def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
-    assert common_end(extent([3, 3], start=10), extent([1, 1])) is None
-    assert common_end(extent([3, 3], start=10), extent([2] * 12)) is None
-    assert common_end(extent([3, 3], start=10), extent([], start=10)) == 10
-
-
-def test_where_a_log_begins_there_is_no_batch_to_compare() -> None:
-    assert common_end(extent([3, 3], start=10), extent([1] * 9 + [3])) is None
-    assert common_end(extent([3] * 4), extent([3, 3], start=4)) is None
-    assert common_end(extent([3, 3], start=10), extent([1] * 9 + [3, 3])) == 11
-
-
 @st.composite
 def two_replicas(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     """Logs as leaders make them: each epoch continues a prefix of what one of the two has."""
@@ -211,30 +184,6 @@ def test_it_is_where_a_search_finds_the_first_difference(logs: tuple[list[int], 
 
 
 AT = [Position(3, sequence) for sequence in range(6)]
-
-
-def test_the_places_before_the_record_count() -> None:
-    lacking = Lacking()
-    lacking.now([7], AT[2])
-    lacking.now([7, 8], AT[4])
-    assert [lacking.shown(place) for place in AT] == [AT[0], AT[1], AT[1], AT[1], AT[1], AT[1]]
-    assert lacking.found(7)
-    assert not lacking.found(7)
-    assert lacking.shown(AT[5]) == AT[3]
-    lacking.now([], AT[5])  # it was unlisted
-    assert lacking.shown(AT[5]) == AT[5]
-
-
-def test_a_snapshot_that_lists_it_again_shows_no_more() -> None:
-    lacking = Lacking()
-    lacking.now([7], AT[2])
-    later = Position(4, 0)
-    lacking.now([7, 8], later)
-    assert lacking.shown(AT[5]) == AT[1]
-    assert lacking.shown(later) == AT[1]
-    lacking.found(7)
-    assert lacking.shown(AT[5]) == AT[5]
-    assert lacking.shown(later) == NOTHING  # the snapshot lists another one that is not here
 
 
 def test_at_a_start_and_when_a_file_rots_no_place_counts() -> None:

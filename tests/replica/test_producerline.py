@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cases import each
-from penstock.errors import ProducerFenced, SequenceGap
+from penstock.errors import SequenceGap
 from penstock.replica.channelstart import PartitionEnds, start_of_unknown
 from penstock.replica.producerline import Known, Newest, ProducerLine, Stamped, Verdict, judge
 from penstock.replica.stageline import Ask, List, Refuse, Send, StageLine, State, Unlist
@@ -55,17 +55,6 @@ def test_a_gap_names_what_is_expected(
     assert gap.value.expected == expected
 
 
-def test_a_newer_epoch_begins_at_0_and_ends_the_older_ones() -> None:
-    assert judge(KNOWN, NEWEST, 4, 0, 1) is Verdict.NEW
-    with pytest.raises(SequenceGap):
-        judge(KNOWN, NEWEST, 4, 14, 1)
-    for newest in (None, NEWEST):
-        with pytest.raises(ProducerFenced) as fenced:
-            judge(KNOWN, newest, 2, 10, 1)
-        assert fenced.value.epoch == 3
-    assert judge(KNOWN, Newest(4, 5), 4, 0, 5) is Verdict.PENDING  # not those of epoch 3
-
-
 def stamped(end: int, next_sequence: int, producer: int = 7) -> Stamped:
     return Stamped(end, producer, 0, next_sequence, end)
 
@@ -93,18 +82,6 @@ def test_a_cut_takes_what_was_above_it() -> None:
     assert line.table == {7: Known(0, 1, 101)}
     assert line.cut(110)
     assert not line.cut(109)
-
-
-def test_what_was_restored_counts_where_nothing_newer_is_known() -> None:
-    line = ProducerLine(100, {})
-    line.restored(stamped(90, 5))
-    assert line.table == {7: Known(0, 5, 90)}
-    line.restored(stamped(80, 3))
-    assert line.table == {7: Known(0, 5, 90)}
-    line.wrote(stamped(101, 9))
-    line.committed(101)
-    line.restored(stamped(95, 8))
-    assert line.table == {7: Known(0, 9, 101)}
 
 
 def test_a_leader_takes_the_tail_once() -> None:
@@ -149,15 +126,6 @@ def test_it_is_listed_when_all_who_need_it_have_it() -> None:
     assert one.states == {7: State.LISTED}
 
 
-def test_one_that_is_needed_no_more_is_not_waited_for() -> None:
-    one = line()
-    one.wrote(7)
-    one.stored(1, 101, 7)
-    take(one)
-    one.needs({(0, 100), (1, 101)})
-    assert take(one) == [List(7)]
-
-
 def test_a_member_that_comes_meanwhile_is_sent_it() -> None:
     one = line()
     one.needs({(0, 100), (1, 101)})
@@ -199,15 +167,6 @@ def test_a_lacking_one_is_asked_for_and_given_up_when_all_lack_it() -> None:
     assert take(one) == [Unlist(5)]
 
 
-def test_a_lacking_one_that_comes_goes_to_those_who_lack_it_too() -> None:
-    one = line([5])
-    one.asked(1, 101, 5)
-    take(one)
-    one.wrote(5)
-    assert take(one) == [Send(1, 5)]
-    assert one.lacking == []
-
-
 def test_a_corrupt_one_is_asked_of_the_others() -> None:
     one = line([5], [5])
     one.linked(2)
@@ -222,14 +181,6 @@ def test_a_corrupt_one_is_asked_of_the_others() -> None:
     assert take(one) == []
 
 
-def test_one_replica_alone_waits_for_none() -> None:
-    one = StageLine(0, [5], [])
-    one.needs({(0, 100)})
-    assert take(one) == [Unlist(5)]
-    one.wrote(7)
-    assert take(one) == [List(7)]
-
-
 def test_a_state_that_is_not_waited_for_is_found() -> None:
     one = line()
     one.states[7] = State.SENT
@@ -241,22 +192,6 @@ def test_a_state_that_is_not_waited_for_is_found() -> None:
 
 
 ENDS = PartitionEnds(start_offset=100, handed_end=250, committed_end=300)
-
-
-@each(
-    ("is_younger", "gathers", "handed_end", "start"),
-    [
-        (True, False, 250, 100),
-        (True, True, 250, 100),
-        (False, True, 250, 250),
-        (False, True, 40, 100),  # retention has removed what was kept: that is reported elsewhere
-        (False, True, 400, 300),  # not committed: nothing of it was handed over for certain
-        (False, False, 250, 300),
-    ],
-)
-def test_where_it_begins(is_younger: bool, gathers: bool, handed_end: int, start: int) -> None:
-    ends = ENDS._replace(handed_end=handed_end)
-    assert start_of_unknown(ends, is_younger, gathers) == start
 
 
 def test_the_first_partition_of_a_topic_is_no_younger_than_its_channels() -> None:

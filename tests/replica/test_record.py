@@ -21,7 +21,6 @@ from penstock.replica.record import (
     regrouped,
     resigned,
     successor,
-    superfluous,
     touched,
 )
 from sim.protocol.modellog import ModelLog
@@ -73,27 +72,6 @@ def test_a_nodes_newer_entry_takes_the_place_of_the_older() -> None:
     assert regrouped(RECORD, added=(newer,)).members == (A, newer)
 
 
-def test_who_is_a_member() -> None:
-    assert RECORD.member_on(2) == B
-    assert RECORD.member_on(3) is None
-    assert RECORD.has(2, 102)
-    assert not RECORD.has(2, 999)
-
-
-def test_the_minimum_is_raised_as_far_as_there_are_members() -> None:
-    assert arranged(RECORD, (1, 2, 3), 3).members_min == 2
-    assert arranged(RECORD, (1,), 1).members_min == 1
-
-
-def test_members_that_are_not_wanted_are_superfluous() -> None:
-    record = regrouped(RECORD, added=(C,))
-    assert superfluous(record) == ()
-    assert superfluous(record._replace(wanted=(1, 3))) == (2,)
-    assert superfluous(record._replace(wanted=(2, 3))) == ()  # the leader goes by handing over
-    assert superfluous(record._replace(wanted=(1, 4))) == ()  # one that is wanted is missing
-    assert superfluous(resigned(record)._replace(wanted=(1, 3))) == ()
-
-
 def test_to_whom_the_leader_hands_over() -> None:
     assert successor(RECORD, {1, 2, 3}) is None
     wanted = RECORD._replace(wanted=(3, 2, 1))
@@ -108,10 +86,6 @@ def test_to_whom_the_leader_hands_over() -> None:
 
 RECORD_CHOICE = Record(7, 5, Seat(1, 11, 101), (A, B, C), 2, (1, 2, 3))
 SOUND = Candidate(Seat(2, 12, 102), 3, 3, 0, waits=False, stopped=False)
-
-
-def test_a_sound_member_may_lead() -> None:
-    assert hindrance(RECORD_CHOICE, SOUND) is None
 
 
 @each(
@@ -155,23 +129,9 @@ def reports(*ends: int | None) -> list[Report]:
     ]
 
 
-def test_where_all_are_suspect_the_one_with_the_most_leads() -> None:
-    assert last_resort(RECORD_CHOICE, reports(4, 9, 6)) == B
-    assert last_resort(RECORD_CHOICE, reports(4, None, 6)) == C
-
-
 def test_a_newer_epoch_is_more_than_a_greater_end() -> None:
     newer = Report(A, 2, Extent(0, 3, ((5, 0), (6, 2))))
     assert last_resort(RECORD_CHOICE, [newer, *reports(0, 9, 8)[1:]]) == A
-
-
-def test_it_waits_for_all_reports() -> None:
-    assert last_resort(RECORD_CHOICE, reports(4, 9)) is None
-
-
-def test_a_sound_member_is_waited_for() -> None:
-    sound = Report(C, 1, Extent(0, 2, ((5, 0),)))
-    assert last_resort(RECORD_CHOICE, [*reports(4, 9), sound]) is None
 
 
 def test_where_all_are_gone_nobody_leads() -> None:

@@ -131,15 +131,6 @@ def test_stages_are_committed_once(broker: FakeBroker) -> None:
     assert bytes(bodies) == b"ab"
 
 
-def test_an_abort_drops_stages(broker: FakeBroker) -> None:
-    stage = Stage("orders", 0, "x-0")
-    with BrokerApi(broker.url) as api:
-        api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
-        api.abort([stage])
-        with pytest.raises(BrokerRefused, match="STAGE_NOT_FOUND"):
-            api.commit("app", 0, [stage])
-
-
 @pytest.mark.parametrize(("failures", "hangups"), [(1, 0), (0, 1)])
 def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int) -> None:
     stage = Stage("orders", 0, "x-0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import random
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,7 @@ from penstock.kernel import (
     murmur3_32,
 )
 from penstock.spark.decode import decode
-from penstock.spark.encode import BadRow, encode, largest, message_columns
+from penstock.spark.encode import BadRow, encode, message_columns
 from penstock.spark.routing import key_hashes
 from penstock.spark.schema import COLUMNS, projection, source_schema
 
@@ -43,14 +42,6 @@ def read_back(data: bytes, *names: str) -> list[dict[str, Any]]:
     for batch in decode(data, schema, "orders", 0, 0, 1 << 40):
         rows += batch.to_pylist()
     return rows
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()])
-def test_bodies_of_any_kind(kind: pa.DataType) -> None:
-    bodies = pa.array(["a", "ß", "c" * 1000], pa.string()).cast(kind)
-    [batch] = batches(body=bodies)
-    assert decode_bodies(batch, 0) == [b"a", "ß".encode(), b"c" * 1000]
-    assert decode_sections(batch, 0) == {}
 
 
 def test_a_slice_is_only_what_it_shows() -> None:
@@ -105,32 +96,12 @@ def test_headers_may_come_as_they_are_stored(kind: pa.DataType) -> None:
     assert texts == {0: '{"a" : "1", "ß":"2"}'.encode(), 3: b'{"b":""}'}
 
 
-def test_columns_that_are_all_null_cost_nothing() -> None:
-    plain = batches(body=pa.array([b"a", b"b"]))
-    nulls = {
-        "key": pa.nulls(2, pa.binary()),
-        "headers": pa.nulls(2, HEADERS),
-        "timestamp": pa.nulls(2, pa.timestamp("us", tz="UTC")),
-    }
-    assert batches(body=pa.array([b"a", b"b"]), **nulls) == plain
-
-
 def test_batches_stay_below_their_bound_and_in_order() -> None:
     bodies = [b"%04d" % n * 25 for n in range(95)]
     bodies[50] = b"x" * 5000  # larger than the bound: by itself
     made = batches(1000, body=pa.array(bodies))
     assert [body for batch in made for body in decode_bodies(batch, 0)] == bodies
     assert [len(decode_bodies(batch, 0)) for batch in made] == [10] * 5 + [1] + [10] * 4 + [4]
-
-
-def test_keys_and_headers_count_too() -> None:
-    keys = pa.array([b"k" * 900] * 4)
-    assert len(batches(1000, body=pa.array([b"a"] * 4), key=keys)) == 4
-
-
-def test_the_largest_row_is_known() -> None:
-    rows = message_columns({"body": pa.array([b"a", b"bbb", b"cc"])})
-    assert largest(rows) == (1, 3)
 
 
 def times(*microseconds: int) -> pa.Array:
@@ -238,11 +209,6 @@ def test_only_the_range_comes_out_in_pieces_of_about_equal_size() -> None:
     assert rows(data, 0, 100) == rows(data, 200, 300) == rows(data, 150, 150) == []
 
 
-def test_a_schema_without_columns_still_counts() -> None:
-    data = encode_batch([b"x"] * 5, 0, 1 << 22, 0)
-    assert [piece.num_rows for piece in decode(data, pa.schema([]), "orders", 0, 1, 4)] == [3]
-
-
 def test_a_hurt_batch_is_not_believed() -> None:
     data = encode_batch([b"x" * 9], 0, 1 << 22, 0)
     hurt = data + data[:80] + b"\xff" + data[81:]
@@ -312,12 +278,6 @@ def test_headers_have_the_type_that_a_schema_names(sql_type: str) -> None:
 def test_each_is_the_kernels(keys: list[bytes | None], first: int) -> None:
     column = pa.array(keys, pa.binary())[first:]
     assert key_hashes(column).tolist() == [murmur3_32(key or b"") for key in keys[first:]]
-
-
-def test_long_ones_too() -> None:
-    dice = random.Random(1)
-    keys = [dice.randbytes(length) for length in (0, 255, 256, 257, 258, 5000, 3)]
-    assert key_hashes(pa.array(keys)).tolist() == [murmur3_32(key) for key in keys]
 
 
 def test_values_that_are_known() -> None:

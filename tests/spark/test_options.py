@@ -75,13 +75,6 @@ def test_a_time_goes_before_times_and_those_before_offsets() -> None:
     assert options(endingTimestamp="0").ending == Bound(timestamps_ms=0)
 
 
-def test_offsets_are_given_by_partition() -> None:
-    found = options(True, startingOffsets='{"a":{"0":-1},"b":{"0":7}}').starting
-    assert found == Bound(offsets={"a": {0: -1}, "b": {0: 7}})
-    several = '{"a":{"0":-1,"10":5},"b":{"0":7}}'
-    assert options(True, startingOffsets=several).starting.named("", "a") == {0: -1, 10: 5}
-
-
 def test_durations_have_units() -> None:
     for text, ms in (("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000)):
         assert options(True, maxTriggerDelay=text).max_trigger_delay_ms == ms
@@ -148,13 +141,6 @@ def test_every_option_is_in_the_documents() -> None:
 
 
 URL = {"url": "http://127.0.0.1:4151"}
-
-
-def test_names_are_read_in_any_case() -> None:
-    given = {**URL, "TOPIC": "orders", "txnappid": "app", "TxnVersion": "7", "stagebytes": "1000"}
-    options = read_sink_options(given, streaming=False)
-    assert (options.topic, options.app, options.version) == ("orders", "app", 7)
-    assert options.stage_bytes == 1000
 
 
 def test_what_spark_hands_on_is_passed_over() -> None:
@@ -245,11 +231,6 @@ def test_columns_by_what_they_are() -> None:
         "headers": "headers",
         "timestamp": "timestamp",
     }
-
-
-def test_kafkas_names_are_taken() -> None:
-    ddl = "key binary, value binary, headers array<struct<key:string,value:binary>>"
-    assert columns(ddl) == {"key": "key", "body": "value", "headers": "headers"}
 
 
 def test_the_option_goes_before_the_column() -> None:

@@ -48,30 +48,10 @@ def plain(*ids: int) -> list[Held]:
     return [(id, 0, 0) for id in ids]
 
 
-def test_equal_ids_with_different_bodies_are_different_messages() -> None:
-    log, got = outcome([[(1, 7, 0)], [(1, 8, 0)], []])
-    assert log == [(1, 7, 0), (1, 8, 0)]
-    assert got == [[(1, 7, 0)], [(1, 8, 0)]]
-
-
-def test_attempts_that_differ_make_copies() -> None:
-    log, got = outcome([[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)], []])
-    assert log == [(1, 0, 0), (1, 0, 3), (2, 0, 0)]
-    assert got == [[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)]]
-
-
 def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
     log, got = outcome([plain(1, 2), plain(1), plain(2, 3)])
     assert log == plain(1, 2, 3)
     assert got == [plain(1, 2, 3), plain(1, 2, 3)]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> None:
-    queues = [plain(*range(500, 1000)), plain(*range(1000))]
-    log, got = outcome([*(queues[n] for n in order), []])
-    assert log == plain(*range(1000))
-    assert got == [queues[n] for n in order]
 
 
 def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:
@@ -91,17 +71,6 @@ def test_channels_do_not_share_where_that_costs_too_many_ranges(
     assert got == [every + plain(40), other + plain(40)]
     log, got = outcome([every, other, plain(0, 1)])  # both were being handed over
     assert [sorted(one) for one in got] == [every, sorted(plain(1) + other)]
-
-
-@given(st.lists(st.permutations(range(12)), min_size=2, max_size=4), st.integers(1, 200))
-def test_the_bound_of_ranges_holds(orders: list[list[int]], ranges_max: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_module, "RANGES_MAX", ranges_max)
-        merge = Merge([len(order) for order in orders], 0)
-        merge.settle(entries_of([plain(*order) for order in orders]))
-        states = merge.layout().states
-    least = len(orders) * (len(orders) + 1)  # one shared run each, and a part before and behind it
-    assert sum(len(state.finished) for state in states) <= ranges_max + least
 
 
 QUEUE = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)), max_size=12)
@@ -140,16 +109,6 @@ def laid_out(size: int) -> Alignment:
 def test_runs_in_the_order_of_the_log_are_shared_whole() -> None:
     runs = [Run(0, 0, 2, 3), Run(3, 0, 7, 2)]
     assert laid_out(10).choose(runs, 5) == runs
-
-
-def test_of_runs_that_cross_the_longer_one_is_shared() -> None:
-    short, long = Run(0, 0, 7, 2), Run(2, 0, 2, 3)
-    assert laid_out(10).choose([short, long], 5) == [long]
-
-
-def test_no_more_runs_than_allowed_are_shared() -> None:
-    runs = [Run(0, 0, 0, 2), Run(3, 0, 3, 4), Run(9, 0, 8, 1)]
-    assert laid_out(10).choose(runs, 1) == [runs[1]]
 
 
 def test_what_is_stored_again_stands_in_front_of_the_run_that_follows_it() -> None:

@@ -191,13 +191,6 @@ def test_what_a_shell_would_run_does_not_pass(
     assert complete("pub ") == ["fine"]
 
 
-def test_a_daemon_that_is_late_is_left_out(
-    complete: Offers, here: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(completion.VARIABLE, "0")
-    assert complete("pub ") == []
-
-
 # --- every help ends with examples, and every example is a command that the verb takes ---
 
 
@@ -234,15 +227,6 @@ def test_the_help_says_what_it_does_and_ends_with_examples(
     _, _, verbs = out.partition("Commands:\n")
     assert "...\n" not in verbs.replace("NAME=VALUE ...\n", "")  # nothing was cut
     assert not re.search("<(str|int|float)>", out)
-
-
-@pytest.mark.parametrize("verb", DAEMONS)
-def test_the_help_of_a_daemon_does_too(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "--help"]) == 0
-    examples = examples_of(capsys.readouterr().out)
-    assert examples
-    for example in examples:
-        assert parse(example) == {}
 
 
 @each("found", [found for found in FOUND if not found.is_group])

@@ -46,18 +46,6 @@ def test_the_order_of_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given == Where(Context(nsqd_http_address=("given:1",)))
 
 
-def test_addresses_replace_those_of_a_context_that_is_named() -> None:
-    both = found(context="one", lookupd_http_address=["l:1"])
-    wanted = Context(lookupd_http_address=("l:1",), tls_root_ca_file="/one.pem")
-    assert both == Where(wanted, "one", "--context")
-
-
-def test_addresses_take_nothing_of_a_context_that_nobody_named() -> None:
-    with contexts.changed() as kept:
-        kept.select("one")
-    assert found(nsqd_http_address=["given:1"]).context.tls_root_ca_file == ""
-
-
 def test_a_corrupt_file_does_not_lead_to_this_machine() -> None:
     contexts.path().write_text("x")
     with pytest.raises(ContextTrouble, match="is corrupt"):

@@ -39,15 +39,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config" / "penstock" / "contexts.toml"
 
 
-def test_out_and_in_is_the_same() -> None:
-    found = Contexts(context={"prod.eu": FULL, "t": Context(nsqd_http_address=("/run/nsqd",))})
-    found.select("prod.eu")
-    found.select("t")
-    again = contexts.read(contexts.to_text(found))
-    assert again == found
-    assert (again.selected, again.previous) == ("t", "prod.eu")
-
-
 def test_selecting_and_going_back() -> None:
     found = Contexts(context={"a": FULL, "b": FULL})
     with pytest.raises(ContextTrouble, match="no context was selected before"):
@@ -153,14 +144,6 @@ def test_two_changes_at_the_same_time_are_both_there() -> None:
     for thread in threads:
         thread.join()
     assert sorted(contexts.load().context) == sorted(names)
-
-
-def test_a_relative_directory_of_configurations_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", "here")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert contexts.path() == tmp_path / ".config" / "penstock" / "contexts.toml"
 
 
 # --- `penstock context`, and verbs that work on one, against real daemons ---

@@ -105,23 +105,6 @@ def test_nsq_to_nsq_takes_them_along(daemon: Daemon, other: Daemon, tmp_path: Pa
     assert found == [[], [("two", MARKED)], [("one", HEADERS)]]
 
 
-def test_nsq_to_nsq_refuses_to_lose_headers(daemon: Daemon, other: Daemon, tmp_path: Path) -> None:
-    make(daemon, "kept")
-    make(other, "kept", extended=False)
-    publish(daemon, "kept", b"one", HEADERS)
-    with Utility("nsq_to_nsq", *forward(daemon, other, "kept"), cwd=tmp_path) as utility:
-        assert utility.wait() == 1
-        assert "does not take the headers of messages to kept (E_EXT_NOT_SUPPORT)" in utility.err
-    assert stored(other, "kept") == []
-    command = forward(daemon, other, "kept", "--drop-headers")
-    with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
-        until(partial(is_done, daemon, "kept", "c"), "it came again, and went over")
-        assert utility.end() == 0
-        assert utility.err.count("are dropped from now on") == 1
-    (message,) = stored(other, "kept")
-    assert (message["body"], message["headers"], message["key_base64"]) == ("one", None, "aw==")
-
-
 # --- what prints, and what stores ---
 
 
@@ -194,12 +177,6 @@ def test_to_nsq_gives_each_record_headers(daemon: Daemon, topic: str, tmp_path: 
         utility.process.stdin.close()
         assert (utility.wait(), utility.err) == (0, "")
     assert said(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
-
-
-def test_pub_publishes_one_with_headers(daemon: Daemon, topic: str) -> None:
-    more = ["--header", "source=shöp", "--key", "k", http(daemon)]
-    assert main(["pub", topic, "one", *more]) == 0
-    assert said(stored(daemon, topic)) == [("one", HEADERS)]
 
 
 @pytest.mark.parametrize(
@@ -328,15 +305,6 @@ def test_headers_and_keys_go_along() -> None:
     ]
 
 
-def test_a_partition_is_kept() -> None:
-    taker = Taker()
-    carry(taker, Brought(HEADERS_CARRIER), Brought({}), keep=True)
-    assert taker.published == [
-        (b"body", {"headers": HEADERS_CARRIER, "partition": 2}),
-        (b"body", {"partition": 2}),
-    ]
-
-
 def test_a_partition_that_the_destination_does_not_have() -> None:
     with pytest.raises(Unfit, match=r"E_BAD_PARTITION.*topic t needs as many there"):
         carry(Taker(partitions=2), Brought({}), keep=True)
@@ -415,15 +383,6 @@ def test_a_message_is_a_line(tmp_path: Path) -> None:
     assert (tmp_path / "orders.box.2026-03-04_05.log").read_bytes() == b"one\ntwo\n"
 
 
-def test_a_plain_file_is_continued(tmp_path: Path) -> None:
-    clock = Clock()
-    for body in (b"first run", b"second run"):
-        file = archive(clock, tmp_path)
-        file.write(body)
-        file.close()
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first run\nsecond run\n"]
-
-
 def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
     file = archive(Clock(), tmp_path, gzip_level=6)
     for body in (b"one", b"two"):
@@ -433,29 +392,6 @@ def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
         assert gzip.decompress(file.path.read_bytes()).endswith(body + b"\n")
     file.close()
     assert names(tmp_path) == ["orders.box-000000.2026-03-04_05.log.gz"]
-
-
-def test_a_gzipped_file_is_made_anew(tmp_path: Path) -> None:
-    clock = Clock()
-    for _ in range(3):
-        file = archive(clock, tmp_path, gzip_level=1)
-        file.write(b"x")
-        file.close()
-    assert names(tmp_path) == [
-        "orders.box-000000.2026-03-04_05.log.gz",
-        "orders.box-000001.2026-03-04_05.log.gz",
-        "orders.box-000002.2026-03-04_05.log.gz",
-    ]
-
-
-def test_a_new_hour_is_a_new_file(tmp_path: Path) -> None:
-    clock = Clock()
-    file = archive(clock, tmp_path)
-    file.write(b"early")
-    clock.now_ns += 3600 * S
-    file.write(b"late")
-    file.close()
-    assert names(tmp_path) == ["orders.box.2026-03-04_05.log", "orders.box.2026-03-04_06.log"]
 
 
 @pytest.mark.parametrize(("skip_empty", "files"), [(False, 2), (True, 1)])

@@ -84,18 +84,6 @@ def test_dump_from_an_offset_and_so_many(
     assert [row["body"] for row in rows] == [f"orders {n}" for n in (3, 4, 5, 6)]
 
 
-def test_dump_goes_on_behind_a_hole_and_says_so(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = bytearray(segment(directory).read_bytes())
-    content[content.index(b"orders 4")] ^= 1
-    segment(directory).write_bytes(content)
-    assert main(["log", "dump", str(segment(directory)), "--json"]) == 1
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row.get("offset") for row in rows] == [0, 1, 2, 3, None, 6, 7, 8, 9]
-    assert rows[4]["hole"] == [4, 6]
-
-
 def test_verify_names_the_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = bytearray(segment(directory).read_bytes())
     content[content.index(b"orders 4")] ^= 1

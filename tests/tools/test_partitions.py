@@ -12,7 +12,6 @@ import pytest
 
 from nsqd.skewed import COUNTS, HEAVY, put, skewed
 from nsqd.world import Running
-from penstock.kernel import murmur3_32
 from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
@@ -234,12 +233,6 @@ def config_of(shaped: Running, topic: str) -> dict[str, Any]:
     return found
 
 
-def ends_of(shaped: Running, topic: str) -> list[int]:
-    found = json.loads(shaped.request("GET", f"/log/positions?topic={topic}").body)
-    partitions = found["topics"][topic]["partitions"]
-    return [partitions[number]["end"] for number in sorted(partitions, key=int)]
-
-
 def test_a_topic_is_made_with_partitions_and_gets_more(shaped: Running, run_on_shaped: Run) -> None:
     assert run_on_shaped("topic", "create", "wide", "--partitions", "3")[0] == 0
     assert run_on_shaped("topic", "create", "wide")[0] == 0
@@ -263,20 +256,6 @@ def test_headers_are_allowed_at_creation_or_later(run_on_shaped: Run) -> None:
     assert "NOT_EXTENDED" in out
     assert run_on_shaped("topic", "extend", "plain")[0] == 0
     assert run_on_shaped("topic", "create", "plain", "--extended")[0] == 0
-
-
-def test_publishing_by_key_and_into_a_partition(shaped: Running, run_on_shaped: Run) -> None:
-    run_on_shaped("topic", "create", "keyed", "--partitions", "4")
-    wanted = [0, 0, 0, 0]
-    for key in ("a", "b", "c", "d", "e"):
-        assert run_on_shaped("pub", "keyed", "body", "--key", key)[0] == 0
-        wanted[murmur3_32(key.encode()) % 4] += 1
-    assert run_on_shaped("pub", "keyed", "body", "--partition", "2")[0] == 0
-    wanted[2] += 1
-    assert ends_of(shaped, "keyed") == wanted
-    code, _, err = run_on_shaped("pub", "keyed", "body", "--partition", "4")
-    assert code == 1
-    assert "E_BAD_PARTITION" in err
 
 
 # --- `penstock topic concede`, at a daemon that waits for nothing, and its report ---

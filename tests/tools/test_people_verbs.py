@@ -234,12 +234,6 @@ def test_a_message_does_not_command_the_terminal(run: Run) -> None:
 LATER_MS = 1_708_000_000_000  # 2024-02-15
 
 
-def test_a_message_id() -> None:
-    row = read("18a26f9ac7a69000", LATER_MS)
-    assert (row["node"], row["sequence"]) == (617, 0)
-    assert row["time"].startswith("2026-11-")
-
-
 def test_a_long_id_has_two_readings() -> None:
     row = read("C0A8010A123418B4AAC200989680002A", LATER_MS)
     client = row["unique"]
@@ -254,22 +248,6 @@ def test_a_long_id_has_two_readings() -> None:
 def test_what_is_no_id(text: str) -> None:
     with pytest.raises(PenstockError, match="is no id: 16, 32 or 56 hex digits"):
         read(text, LATER_MS)
-
-
-def test_lines_of_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("18a26f9ac7a69000\n\n18a26f9ac7a69001\n"))
-    assert main(["id", "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["sequence"] for row in rows] == [0, 1]
-
-
-def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["id", "18a26f9ac7a69000"]) == 0
-    assert "node      617" in capsys.readouterr().out
-    assert main(["id", "nonsense"]) == 1
-    assert "penstock id: 'nonsense' is no id" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -303,24 +281,6 @@ def test_people_see_when_which_and_what(tailed: Daemon, capsys: pytest.CaptureFi
     date, clock, message_id, body = first.split(" ")
     assert (len(date), len(clock), len(message_id), body) == (10, 12, 16, "a\\x1b[2Jb\\xff\u00e9")
     assert second.endswith("x" * 500 + "... (600 bytes)")
-
-
-def test_one_partition_is_watched(tailed: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    ask(tailed, "/topic/create?topic=split&partition_num=3", b"")
-
-    def later() -> None:
-        until(lambda: b"#ephemeral" in ask(tailed, "/stats?topic=split"), "a channel")
-        for partition in (0, 2, 1):
-            ask(tailed, f"/pub?topic=split&partition={partition}", b"in %d" % partition)
-
-    thread = threading.Thread(target=later)
-    thread.start()
-    try:
-        address = f"--nsqd-tcp-address=127.0.0.1:{tailed.tcp_port}"
-        assert main(["tail", "split", "--partition=1", "--count=1", address]) == 0
-    finally:
-        thread.join()
-    assert capsys.readouterr().out.splitlines()[0].endswith(" in 1")
 
 
 def test_a_drain(

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from e2e.daemon import Daemon
-from penstock import __version__
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
 from penstock.tools import check
@@ -67,20 +66,6 @@ def as_json(result: tuple[int, str, str]) -> Any:
     code, out, err = result
     assert (code, err) == (0, "")
     return json.loads(out)
-
-
-def test_the_nodes(run: Run, here: str) -> None:
-    found = as_json(run("node", "list", "--json", *QUICK))
-    row = found["nodes"][here]
-    assert (row["version"], row["health"], row["depth"]) == (__version__, "OK", 4)
-    assert 0 < row["disk_free_bytes"] <= row["disk_size_bytes"]
-    assert row["unsynced_bytes"] >= 0
-    assert found["lookupds"] == {}
-    assert (found["total"]["topic_count"], found["total"]["channel_count"]) == (2, 3)
-    code, out, _ = run("node", "list", *QUICK)
-    heads, line = out.splitlines()
-    assert (code, line.split()[:3]) == (0, [here, __version__, "OK"])
-    assert heads.split()[0] == "NODE"
 
 
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:
@@ -154,12 +139,6 @@ def test_the_keys_are_documented(run: Run, daemon: Daemon, verb: tuple[str, ...]
         found = set(keys_of(as_json(run(*verb, "--json"))))
     assert found
     assert {key for key in found if f"`{key}`" not in text} == set()
-
-
-def test_reports_go_on_while_they_are_watched(run: Run) -> None:
-    for report in (("channel", "report"), ("node", "list"), ("node", "show")):
-        code, out, _ = run(*report, "--watch", "--count", "2", "--json", *QUICK)
-        assert (code, len([json.loads(line) for line in out.splitlines()])) == (0, 2)
 
 
 def test_nobody_answers(run: Run) -> None:
@@ -283,12 +262,6 @@ def test_a_real_daemon(daemon_check: Daemon, capsys: pytest.CaptureFixture[str])
     answer = json.loads(capsys.readouterr().out)
     assert answer["status"] == "CRITICAL"
     assert len(answer["findings"]) == 1
-
-
-@pytest.mark.parametrize("flags", [["--fly"], ["--depth-warn=-1"], ["--depth-warn=x"]])
-def test_wrong_use_is_unknown(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", *flags]) == 3
-    assert "Usage" in capsys.readouterr().err
 
 
 # --- exit codes, as docs/tools.md lists them ---

@@ -36,17 +36,6 @@ def written(write: Any, *found: list[Any], **more: Any) -> str:
     return out.getvalue()
 
 
-def test_a_table_is_aligned() -> None:
-    text = written(sql_output.write_table, ["a", 5], ["long", None], ["x\ty\x1b[31m", 12345])
-    assert text.splitlines() == [
-        "name              n",
-        "------------  -----",
-        "a                 5",
-        "long           NULL",
-        "x\\ty\\x1b[31m  12345",
-    ]
-
-
 def test_a_cell_is_cut_where_somebody_looks() -> None:
     text = written(sql_output.write_table, ["a" * 20, 1], cell_chars_max=5)
     assert text.splitlines()[-1] == "aaaa…  1"

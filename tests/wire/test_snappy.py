@@ -53,19 +53,6 @@ def test_the_identifier_stands_before_the_first_chunk_only() -> None:
     assert encoder.encode(b"a") == PLAIN_A
 
 
-def test_chunks_hold_64_kib() -> None:
-    stream = SnappyEncoder().encode(random.Random(2).randbytes(65536 + 1))
-    size = int.from_bytes(stream[11:14], "little")
-    assert (stream[10], size) == (1, 4 + 65536)
-    assert stream[14 + size : 14 + size + 4] == b"\x01\x05\x00\x00"
-
-
-def test_a_writer_may_start_anew_in_the_middle() -> None:
-    stream = b"".join(SnappyEncoder().encode(part) for part in (b"one ", b"two ", b"three"))
-    assert stream.count(IDENTIFIER) == 3
-    assert decoded(stream) == b"one two three"
-
-
 @pytest.mark.parametrize("kind", [0x80, 0xFD, 0xFE])
 def test_skippable_chunks_are_skipped_and_not_kept(kind: int) -> None:
     decoder = SnappyDecoder()
@@ -76,38 +63,6 @@ def test_skippable_chunks_are_skipped_and_not_kept(kind: int) -> None:
     decoder.feed(PLAIN_A)
     assert len(decoder._input) == len(PLAIN_A)
     assert decoder.read(10) == b"a"
-
-
-def test_a_small_read_gets_the_rest_of_a_chunk_later() -> None:
-    decoder = SnappyDecoder()
-    decoder.feed(SnappyEncoder().encode(b"abcdef"))
-    assert [decoder.read(4), decoder.read(4), decoder.read(4)] == [b"abcd", b"ef", b""]
-
-
-def chunk(kind: int, body: bytes) -> bytes:
-    return bytes([kind]) + len(body).to_bytes(3, "little") + body
-
-
-BOMB = bytes(cramjam.snappy.compress_raw(bytes(65537)))
-BROKEN = {
-    "no identifier": PLAIN_A,
-    "wrong identifier": chunk(0xFF, b"sNaPpX"),
-    "long identifier": chunk(0xFF, b"sNaPpYY"),
-    "reserved type": IDENTIFIER + chunk(0x02, b"....a"),
-    "no checksum": IDENTIFIER + chunk(0x01, b"abc"),
-    "plain too long": IDENTIFIER + b"\x01" + (4 + 65537).to_bytes(3, "little"),
-    "compressed too long": IDENTIFIER + b"\x00" + (1 << 20).to_bytes(3, "little"),
-    "bad checksum": IDENTIFIER + chunk(0x01, b"\0\0\0\0a"),
-    "no block": IDENTIFIER + chunk(0x00, b"\0\0\0\0"),
-    "broken block": IDENTIFIER + chunk(0x00, b"\0\0\0\0\x05\xff\xff\xff"),
-    "bomb": IDENTIFIER + chunk(0x00, masked_crc32c(bytes(65537)).to_bytes(4, "little") + BOMB),
-}
-
-
-@each("stream", BROKEN.values())
-def test_garbage_is_refused(stream: bytes) -> None:
-    with pytest.raises(StreamBroken, match="snappy stream: "):
-        decoded(stream)
 
 
 def test_no_random_bytes_do_harm() -> None:
@@ -170,10 +125,6 @@ def test_each_piece_can_be_read_at_once() -> None:
 
 def test_nothing_becomes_nothing() -> None:
     assert DeflateEncoder(6).encode(b"") == b""
-
-
-def test_zlib_reads_it() -> None:
-    assert zlib.decompressobj(-15).decompress(DeflateEncoder(1).encode(TEXT)) == TEXT
 
 
 def test_a_final_block_ends_the_stream() -> None:

@@ -144,15 +144,6 @@ def test_parts_come_in_order() -> None:
         parts.add("app", 2, 1, [Y])
 
 
-def test_what_is_done_is_forgotten() -> None:
-    parts = CommitParts()
-    parts.add("app", 1, 0, [X])
-    parts.forget("app", 1)
-    assert parts.count == 0
-    with pytest.raises(CommitGap):
-        parts.add("app", 1, 1, [Y])
-
-
 def test_the_oldest_list_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "COMMIT_GATHERED_MAX", 3)
     parts = CommitParts()

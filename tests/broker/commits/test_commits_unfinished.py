@@ -150,20 +150,6 @@ def test_a_start_that_cannot_finish_serves_the_rest(disk: SimDisk) -> None:
     world.close()
 
 
-def test_deleting_the_topic_gives_its_part_up(disk: SimDisk) -> None:
-    decided_and_killed(disk)
-    disk.unlink("/data/stages/0000000000000002.stage")
-    world = on(disk)
-    world.broker.delete_topic("b")
-    world.pass_ns(limits.SECOND)
-    settle(world)
-    assert world.broker.commits.last("app") == 0
-    assert stored(world, "a") == [b"1", b"2", b"3"]
-    assert stored(world, "b") == []
-    assert world.publish("b", b"plain").stored
-    world.close()
-
-
 def test_a_record_that_cannot_be_read_stops_the_start(disk: SimDisk) -> None:
     decided_and_killed(disk)
     (name,) = disk.listdir("/data/commits")
@@ -308,22 +294,6 @@ def test_keys_are_not_rehashed_under_what_is_staged(start: Start) -> None:
     consumer.finish(*consumer.take())
     world.broker.grow_topic(topic, 4, rehash=True)
     assert (len(topic.leaders), topic.hash_partitions) == (4, 4)
-
-
-def test_a_topic_may_grow_while_a_commit_waits(disk: SimDisk) -> None:
-    world = on(disk)
-    refs = skewed(world)
-    disk.inject(Fault("write", path_part="topics/t/2/0", times=0))
-    assert isinstance(commit(world, "app", 1, *refs).error, CommitUnfinished)
-    world.broker.grow_topic(world.broker.topic("t"), 6)
-    put(world, "t", block("y", b"new", partition=5))
-    assert commit(world, "other", 0, ("t", "y", 5)).told == done(1)
-    assert ends(world) == (0, 0, 0, 0, 0, 1)
-    disk.kill()
-    disk.faults.clear()
-    world = on(disk)
-    assert ends(world) == (1, 1, 27, 1, 0, 1)
-    world.close()
 
 
 def test_a_record_that_names_what_is_not_there_stops_the_start(disk: SimDisk) -> None:

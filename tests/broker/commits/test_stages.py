@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
+from penstock.broker.commits.stageapps import Owner, Ref
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
@@ -26,21 +26,6 @@ def files(world: World) -> list[str]:
     return sorted(world.disk.listdir(path)) if world.disk.exists(path) else []
 
 
-def test_the_same_again_is_the_same_stage(start: Start) -> None:
-    world = start()
-    for _ in range(2):
-        assert put(world, "t", block("x", b"a", b"b")).told == [None]
-    assert files(world) == ["0000000000000001.stage"]
-    path = world.path / "stages" / files(world)[0]
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    for other in (block("x", b"a", b"c"), block("x", b"a"), block("x", b"a", b"b", b"c")):
-        assert isinstance(put(world, "t", other).error, StageExists)
-    assert put(world, "u", block("x", b"z")).told == [None]
-    stages = world.broker.commits.stages
-    wanted = len(block("x", b"a", b"b").body) + len(block("x", b"z").body)
-    assert (stages.count, stages.bytes) == (2, wanted)
-
-
 def test_the_same_name_while_it_is_written(start: Start) -> None:
     world = start()
     world.threads.held = True
@@ -54,21 +39,6 @@ def test_the_same_name_while_it_is_written(start: Start) -> None:
     settle(world)
     assert [one.told for one in told[:2]] == [[None], [None]]
     assert isinstance(told[2].error, StageExists)
-
-
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_stages_come_back(start: Start, how: str) -> None:
-    world = start()
-    put(world, "t", block("x", b"a", b"b", b"c"))
-    put(world, "t", block("y", b"d"))
-    size = world.broker.commits.stages.bytes
-    world = getattr(world, how)()
-    assert (world.broker.commits.stages.count, world.broker.commits.stages.bytes) == (2, size)
-    assert isinstance(put(world, "t", block("x", b"z")).error, StageExists)
-    put(world, "t", block("z", b"e"))
-    assert commit(world, "app", 0, ("t", "x"), ("t", "y"), ("t", "z")).told == done(5)
-    assert stored(world, "t") == [b"a", b"b", b"c", b"d", b"e"]
-    assert files(world) == []
 
 
 def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
@@ -109,19 +79,6 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     world.close()
 
 
-def test_old_ones_expire(start: Start) -> None:
-    world = start()
-    put(world, "t", block("old", b"a"))
-    world.clock.pass_ns(limits.STAGE_EXPIRE_NS // 2)
-    put(world, "t", block("new", b"a"))
-    world = world.restart()
-    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.SECOND)
-    settle(world)
-    assert world.broker.commits.stages.count == 1
-    assert len(files(world)) == 1
-    assert commit(world, "app", 0, ("t", "new")).told == done(1)
-
-
 def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
     world = start()
     put(world, "t", block("x", b"a"))
@@ -144,24 +101,6 @@ def test_those_of_a_deleted_topic_go(start: Start) -> None:
     settle(world)
     assert files(world) == []
     assert world.broker.commits.stages.count == 0
-
-
-def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STAGES_NAMELESS_MAX", 2)
-    world = start()
-    with pytest.raises(Refused, match="ephemeral"):
-        put(world, "t#ephemeral", block("x", b"a"))
-    for name in ("x", "y"):
-        put(world, "t", block(name, b"a"))
-    with pytest.raises(Refused, match="2 stages"):
-        put(world, "t", block("z", b"a"))
-    assert put(world, "t", block("y", b"a")).told == [None]  # it is there already
-    world.broker.commits.stages.abort([Ref("t", "x"), Ref("t", "none")])
-    settle(world)
-    assert put(world, "t", block("z", b"a")).told == [None]
-    world.broker.draining = True
-    with pytest.raises(Refused, match="draining"):
-        put(world, "t", block("w", b"a"))
 
 
 @pytest.mark.parametrize("call", ["open", "read"])
@@ -294,18 +233,6 @@ def test_a_newer_attempt_takes_the_place_of_an_older_one(start: Start) -> None:
     assert stored(world, "t") == [b"z", b"w"]
 
 
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_attempts_are_known_after_a_start(start: Start, how: str) -> None:
-    world = start()
-    staged(world, "x", "job", 7, "first")
-    world = getattr(world, how)()
-    staged(world, "y", "job", 7, "second")
-    settle(world)
-    world = getattr(world, how)()
-    assert names(world) == ["y"]
-    assert world.broker.commits.stages.count == 1
-
-
 def test_what_a_crash_left_of_an_older_attempt_is_removed(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,16 +262,6 @@ def test_one_that_is_being_committed_is_not_taken_away(start: Start) -> None:
     settle(world)
     assert (told.told, again.told) == (done(1), [None])
     assert stored(world, "t") == [b"x"]
-
-
-def test_a_commit_removes_what_is_left_of_its_version(start: Start) -> None:
-    world = start()
-    for name, version in (("x", 6), ("y", 7), ("twice", 7), ("next", 8)):
-        staged(world, name, "job", version)
-    staged(world, "z", "other", 7)
-    assert commit(world, "job", 7, ("t", "y")).told == done(1)
-    settle(world)
-    assert names(world) == ["next", "z"]
 
 
 def test_an_app_has_a_bound_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,21 +294,3 @@ def test_an_idle_app_gives_way_when_all_is_full(
     world.clock.pass_ns(limits.STAGE_IDLE_NS + 1)
     assert staged(world, "w", "third") is None
     assert names(world) == ["w", "z"]
-
-
-def test_abort_by_app(start: Start) -> None:
-    world = start()
-    for name, app, version in (("x", "job", 1), ("y", "job", 2), ("z", "other", 1)):
-        staged(world, name, app, version)
-    put(world, "t", block("a", b"a"))
-    stages = world.broker.commits.stages
-    assert [(one.app, one.versions, one.stages) for one in stages.apps.summaries()] == [
-        ("job", (1, 2), 2),
-        ("", (-1,), 1),
-        ("other", (1,), 1),
-    ]
-    assert stages.abort_app("job", 1) == 1
-    assert stages.abort_app("job", None) == 1
-    assert stages.abort_app(NOBODY.app, None) == 1
-    settle(world)
-    assert (names(world), stages.count) == (["z"], 1)

@@ -16,7 +16,7 @@ from penstock.broker.commits.stagestore import StageStore, staged_of
 from penstock.broker.health import Health
 from penstock.broker.syncs import Syncs
 from penstock.log.fold import Folding, Group, Position, staged_entry
-from penstock.log.names import hosted_stage_name, hosted_stage_number
+from penstock.log.names import hosted_stage_name
 from penstock.replica.frames import Target
 from penstock.replica.journalline import JournalFollower
 from penstock.replica.stageframes import AskStage, SendStage, StageStored
@@ -81,17 +81,6 @@ def test_what_is_no_stage_of_this_partition_is_refused(file: bytes, reason: str)
     assert lab.names == []
 
 
-def test_a_full_disk_is_reported_and_leaves_nothing() -> None:
-    lab = Lab()
-    lab.disk.inject(Fault("write", path_part=".stage"))
-    (heard,) = lab.write()
-    assert "cannot be written" in heard
-    assert lab.names == []
-    assert lab.health.failing
-    assert lab.write() == [""]
-    assert not lab.health.failing
-
-
 def test_what_a_kill_left_half_written_is_removed_at_the_start() -> None:
     lab = Lab()
     lab.write()
@@ -154,11 +143,6 @@ def test_what_cannot_be_removed_is_removed_later() -> None:
     lab.turn()
     assert lab.names == []
     assert not lab.health.failing
-
-
-def test_names_are_numbers_in_hex() -> None:
-    assert hosted_stage_number(hosted_stage_name(NUMBER)) == NUMBER
-    assert hosted_stage_number("1.stage") is None
 
 
 # --- A follower's stages: what it asks for, stores, and does not store any more ---

@@ -295,21 +295,6 @@ def test_a_lease_is_never_shorter_than_asked_for(tmp_path: Path, ttl_ns: int) ->
 # --- how a cluster is named on the command line ---
 
 
-@each(
-    ("text", "address"),
-    [
-        ("etcd://h1", Address(("h1:2379",))),
-        ("etcd://h1:2380,h2,10.0.0.3:1", Address(("h1:2380", "h2:2379", "10.0.0.3:1"))),
-        ("etcd://h1/west", Address(("h1:2379",), "west")),
-        ("etcd://h1/", Address(("h1:2379",))),
-        ("etcds://penstock@h1/west", Address(("h1:2379",), "west", "penstock", True)),
-        ("etcd://[::1]:2379,[fe80::1]", Address(("[::1]:2379", "[fe80::1]:2379"))),
-    ],
-)
-def test_an_address(text: str, address: Address) -> None:
-    assert parse_address(text) == address
-
-
 def test_the_keys_of_a_cluster_begin_with_its_name() -> None:
     assert parse_address("etcd://h1/west").prefix == "/penstock/west/"
 

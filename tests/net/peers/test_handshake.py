@@ -37,12 +37,6 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
     return dialling
 
 
-def test_two_nodes_of_one_cluster() -> None:
-    dialling = meet()
-    assert dialling.state is State.OPEN
-    assert dialling.life == TWO.life
-
-
 def test_without_a_secret_nothing_is_proven() -> None:
     assert meet(ONE._replace(secrets=()), TWO._replace(secrets=())).state is State.OPEN
 
@@ -204,12 +198,6 @@ def whole() -> tuple[Desk, Wire, Wire]:
     live = desk.open(FIRST, Lane.LIVE, "live")
     assert desk.told() == ["linked 9", "go on bulk", "go on live"]
     return desk, bulk, live
-
-
-def test_a_link_needs_both_lanes() -> None:
-    desk, bulk, _ = whole()
-    desk.link.closed(bulk)
-    assert desk.told() == ["close bulk", "close live", "unlinked"]
 
 
 def test_a_newer_session_ends_the_older_before_it_begins() -> None:

@@ -60,13 +60,6 @@ def test_an_order_is_chosen(nsqd: Running) -> None:
     assert nsqd.ask("POST", f"{query}&poison=&order=") == (200, config(0))
 
 
-def test_strict_order_as_in_youzans_nsq(nsqd: Running) -> None:
-    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=true").status == 200
-    assert nsqd.ask("GET", f"/channel/config?{HERE}")[1]["order"] == "strict"
-    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=false").status == 200
-    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-
-
 REFUSED = [
     ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
     ("POST", "config", "topic=t", 400, "MISSING_ARG_CHANNEL"),

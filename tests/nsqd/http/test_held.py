@@ -120,13 +120,6 @@ def test_what_was_answered_is_so_at_the_next_leader(cluster: Cluster) -> None:
     assert sorted(bodies(cluster.nodes[1].consume().take())) == [b"b", b"c"]
 
 
-def test_a_dry_run_waits_for_nothing(cluster: Cluster) -> None:
-    cluster.publish(0, b"a")
-    cluster.cut.add(0)
-    target = f"/channel/setoffset?{BILLING}&dry_run=true"
-    assert Asked(cluster.nodes[0], target, b"virtual_queue:0").status == 200
-
-
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
     cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])

@@ -66,12 +66,6 @@ def test_which_topics(nsqd: Running, query: str, names: list[str]) -> None:
     assert list(nsqd.ask("GET", f"/log/positions{query}")[1]["topics"]) == names
 
 
-def test_all_topics(nsqd: Running) -> None:
-    found = list(nsqd.ask("GET", "/log/positions")[1]["topics"])
-    assert {"other", "t", "t2"} <= set(found)
-    assert found == sorted(found)
-
-
 def fetched(answer: Answer) -> tuple[int, str, str, int]:
     return (
         answer.status,
@@ -132,12 +126,6 @@ REFUSED = [
 def test_what_is_refused(nsqd: Running, target: str, status: int, text: str) -> None:
     got, document = nsqd.ask("GET", target)
     assert (got, document["message"][: len(text)]) == (status, text)
-
-
-def test_refusals_say_what_would_do(nsqd: Running) -> None:
-    assert nsqd.ask("GET", "/log/fetch?topic=t&from=9")[1]["end"] == END
-    refused = nsqd.ask("GET", "/log/fetch?topic=t&from=0&identity=x")[1]
-    assert refused["identity"] == identity(nsqd)
 
 
 def test_a_topic_made_again_is_another(nsqd: Running) -> None:
@@ -265,24 +253,6 @@ def partitions(node: Running, query: str) -> dict[str, Any]:
     return found
 
 
-def test_positions_of_each(node: Running) -> None:
-    found = partitions(node, "topic=t")
-    assert list(found) == ["0", "1", "2"]
-    assert tuple(one["end"] for one in found.values()) == COUNTS
-    assert [one["earliest"] for one in found.values()] == [0, 0, 0]
-    assert found["1"]["bytes"] > found["0"]["bytes"] > 0
-    assert all("bytes_from" not in one for one in found.values())
-
-
-def test_a_from_is_of_the_partition_that_it_names(node: Running) -> None:
-    found = partitions(node, "topic=t&from=1:0&from=2:2")
-    assert "bytes_from" not in found["0"]
-    assert found["1"]["bytes_from"] > 36
-    assert found["2"]["bytes_from"] == 0
-    found = partitions(node, "topic=t&from=0")
-    assert [name for name, one in found.items() if "bytes_from" in one] == ["0"]
-
-
 @each("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
 def test_a_from_that_is_none(node: Running, text: str) -> None:
     status, document = node.ask("GET", f"/log/positions?topic=t&from={text}")
@@ -303,15 +273,6 @@ def test_a_from_that_is_none(node: Running, text: str) -> None:
 def test_one_that_there_is_not(node: Running, target: str) -> None:
     status, document = node.ask("GET", target)
     assert (status, document["message"]) == (404, "PARTITION_NOT_FOUND")
-
-
-def test_offsets_of_times_and_bytes(node: Running) -> None:
-    far_ms = 1 << 42
-    for partition, count in enumerate(COUNTS):
-        place = f"/log/offset?topic=t&partition={partition}"
-        assert node.ask("GET", f"{place}&timestamp_ms={far_ms}") == (200, {"offset": count})
-        assert node.ask("GET", f"{place}&timestamp_ms=0") == (200, {"offset": 0})
-        assert node.ask("GET", f"{place}&from=0&bytes={limits.MIB}") == (200, {"offset": count})
 
 
 def test_an_offset_alone_says_too_little(node: Running) -> None:

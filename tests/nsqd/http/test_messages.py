@@ -68,18 +68,6 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
     assert eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
 
 
-def test_what_is_deferred_and_until_when(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
-        for delay_ms in (900_000, 500_000):
-            client.send(b"REQ %b %d\n" % (client.message().id, delay_ms))
-        assert eventually(lambda: counts(nsqd) == (0, 0, 2))
-        first, second = listed(nsqd, "deferred")
-        assert (first["offset"], second["offset"]) == (1, 0)  # by due time
-        assert 0 < first["due_in_ms"] <= 500_000 < second["due_in_ms"] <= 900_000
-        assert first["due_ns"] < second["due_ns"]
-
-
 def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
     with consumer(nsqd) as client:
         publish(nsqd, b"a")
@@ -231,18 +219,6 @@ def depth(node: Running) -> tuple[int, int, int]:
     return row["depth"], row["in_flight_count"], row["deferred_count"]
 
 
-def test_what_is_in_flight_is_finished(node: Running) -> None:
-    publish_repair(node)
-    with consumer_repair(node) as client:
-        ids = [client.message().id for _ in range(4)]
-        for id in ids:
-            assert ask(node, "/message/finish", f"&msgid={id.decode()}") == (200, None)
-            assert ask(node, "/message/finish", f"&msgid={id.decode()}")[0] == 404
-        assert depth(node) == (0, 0, 0)
-        frame = client.ask(b"FIN %b\n" % ids[0])
-        assert frame.data == b"E_FIN_FAILED FIN %b failed ID not in flight" % ids[0]
-
-
 def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
     found = []
     for number in range(8):
@@ -269,16 +245,6 @@ def test_all_that_is_delayed(node: Running) -> None:
         assert settled(node, "finishmemdelayed") == (0, 3)
         assert settled(node, "emptydelayed") == (3, 0)
         assert depth(node) == (0, 0, 0)
-
-
-def test_what_is_due_soon_is_sent_now(node: Running) -> None:
-    publish_repair(node, 4, HOUR_MS)
-    publish_repair(node, 2, 5 * HOUR_MS)
-    assert settled(node, "requeuedelayed", "&offset=0") == (0, 6)
-    assert settled(node, "requeuedelayed", "&offset=2") == (4, 2)
-    with consumer_repair(node) as client:
-        assert sorted(client.message().body for _ in range(4)) == [b"0", b"1", b"2", b"3"]
-        assert client.is_silent()
 
 
 def test_one_partition(node: Running) -> None:

@@ -179,7 +179,7 @@ def test_a_channel_as_it_stands_on_disk() -> None:
 # --- `POST /cluster/node`: what an operator wants of a node ---
 
 
-class Desk_Nodes:
+class NodesDesk:
     """A cluster whose node 2 has an entry, as one of its nodes knows it."""
 
     def __init__(self) -> None:
@@ -214,16 +214,16 @@ class Desk_Nodes:
 
 
 @pytest.fixture
-def desk() -> Desk_Nodes:
-    return Desk_Nodes()
+def desk() -> NodesDesk:
+    return NodesDesk()
 
 
-def test_the_state_goes_into_the_metadata(desk: Desk_Nodes) -> None:
+def test_the_state_goes_into_the_metadata(desk: NodesDesk) -> None:
     assert desk.ask("node=2&state=draining") == (200, "")
     assert desk.state == DRAINING
 
 
-def test_what_is_wrong_is_named(desk: Desk_Nodes) -> None:
+def test_what_is_wrong_is_named(desk: NodesDesk) -> None:
     asked = [
         desk.ask(query) for query in ("node=x&state=draining", "node=2", "node=3&state=active")
     ]
@@ -235,7 +235,7 @@ def test_what_is_wrong_is_named(desk: Desk_Nodes) -> None:
     assert desk.state == ACTIVE
 
 
-def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: Desk_Nodes) -> None:
+def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: NodesDesk) -> None:
     node = Node(7, "h", 1, 2, "h", 3, "1", "", 0, 0)
     record = Record(5, 1, None, (Member(2, 2, 1),), 1, (2,))
     desk.put(keys.partition("t", 0), RECORD.encode(record))
@@ -247,7 +247,7 @@ def test_a_node_is_forgotten_when_nothing_of_it_is_left(desk: Desk_Nodes) -> Non
     assert desk.state == ACTIVE
 
 
-def test_a_change_by_another_meanwhile_is_not_overwritten(desk: Desk_Nodes) -> None:
+def test_a_change_by_another_meanwhile_is_not_overwritten(desk: NodesDesk) -> None:
     other = MEMBERSHIP.encode(Membership(2, 2, "", 0, 8, 0, ACTIVE))
     desk.store.transact(Transaction((), (Put(keys.member(2), other),)))  # not seen here yet
     assert desk.ask("node=2&state=draining") == (409, "NODE_CHANGED")

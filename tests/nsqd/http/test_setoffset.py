@@ -59,17 +59,6 @@ def test_places(nsqd: Running, position: str, offset: int) -> None:
     assert nsqd.channel("t", "c")["depth"] == COUNT - offset
 
 
-def test_a_consumer_that_waits_gets_them(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 10\n")
-        assert client.is_silent()
-        second = json.loads(nsqd.request("GET", "/message/get?topic=t&offset=3").body)["id"]
-        assert nsqd.ask("POST", f"{HERE}&position=id:{second}") == (200, moved(3, 2))
-        assert [client.message().body for _ in range(2)] == [b"3", b"4"]
-        assert client.is_silent()
-
-
 REFUSED = [
     ("/channel/setoffset?channel=c", b"earliest", 400, "MISSING_ARG_TOPIC"),
     ("/channel/setoffset?topic=t", b"earliest", 400, "MISSING_ARG_CHANNEL"),
@@ -132,15 +121,6 @@ def test_all_are_moved(node: Running, place: str) -> None:
     assert (document["messages_skipped"], document["messages_again"]) == (ALL, 0)
     assert [row["offset"] for row in document["partitions"]] == list(COUNTS)
     assert depth(node) == 0
-
-
-@pytest.mark.parametrize(
-    ("place", "offset", "count"), [("offset:6", 6, 30), ("back:4", 32, 4), ("earliest", 0, 36)]
-)
-def test_one_is_moved(node: Running, place: str, offset: int, count: int) -> None:
-    status, document = post(node, f"&partition={HEAVY}", place)
-    assert (status, document["offset"], again(document)) == (200, offset, {HEAVY: count})
-    assert depth(node) == count
 
 
 def test_an_id_moves_the_partition_that_has_it(node: Running) -> None:

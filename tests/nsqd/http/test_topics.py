@@ -39,10 +39,6 @@ def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
     return answer.status, json.loads(answer.body)
 
 
-def test_a_topic_begins_with_the_daemons_options(nsqd: Running) -> None:
-    assert ask(nsqd, "GET", "topic=t") == (200, {"topic_name": "t", **DEFAULTS, "own": []})
-
-
 def test_another_shape_is_said(nsqd: Running) -> None:
     nsqd.request("POST", "/topic/create?topic=four&partition_num=4&extend=true")
     shape = {"partitions": 4, "hash_partitions": 4, "extended": True}
@@ -147,17 +143,6 @@ def test_as_many_as_were_asked_for(here: Running) -> None:
     assert sorted(find(here, "one").replicas) == [0]
 
 
-def test_the_same_again_is_no_error(here: Running) -> None:
-    for _ in range(2):
-        assert post(here, "/topic/create?topic=t&partition_num=2&extend=true") == (
-            200,
-            "",
-        )
-    assert post(here, "/topic/create?topic=t") == (200, "")
-    assert post(here, "/topic/create?topic=t&extend=false") == (200, "")
-    assert find(here, "t").extended
-
-
 def test_another_shape_is_a_conflict(here: Running) -> None:
     post(here, "/topic/create?topic=t&partition_num=2")
     status, said = post(here, "/topic/create?topic=t&partition_num=3")
@@ -187,12 +172,6 @@ def test_another_shape_is_a_conflict(here: Running) -> None:
 def test_bad_values_name_the_rule(here: Running, query: str, said: str) -> None:
     assert post(here, f"/topic/create?topic=t&{query}") == (400, said)
     assert "t" not in here.daemon.broker.topics
-
-
-def test_our_own_topics_have_one(here: Running) -> None:
-    status, said = post(here, "/topic/create?topic=_pipelines&partition_num=2")
-    assert (status, said[:31]) == (400, "INVALID_ARG_PARTITION_NUM '2': ")
-    assert post(here, "/topic/create?topic=_pipelines&partition_num=1") == (200, "")
 
 
 def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:

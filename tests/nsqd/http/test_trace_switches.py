@@ -37,19 +37,6 @@ def message_of(nsqd: Running, method: str, target: str) -> tuple[int, str]:
     return answer.status, json.loads(answer.body)["message"]
 
 
-def test_the_rate_of_a_topic_and_of_a_channel(nsqd: Running) -> None:
-    assert rates(nsqd) == (0.0, 0.0)
-    told = json.loads(nsqd.request("POST", "/topic/config?topic=orders&trace_rate=0.5").body)
-    assert (told["trace_rate"], told["own"]) == (0.5, ["trace_rate"])
-    assert rates(nsqd) == (0.5, 0.5)
-    target = "/channel/config?topic=orders&channel=mail&trace_rate=0.01"
-    assert json.loads(nsqd.request("POST", target).body)["trace_rate"] == 0.01
-    assert rates(nsqd) == (0.5, 0.01)
-    nsqd.request("POST", "/channel/config?topic=orders&channel=mail&trace_rate=")
-    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=")
-    assert rates(nsqd) == (0.0, 0.0)
-
-
 @pytest.mark.parametrize("rate", ["1.1", "-0.1", "x", "nan"])
 def test_a_rate_that_is_none(nsqd: Running, rate: str) -> None:
     words = f"INVALID_ARG_TRACE_RATE '{rate}': a number from 0 to 1"
@@ -224,14 +211,3 @@ def test_headers_without_room_for_it_stay_as_they_are(node: Running) -> None:
     value = "\\" * (limits.HEADERS_BYTES_MAX // 2 - 30)  # each is two bytes of JSON
     post(node, "/pub_ext?topic=e", {"X-Nsqext-A": value, **REQUEST})
     assert headers_of(sections(node)[0]) == {"a": value}
-
-
-def test_a_topic_without_headers_has_none(node: Running) -> None:
-    post(node, "/pub?topic=plain", REQUEST)
-    post(node, "/pub_ext?topic=plain&ext=%7B%7D", REQUEST)
-    assert sections(node, "plain") == [{}, {}]
-
-
-def test_a_pack_has_none(node: Running) -> None:
-    post(node, "/mpub?topic=e", REQUEST)
-    assert sections(node) == [{}]
