@@ -34,12 +34,6 @@ HEADERS = {"key": "k", "source": "shöp"}
 MARKED = {"zan_test": True, "##trace_id": "7"}  # one is no text, the other has another answer
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("envelopes") / "data", "--durability=os") as running:
-        yield running
-
-
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, daemon: Daemon) -> str:
     name = str(request.function.__name__).removeprefix("test_")[:64]

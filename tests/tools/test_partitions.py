@@ -4,7 +4,7 @@ channel that lags there."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
 
-Run = Callable[..., tuple[int, str, str]]
+from .utilities import Run, runner
+
 QUICK = ("--interval", "0.1")
 ALL = sum(COUNTS)
 
@@ -44,14 +45,7 @@ def here(nsqd: Running) -> str:
 
 @pytest.fixture
 def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return runner(here, capsys, monkeypatch)
 
 
 def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
@@ -217,14 +211,7 @@ def run_on_shaped(
     shaped: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     address = f"127.0.0.1:{shaped.daemon.http_address.port}"
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return runner(address, capsys, monkeypatch)
 
 
 def config_of(shaped: Running, topic: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,28 +17,7 @@ from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import ask, publish, until
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("people") / "data", "--durability=os") as running:
-        yield running
-
-
-@pytest.fixture
-def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", f"127.0.0.1:{daemon.http_port}")
-
-    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+from .utilities import Run, ask, publish, until
 
 
 class Typed(io.StringIO):
@@ -250,33 +228,27 @@ def test_what_is_no_id(text: str) -> None:
         read(text, LATER_MS)
 
 
-@pytest.fixture(scope="module")
-def tailed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("watch") / "data", "--durability=os") as running:
-        yield running
-
-
-def run_while_publishing(tailed: Daemon, bodies: list[bytes], *arguments: str) -> int:
+def run_while_publishing(daemon: Daemon, bodies: list[bytes], *arguments: str) -> int:
     """The tail runs in this thread, because signals do; another publishes once it listens."""
     topic = arguments[0]
-    ask(tailed, f"/topic/create?topic={topic}", b"")
+    ask(daemon, f"/topic/create?topic={topic}", b"")
 
     def later() -> None:
-        until(lambda: b"#ephemeral" in ask(tailed, f"/stats?topic={topic}"), "a channel")
+        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
         for body in bodies:
-            ask(tailed, f"/pub?topic={topic}", body)
+            ask(daemon, f"/pub?topic={topic}", body)
 
     thread = threading.Thread(target=later)
     thread.start()
     try:
-        address = f"--nsqd-tcp-address=127.0.0.1:{tailed.tcp_port}"
+        address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
         return main(["tail", *arguments, f"--count={len(bodies)}", address])
     finally:
         thread.join()
 
 
-def test_people_see_when_which_and_what(tailed: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_while_publishing(tailed, [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600], "seen") == 0
+def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_while_publishing(daemon, [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600], "seen") == 0
     first, second = capsys.readouterr().out.splitlines()
     date, clock, message_id, body = first.split(" ")
     assert (len(date), len(clock), len(message_id), body) == (10, 12, 16, "a\\x1b[2Jb\\xff\u00e9")
@@ -284,7 +256,7 @@ def test_people_see_when_which_and_what(tailed: Daemon, capsys: pytest.CaptureFi
 
 
 def test_a_drain(
-    tailed: Daemon,
+    daemon: Daemon,
     capsys: pytest.CaptureFixture[str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -28,7 +28,8 @@ from penstock.tools.reports import consumers, empty_s, with_rates
 from penstock.tools.stats import Look
 from penstock.tools.to_nsq import main as to_nsq
 
-Run = Callable[..., tuple[int, str, str]]
+from .utilities import Run
+
 QUICK = ("--interval", "0.1")
 GONE = "127.0.0.1:1"
 
@@ -48,18 +49,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def here(daemon: Daemon) -> str:
     return f"127.0.0.1:{daemon.http_port}"
-
-
-@pytest.fixture
-def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def as_json(result: tuple[int, str, str]) -> Any:
