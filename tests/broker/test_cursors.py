@@ -214,3 +214,19 @@ def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
     followed = FollowedJournal.open(new_disk(), "data")
     followed.replace(leader.sent[-1])
     assert followed.start_offset == 3
+
+
+def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("write", "/mark"))
+    for _ in range(5):
+        world.pass_ns(limits.SECOND)
+    assert "NOK - topic news: the write failed" in world.broker.health
+    assert world.publish("news", b"2").stored  # this heals nothing
+    assert "NOK - topic news: the write failed" in world.broker.health
+    disk.fail.clear()
+    for _ in range(5):
+        world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"

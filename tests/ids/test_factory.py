@@ -247,3 +247,9 @@ def test_a_pool_that_was_not_started_has_none() -> None:
     pool.close()
     with pytest.raises(ConfigError, match="count_max"):
         pool_of(Clock(), 0)
+
+
+@given(st.integers(0, 2**41 - 1), nodes, st.integers(0, 4095))
+def test_make_and_parse_are_inverse(tick: int, node: int, sequence: int) -> None:
+    parts = parse(make(tick, node, sequence))
+    assert parts[:3] == (tick, node, sequence)

@@ -167,3 +167,17 @@ def addresses(*texts: str) -> Iterator[IPv4Address | IPv6Address]:
 def test_which_address_stands_in_ids(found: list[str], chosen: str) -> None:
     clock_ms = (7 << 32) + int(IPv4Address("1.2.3.4"))
     assert unique.choose_ip(addresses(*found), clock_ms) == ip_address(chosen)
+
+
+OFFSETS = [
+    ("C0A8010A00002A9F00000000075BCD15", "192.168.1.10", 10911, 123456789),
+    ("0A42333A00002A9F000000000134F1F5", "10.66.51.58", 10911, 20247029),
+    ("0A9A002600002A9F0000000000002329", "10.154.0.38", 10911, 9001),
+    ("645100FA00002A9F000000489A3AA09E", "100.81.0.250", 10911, 311825178782),
+    ("7F000001000004D20000000000000066", "127.0.0.1", 1234, 102),
+]
+
+
+@each(("id", "ip", "port", "offset"), OFFSETS)
+def test_offset_ids(id: str, ip: str, port: int, offset: int) -> None:
+    assert unique.decode_offset_id(id) == (IPv4Address(ip), port, offset)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.nsqd.metrics import CHANNEL_METRICS, TOPIC_METRICS, cluster_lines
-from penstock.nsqd.statsd import Lines, StatsdOptions, check_address, expand_prefix
+from penstock.nsqd.statsd import Lines, StatsdOptions, check_address, expand_prefix, packets
 
 from .world import Running, eventually, ok, pub
 
@@ -232,3 +232,10 @@ def test_a_host_that_is_not_there_hurts_nobody(
         assert eventually(lambda: "statsd no.such.host.invalid:8125" in caplog.text)
         assert nsqd.request("POST", "/pub?topic=t", b"x").body == b"OK"
     assert caplog.text.count("statsd no.such") == 1
+
+
+def test_packets_are_split_at_line_ends() -> None:
+    lines = [b"aaaa\n", b"bbbb\n", b"c" * 20 + b"\n", b"dddd\n"]
+    assert packets(lines, 10) == [b"aaaa\nbbbb\n", b"c" * 20 + b"\n", b"dddd\n"]
+    assert packets(lines, 9) == lines
+    assert packets([], 9) == []

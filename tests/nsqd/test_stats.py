@@ -339,3 +339,13 @@ def test_consumers_of_one_partition_are_counted_there(lagging: Running) -> None:
         listed = json.loads(lagging.request("GET", "/connections").body)["connections"]
         found = [client for client in listed if client.get("topic") == "chosen"]
         assert sorted(client.get("partition", -1) for client in found) == [-1, 1]
+
+
+@pytest.mark.parametrize("partition", range(3))
+def test_one_partition_alone(lagging: Running, partition: int) -> None:
+    row = topic(lagging, f"&partition={partition}&include_clients=false")
+    assert (row["partition"], row["message_count"]) == (partition, COUNTS[partition])
+    assert "partitions" not in row
+    slow = row["channels"][1]
+    lag = COUNTS[HEAVY] if partition == HEAVY else 0
+    assert (slow["partition"], slow["depth"]) == (partition, lag)

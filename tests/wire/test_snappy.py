@@ -168,3 +168,31 @@ def test_no_random_bytes_do_harm_of_deflate() -> None:
         except StreamBroken:
             refused += 1
     assert refused > 100
+
+
+def chunk(kind: int, body: bytes) -> bytes:
+    return bytes([kind]) + len(body).to_bytes(3, "little") + body
+
+
+BOMB = bytes(cramjam.snappy.compress_raw(bytes(65537)))
+
+
+BROKEN = {
+    "no identifier": PLAIN_A,
+    "wrong identifier": chunk(0xFF, b"sNaPpX"),
+    "long identifier": chunk(0xFF, b"sNaPpYY"),
+    "reserved type": IDENTIFIER + chunk(0x02, b"....a"),
+    "no checksum": IDENTIFIER + chunk(0x01, b"abc"),
+    "plain too long": IDENTIFIER + b"\x01" + (4 + 65537).to_bytes(3, "little"),
+    "compressed too long": IDENTIFIER + b"\x00" + (1 << 20).to_bytes(3, "little"),
+    "bad checksum": IDENTIFIER + chunk(0x01, b"\0\0\0\0a"),
+    "no block": IDENTIFIER + chunk(0x00, b"\0\0\0\0"),
+    "broken block": IDENTIFIER + chunk(0x00, b"\0\0\0\0\x05\xff\xff\xff"),
+    "bomb": IDENTIFIER + chunk(0x00, masked_crc32c(bytes(65537)).to_bytes(4, "little") + BOMB),
+}
+
+
+@each("stream", BROKEN.values())
+def test_garbage_is_refused(stream: bytes) -> None:
+    with pytest.raises(StreamBroken, match="snappy stream: "):
+        decoded(stream)

@@ -239,3 +239,9 @@ def test_the_other_process_ended_between_two_lanes() -> None:
     desk.open(FIRST, Lane.LIVE, "live", life=10)
     assert desk.told() == ["close live", "close bulk"]
     assert not desk.link.is_whole
+
+
+def test_two_nodes_of_one_cluster() -> None:
+    dialling = meet()
+    assert dialling.state is State.OPEN
+    assert dialling.life == TWO.life

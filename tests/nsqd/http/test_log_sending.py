@@ -7,7 +7,10 @@ import contextlib
 import http.client
 import os
 import socket
+import time
 from pathlib import Path
+
+import pytest
 
 from e2e.certificates import Certificates
 from penstock import limits
@@ -151,3 +154,16 @@ def test_a_segment_whose_pages_are_queued_in_a_socket(tmp_path: Path) -> None:
                     assert answer.readline() == b"TTP/1.1 200 OK\r\n"
                     head = http.client.parse_headers(answer)
                     check(answer.read(int(head["Content-Length"])), count)
+
+
+def test_a_stop_does_not_wait_for_a_slow_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SHUTDOWN_NS", 100 * limits.SECOND)
+    with Running(tmp_path / "data", "--log-level=warn") as nsqd:
+        fill(nsqd)
+        with slow_client(nsqd) as sock:
+            assert sock.recv(1)
+            began_s = time.monotonic()
+            nsqd.stop()
+            assert time.monotonic() - began_s < 60
