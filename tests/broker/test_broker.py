@@ -10,7 +10,6 @@ import pytest
 
 from penstock import limits
 from penstock.broker.health import Health, Trouble
-from penstock.broker.internal import PIPELINES, SETTINGS, TRACE
 from penstock.errors import Refused
 
 from .faults import FaultyDisk
@@ -151,22 +150,6 @@ def test_the_same_trouble_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
         health.clear("news", Trouble.WRITE)
         health.clear("news", Trouble.WRITE)
     assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
-
-
-# --- topics that Penstock keeps for itself ---
-
-
-def test_anybody_may_report_and_nothing_gathers(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    assert world.publish(PIPELINES, b"a").stored
-    topic = world.broker.topics[PIPELINES]
-    assert (topic.internal, topic.depth, topic.trace_rate) == (True, 0, 0.0)
-    assert topic.settings == SETTINGS[PIPELINES]
-    assert topic.leader().floor == topic.leader().tail.committed_end == 1
-    assert TRACE not in world.broker.topics
-    again = world.killed().broker.topics[PIPELINES]
-    assert (again.depth, again.settings) == (0, SETTINGS[PIPELINES])
-    assert again.channel("late").depth == 0
 
 
 # --- no two messages of a broker have the same id ---

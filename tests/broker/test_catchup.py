@@ -32,16 +32,6 @@ class Desk:
         return self.called
 
 
-def test_an_office_that_ends_gives_back_its_places_on_all_nodes() -> None:
-    desk = Desk(places=1)
-    assert desk.ask(1)
-    assert desk.ask(1, node=OTHER)
-    assert not desk.ask(2)
-    assert not desk.ask(3, node=OTHER)
-    desk.catch_up.leave_all(Target(1, 0))
-    assert desk.called == [2, 3]
-
-
 def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
     desk = Desk(places=1)
     desk.catch_up.tick(0)

@@ -205,15 +205,6 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
     assert "are not rehashed yet" in str(answers.told[3])
 
 
-def test_what_is_skipped_as_a_clusters_document_has_it() -> None:
-    nothing: dict[str, Any] = {"skipped": None, "skipped_partitions": None, "skips_tests": None}
-    assert changes.skip_settings(Skipped()) == nothing
-    some = changes.skip_settings(Skipped(chosen=frozenset({1, 5})))
-    assert some == {**nothing, "skipped_partitions": "22"}
-    both = changes.skip_settings(Skipped(whole=True, tests=True))
-    assert both == {**nothing, "skipped": True, "skips_tests": True}
-
-
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     metadata = node.hosting.metadata = Metadata()

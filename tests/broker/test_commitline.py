@@ -156,12 +156,3 @@ class TestWhereOthersHaveRows:
         line.move(Move.HOLD)
         assert not line.permitted()
         assert not line.ready
-
-    def test_the_permit_counts_when_the_row_in_flight_is_committed(self) -> None:
-        line = self.shared()
-        line.rule.end = 11
-        assert not line.wrote(11)
-        line.rule.permits = Permits(False, False, False)
-        line.rule.committed = 11
-        assert line.advanced()
-        assert not line.ready

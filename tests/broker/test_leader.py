@@ -18,16 +18,6 @@ from .world import Outcome, World, bodies
 Start = Callable[..., World]
 
 
-def test_partitions_are_synced_side_by_side(start: Start) -> None:
-    world = start()
-    world.threads.held = True
-    outcomes = [world.publish(name, b"1") for name in ("a", "b", "c")]
-    assert len(world.threads.waiting) == 3
-    world.threads.run()
-    world.turn()
-    assert all(outcome.stored for outcome in outcomes)
-
-
 def test_durability_os_syncs_by_time(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"1")

@@ -298,25 +298,6 @@ def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: 
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
 
 
-def test_an_unfinished_write_is_cut_and_reported(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = start(durability="os")
-    world.publish("news", b"1")
-    world = world.killed()
-    path = world.path / "topics" / "news" / "0" / "00000000000000000000.log"
-    world.threads.held = True
-    world.publish("news", b"2")
-    end = world.broker.find_topic("news").leader().log.bytes_stored
-    data = bytearray(path.read_bytes())
-    data[end - 1] ^= 1
-    path.write_bytes(data)
-    world = world.killed()
-    assert "news: an unfinished write of" in caplog.text
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]
-    assert world.publish("news", b"3").stored
-
-
 def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start: Start) -> None:
     world = start()
     world.publish("news", b"1")

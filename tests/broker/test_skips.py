@@ -107,23 +107,3 @@ def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
     assert bodies(consumer.take()) == [b"comes"]
     assert "skipped_partitions" not in entry_of(world)
     channel.validate()
-
-
-def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
-    world = start()
-    channel = world.broker.topic("t", 3).channel("ch")
-    for partition in (2, 0):
-        channel.skips.change(channel.skips.begun(partition))
-    assert (channel.skips.chosen, channel.skips.on) == ([0, 2], False)
-    channel.skips.change(channel.skips.begun(1))
-    assert (channel.skips.chosen, channel.skips.on) == ([], True)
-    world.broker.grow_topic(channel.topic, 4, False)
-    publish_to(world, 3, b"gone")
-    assert channel.depth == 0
-    channel.skips.change(channel.skips.ended(0))
-    assert channel.skips.chosen == [1, 2, 3]
-    publish_to(world, 0, b"comes")
-    assert bodies(world.consumer("t", "ch").take()) == [b"comes"]
-    channel.skips.change(channel.skips.ended())
-    assert (channel.skips.chosen, channel.skips.some) == ([], False)
-    channel.validate()

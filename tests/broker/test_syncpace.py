@@ -43,16 +43,6 @@ def pause(world: World) -> None:
     world.clock.pass_ns(limits.SYNC_PAUSE_NS)
 
 
-def test_the_partitions_of_a_topic_share_one_pause(world: World) -> None:
-    topic = made(world)
-    for partition in range(PARTITIONS):
-        publish(world, topic, partition, 2)
-    assert unsynced(topic) == [0, 2, 2]
-    pause(world)
-    publish(world, topic, 0, 2)
-    assert sum(unsynced(topic)) == 4  # one of them more
-
-
 def test_the_one_with_most_to_lose_comes_first(world: World) -> None:
     topic = made(world)
     for partition, count in enumerate((2, 2, 5)):

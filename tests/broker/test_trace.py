@@ -300,18 +300,3 @@ def publish(world: World, *messages: Traced) -> list[PenstockError | Stored]:
     told: list[PenstockError | Stored] = []
     world.broker.topic("t").publish_traced(messages, 0, told.append)
     return told
-
-
-def test_each_publish_hears_where_its_own_first_message_is(start: Start) -> None:
-    world = start()
-    world.publish("t", b"before")
-    first = publish(world, Traced(7, b"a"), Traced(0, b"b"))
-    second = publish(world, Traced(9, b"c"))
-    world.turns()
-    log = world.broker.find_topic("t").leader().log
-    assert [log.message(n).body for n in range(1, 4)] == [b"a", b"b", b"c"]
-    assert [log.message(n).sections.get(Section.TRACE) for n in range(1, 4)] == [7, None, 9]
-    assert (first, second) == (
-        [Stored(1, log.message(1).id)],
-        [Stored(3, log.message(3).id)],
-    )

@@ -20,7 +20,6 @@ from penstock.client.options import (
     ConsumerOptions,
     address_list,
     settle_options,
-    split_address,
 )
 from penstock.errors import ConfigError
 from penstock.wire.extfilter import ExtFilter, FilterType
@@ -203,21 +202,6 @@ def test_what_is_refused_is_named(changes: dict[str, Any]) -> None:
 def test_secrets_are_not_shown() -> None:
     options = ConsumerOptions(auth_secret="hush", lookup_headers={"Authorization": "hush"})
     assert "hush" not in repr(options)
-
-
-@each(
-    ("address", "parts"),
-    [
-        ("127.0.0.1:4150", ("127.0.0.1", 4150)),
-        ("[::1]:4150", ("::1", 4150)),
-        ("nsqd.example:1", ("nsqd.example", 1)),
-        ("/run/nsqd.sock", ("/run/nsqd.sock", 0)),
-        ("./nsqd.sock", ("./nsqd.sock", 0)),
-    ],
-)
-def test_addresses(address: str, parts: tuple[str, int]) -> None:
-    assert split_address(address) == parts
-    assert address_list(address) == address_list([address, address]) == [address]
 
 
 @each("address", ["", "host", ":4150", "host:", "host:0", "host:65536", "h:x"])

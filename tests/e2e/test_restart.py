@@ -18,10 +18,6 @@ from penstock.tools.main import main
 from .daemon import Daemon, DaemonFailed
 from .v2client import Closed, V2Client, pub_bytes
 
-MIB = 1024 * 1024
-START_BYTES_MAX = 40 * MIB  # Python is some 4 MB; the last batches of 4 MB are read a few times
-BIG_LOG_BYTES = 300 * MIB
-
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
@@ -68,33 +64,6 @@ def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
 
 
 # --- a large log ---
-
-
-def test_a_start_after_a_kill_reads_only_the_tail(daemon: Daemon) -> None:
-    body = bytes(range(256)) * 4096  # 1 MiB
-    bodies = [body[number:] + body[:number] for number in range(4)]
-    partition = daemon.data_path / "topics" / "big" / "0"
-    daemon.post("/topic/create?topic=big")
-    daemon.post("/channel/create?topic=big&channel=ch")
-    with daemon.client() as publisher:
-        for _ in range(BIG_LOG_BYTES // (4 * MIB)):
-            publisher.mpub("big", bodies)
-        # Every two seconds the daemon notes how far the log is synced.
-        newest = max(partition.glob("*.log"))
-        wait_for(lambda: newest.with_suffix(".index").exists())
-        publisher.mpub("big", bodies)
-    daemon.kill()
-    segments = list(partition.glob("*.log"))
-    assert sum(segment.stat().st_size for segment in segments) >= BIG_LOG_BYTES
-    assert len(segments) >= 4
-
-    daemon.start()  # some 0.3 s where nothing else runs
-    assert daemon.bytes_read() < START_BYTES_MAX
-    assert daemon.channel_stats("big", "ch")["depth"] == BIG_LOG_BYTES // MIB + 4
-    with daemon.client() as consumer:
-        consumer.sub("big", "ch")
-        consumer.rdy(4)
-        assert [message.body for message in consumer.messages(4)] == bodies
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:

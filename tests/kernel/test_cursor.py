@@ -102,19 +102,6 @@ def test_skip_behind_the_cursor_leaves_what_is_in_flight(side: Side) -> None:
     assert [message.body for message in side.received(conn)] == [b"6", b"7", b"8"]
 
 
-def test_skips_may_overlap(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window)
-    side.publish(tail, *[b"%d" % number for number in range(10)])
-    side.settle()
-    for start, end in ((4, 6), (2, 3), (5, 8), (2, 3), (7, 7)):
-        window.skip(start, end)
-    assert window.depth == 5
-    conn.rdy = 10
-    assert [message.body for message in side.received(conn)] == [b"0", b"1", b"3", b"8", b"9"]
-
-
 def test_lose_range_drops_the_strays_in_it(side: Side) -> None:
     it, id = busy_window(side)
     side.journal(it.window)

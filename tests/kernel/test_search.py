@@ -55,23 +55,6 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert (window.next, window.delayed) == (7, 3)
 
 
-def test_a_commit_of_stages_is_searched(side: Side) -> None:
-    """It is adopted: no part of it was in memory."""
-    tail = side.tail()
-    window = side.window(tail)
-    window.paused = True
-    side.publish(tail, b"first")
-    side.settle()
-    dues = {Section.DUE: {0: side.wall_ns + SECOND, 2: side.wall_ns + SECOND}}
-    batch = side.kernel.encode_batch([b"a", b"b", b"c"], 1, side.next_id, 0, sections=dues)
-    side.written[tail.topic].append(batch)
-    tail.adopt(3, 3)
-    side.settle()
-    assert (window.search_start, window.search_end) == (1, 4)
-    side.search(window)
-    assert counts(window) == (2, 2)
-
-
 def test_a_search_begins_again_when_the_cursor_is_set(side: Side) -> None:
     window = backlog(side, 3)
     side.search(window)

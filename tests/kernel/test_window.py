@@ -130,23 +130,6 @@ def test_strays_and_new_messages_take_turns(side: Side) -> None:
     assert sorted(got) == [b"new"] * 4 + [b"old"] * 4
 
 
-# --- timeouts ---
-
-
-def test_a_touched_message_can_be_finished_once(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    window.touch(conn.serial, id, side.mono_ns)
-    assert (window.low, window.floor) == (1, 0)
-    assert stray(0, id, 1, Stray.IN_FLIGHT) in side.journal(window)
-    assert window.finish(conn.serial, id) == Held.DONE
-    assert window.finish(conn.serial, id) == Held.NOT_IN_FLIGHT
-    assert (conn.in_flight, window.in_flight, window.floor) == (0, 0, 1)
-
-
 # --- tick ---
 
 
@@ -223,14 +206,6 @@ def test_what_was_not_delivered_is_stepped_over(side: Side) -> None:
     side.validate()
     conn = side.consumer(window, rdy=10)
     assert [message.body for message in side.received(conn)] == [b"2"]
-
-
-def test_the_bound_only_rises(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    side.publish(tail, b"0", b"1", b"2")
-    assert [window.outdate(offset) for offset in (2, 1, 2, 3)] == [2, 0, 0, 1]
-    assert window.expired_count == 3
 
 
 def test_it_is_in_the_journal(side: Side) -> None:
@@ -423,12 +398,3 @@ def test_rdy_counts_no_further(side: Side) -> None:
     conn.rdy_limit = 0
     conn.rdy = 50
     assert (conn.rdy, len(side.received(conn))) == (50, 2)
-
-
-def test_a_limit_that_goes_gives_back_what_was_asked_for(side: Side) -> None:
-    window = side.window(side.tail())
-    conn = side.consumer(window, rdy=100)
-    conn.rdy_limit = 5
-    assert conn.rdy == 5
-    conn.rdy_limit = 0
-    assert conn.rdy == 100

@@ -77,12 +77,6 @@ def test_a_state_as_entries() -> None:
     assert fold_entries(state_entries(ChannelState(0, 0, (), ()))) == ChannelState(0, 0, (), ())
 
 
-def test_the_search_for_delayed_messages_goes_on_where_it_was() -> None:
-    entries = cursor_entry(Entry.CURSOR, 0, 10) + searched_entry(7) + searched_entry(9)
-    assert fold_entries(entries).searched == 9
-    assert fold_entries(entries + cursor_entry(Entry.RESET, 3, 3)).searched == 0
-
-
 def test_a_search_of_offsets_that_are_lost_is_no_search_of_new_ones() -> None:
     state = ChannelState(0, 5, (), (), searched=9)
     assert clamped(state, 0, 9) == (state, False)
@@ -159,31 +153,6 @@ def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
     assert fold(record(0)).start_offset == 0  # type: ignore[union-attr]
     unknown = ENTRY.pack(200, 0, 0, 0, 99, 99, 99)
     assert fold(record(0, Group(PARTITION, unknown))).start_offset == 0  # type: ignore[union-attr]
-
-
-ENTRIES = st.one_of(
-    st.builds(entry, st.just(Entry.FINISHED), st.integers(0, 40), st.integers(0, 40)),
-    st.builds(stray, st.integers(0, 40), st.integers(1, 9)),
-    st.builds(
-        lambda offset, id: entry(Entry.GONE, offset, id=id), st.integers(0, 40), st.integers(1, 9)
-    ),
-    st.builds(
-        lambda low, length: cursor_entry(Entry.CURSOR, low, low + length),
-        st.integers(0, 40),
-        st.integers(0, 9),
-    ),
-    st.builds(lambda low: cursor_entry(Entry.RESET, low, low), st.integers(0, 40)),
-    st.builds(searched_entry, st.integers(0, 40)),
-)
-
-
-@given(st.lists(ENTRIES, max_size=40))
-def test_what_is_folded_record_by_record_is_what_a_file_says(entries: list[bytes]) -> None:
-    folding = Folding()
-    for handed_end, one in enumerate(entries):
-        folding.apply(handed_end, [Group(1, one)])
-    assert folding.channels() == ({1: fold_entries(b"".join(entries))} if entries else {})
-    assert folding.handed_end == max(len(entries) - 1, 0)
 
 
 def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:

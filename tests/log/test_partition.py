@@ -21,24 +21,6 @@ def disk() -> OsDisk:
     return OsDisk()
 
 
-def test_a_clean_stop_leaves_nothing_to_recover(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(100)
-    last_id, stored = log.last_id, log.bytes_stored
-    log.close()
-    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
-    assert log.report.clean
-    assert log.report.cut is None
-    assert (log.written_end, log.synced_end, log.last_id) == (300, 300, last_id)
-    assert log.last_timestamp_ns == NOW_NS
-    assert log.bytes_stored == stored
-    assert bodies_from(log, 0) == [body(n) for n in range(300)]
-    Writer(log).fill(10)
-    assert bodies_from(log, 290)[2:] == [body(n) for n in range(290, 330)]
-    assert log.last_id > last_id
-    log.close()
-
-
 def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
     log, _ = new_log(disk, tmp_path / "0")
     log.close()

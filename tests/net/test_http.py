@@ -89,33 +89,6 @@ def test_an_answer_that_closes_drops_those_behind_it() -> None:
     serving(story)
 
 
-@pytest.mark.parametrize("step", [1, 7, 50, 10_000])
-def test_a_known_head_is_read_as_at_the_first_time(step: int) -> None:
-    one = b"POST /p?a=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
-    other = b"POST /q HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
-    chunked = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
-    waits = b"POST /e HTTP/1.1\r\nExpect: x\r\nContent-Length: 1\r\n\r\ny"
-    last = b"POST /z HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n\r\nz"
-    stream = one + (one + other + chunked + waits) * 3 + last
-
-    async def story(server: Server) -> None:
-        for _ in range(2):  # the second connection knows the heads from the start
-            async with server.client() as client:
-                for at in range(0, len(stream), step):
-                    client.writer.write(stream[at : at + step])
-                    if step < 10_000:
-                        await asyncio.sleep(0)
-                assert (await client.rest()).count(b"200 OK") == 14
-        first, second = server.app.requests[:14], server.app.requests[14:]
-        seen, again = ([request[:4] + request[5:7] for request in rows] for rows in (first, second))
-        assert seen == again
-        assert seen[0] == seen[1] == ("POST", "/p", b"a=%41", b"abc", "1.1", True)
-        assert [row[1] for row in seen] == ["/p", *["/p", "/q", "/c", "/e"] * 3, "/z"]
-        assert [row[3] for row in seen[1:5]] == [b"abc", b"", b"x", b"y"]
-
-    serving(story)
-
-
 @pytest.mark.parametrize("step", [1, 10_000])
 def test_a_request_has_its_headers_also_when_its_head_was_known(step: int) -> None:
     head = b"POST /p HTTP/1.1\r\nHost: h\r\nX-Mixed-CASE:  A b \r\nEmpty:\r\n"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import time
 import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import trustme
 import uvloop
 
 from penstock import limits
@@ -219,23 +217,6 @@ def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
 
         await world.until(send)
         assert not world.links.by_serial
-
-    in_loop(story)
-
-
-def server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("localhost").configure_cert(context)
-    return context
-
-
-def test_an_end_from_our_side_during_the_handshake() -> None:
-    async def story(world: World) -> None:
-        said: list[str] = []
-        world.link.secure(server_context(), said.append)
-        world.conn.close_after_flush()
-        await world.until(lambda: world.closed and not world.links.by_serial)
-        assert said == []
 
     in_loop(story)
 

@@ -130,15 +130,6 @@ def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick(clock: Clock
     pool.close()
 
 
-def test_after_a_slow_one_the_threads_are_back(clock: Clock) -> None:
-    pool = SyncPool(lambda: None, threads=1)
-    for _ in range(20):
-        ran_here(pool, Timed(clock))
-    assert ran_here(pool, Timed(clock, 50 * limits.MS))
-    assert not ran_here(pool, Timed(clock))
-    pool.close()
-
-
 def test_only_one_job_runs_at_once_in_a_turn(clock: Clock) -> None:
     pool = SyncPool(lambda: None, threads=1)
     for _ in range(20):

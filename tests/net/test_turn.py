@@ -12,7 +12,7 @@ import pytest
 
 from penstock import limits
 from penstock.kernel import Event
-from penstock.net.order import LOAD_ROUNDS_MAX, NEVER_NS
+from penstock.net.order import LOAD_ROUNDS_MAX
 from penstock.net.soon import Soon
 from penstock.net.turn import Turn
 from sim.clock import FakeClock
@@ -229,16 +229,6 @@ def test_a_tick_hears_what_has_come_before_it_looks_at_the_timers(world: Recorde
     assert world.notes == [*heard, "tick", "poll", "flush", "tick"]
 
 
-def test_the_next_turn_is_due_at_the_first_of_all_times(world: Recorder) -> None:
-    order = world.order
-    assert order.tick() == (False, NEVER_NS)
-    assert order.due_ns(NOW_NS) == NOW_NS
-    world.deadline_ns = NOW_NS - 1
-    assert order.due_ns(NOW_NS) == NOW_NS - 1
-    order.trace_due_ns = NOW_NS - 2
-    assert order.due_ns(NOW_NS) == NOW_NS - 2
-
-
 def stored(world: Recorder, turns: int) -> int:
     """How often the events were stored in so many turns."""
     world.notes.clear()
@@ -260,10 +250,3 @@ def test_events_are_gathered_for_a_while(world: Recorder) -> None:
     world.trace_pending = True
     world.frozen_ns += limits.TRACE_GATHER_NS
     assert stored(world, 1) == 0  # the new ones begin a time of their own
-
-
-def test_a_whole_chunk_of_events_does_not_wait(world: Recorder) -> None:
-    world.trace_pending = True
-    assert stored(world, 1) == 0
-    world.trace_full = True
-    assert stored(world, 1) == 1

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,47 +20,10 @@ def test_every_field_is_a_flag_and_every_flag_that_works_is_a_field() -> None:
     assert working - {"verbose"} == names
 
 
-def test_defaults() -> None:
-    options = read_options([], {})
-    assert (options.tcp_address, options.http_address) == ("127.0.0.1:4150", "127.0.0.1:4151")
-    assert (options.durability, options.data_path) == ("disk", "")
-    assert options.msg_timeout_ns == 60 * S
-    assert options.output_buffer_timeout_ns == 250 * MS
-    assert (options.max_msg_size, options.max_body_size) == (1048576, 5242880)
-    assert 0 <= options.node_id <= 1023
-    assert options.without_effect == ()
-
-
 def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
     # crc32 of the 16 bytes of md5 of the name, modulo 1024
     assert default_node_id("localhost") == 16
     assert default_node_id("localhost") != default_node_id("other")
-
-
-@each(
-    ("arguments", "attribute", "value"),
-    [
-        (["--verbose", "--snappy", "-lookupd-tcp-address=127.0.0.1:4160"], "log_level", "info"),
-        (["-node-id=617"], "node_id", 617),
-        (["-http-address="], "http_address", ""),
-        (["--durability", "os"], "durability", "os"),
-        (["-retain-age=1h30m"], "retain_age_ns", 5400 * S),
-        (["--trace-rate=0.01"], "trace_rate", 0.01),
-        (["--log-format=JSON"], "log_format", "json"),
-        (["--log-level=ERROR"], "log_level", "error"),
-        (["-tls-required=false"], "data_path", ""),
-        (["-auth-http-address=a:1,b:2"], "auth_http_address", ("a:1", "b:2")),
-        (["-auth-http-request-method=POST"], "auth_http_request_method", "post"),
-        (["-max-channel-consumers=3"], "max_channel_consumers", 3),
-        (
-            ["-e2e-processing-latency-percentile=0.5,1", "-e2e-processing-latency-percentile=0.99"],
-            "e2e_processing_latency_percentile",
-            (1.0, 0.99, 0.5),
-        ),
-    ],
-)
-def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
-    assert getattr(read_options(arguments, {}), attribute) == value
 
 
 @each(

@@ -52,21 +52,6 @@ def test_one_message_after_the_other_of_one_partition(nsqd: Running) -> None:
         assert client.is_silent()  # the other partition is not its own
 
 
-def test_the_channel_is_strict_until_it_is_said_otherwise(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(b"SUB_ORDERED t c 0\n") == ok()
-    assert config(nsqd, CONFIG)["order"] == "strict"
-    pub(nsqd, 0, b"one", b"two")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 10\n")
-        assert client.message().body == b"one"
-        assert client.is_silent()
-        target = "/channel/setorder?topic=t&channel=c&order=false"
-        assert nsqd.request("POST", target).status == 200
-        assert client.message().body == b"two"
-
-
 def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
     assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
     for channel in (b"c", b"other"):

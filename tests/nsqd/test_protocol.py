@@ -46,16 +46,6 @@ def test_another_client_does_not_own_the_message(client: V2, nsqd: Running) -> N
         assert other.is_silent()
 
 
-def test_a_consumer_too_many(tmp_path: Path) -> None:
-    with Running(tmp_path, "--max-channel-consumers=1") as nsqd, nsqd.client() as first:
-        assert first.ask(b"SUB t c\n") == ok()
-        with nsqd.client() as second:
-            assert second.ask(b"SUB t c\n") == error(
-                b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
-            )
-            assert second.is_closed()
-
-
 def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,13 +38,6 @@ def test_every_flag_is_known_and_has_a_field() -> None:
     assert {flag.attribute for flag in FLAGS} - {"verbose"} == names
 
 
-def test_file_and_environment(tmp_path: Path) -> None:
-    file = tmp_path / "nsqlookupd.cfg"
-    file.write_text('tcp_address = "0.0.0.0:1"\ntombstone_lifetime = 300\n')
-    options = read_options([f"--config={file}"], {"PENSTOCK_TCP_ADDRESS": "0.0.0.0:2"})
-    assert (options.tcp_address, options.tombstone_lifetime_ns) == ("0.0.0.0:2", 300_000_000)
-
-
 def test_mistakes() -> None:
     with pytest.raises(UsageError):
         read_options(["--nope"], {})

@@ -47,24 +47,6 @@ def test_the_life_of_a_topic(run: Run) -> None:
     assert "life" not in run("topic", "list")[1].split()
 
 
-def test_a_channel_is_skipped_and_its_delayed_messages_are_settled(run: Run) -> None:
-    assert run("topic", "create", "held")[0] == 0
-    assert run("channel", "create", "held", "one")[0] == 0
-    run("pub", "held", "now")
-    run("pub", "held", "later", "--delay", "1h")
-    run("pub", "held", "late", "--delay", "1h")
-    shown = as_json(run("stats", "held", "--json"))["topics"]["held"]["channels"]["one"]
-    assert (shown["depth"], shown["deferred_count"]) == (1, 2)
-    assert run("channel", "requeuedelayed", "held", "one", "0")[0] == 0
-    code, _, said = run("channel", "emptydelayed", "held", "one")
-    assert (code, "give --yes" in said) == (1, True)
-    assert run("channel", "emptydelayed", "held", "one", "--yes")[0] == 0
-    assert run("channel", "skip", "held", "one", "--yes")[0] == 0
-    shown = as_json(run("stats", "held", "--json"))["topics"]["held"]["channels"]["one"]
-    assert (shown["depth"], shown["deferred_count"]) == (0, 0)
-    assert run("channel", "unskip", "held", "one")[0] == 0
-
-
 def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(2_500)) + b"\n\nlast"
     code, out, err = run("pub", "lines", stdin=lines)

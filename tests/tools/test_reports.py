@@ -237,22 +237,6 @@ def test_a_topic_that_is_not_there(found: Found) -> None:
     assert found(Look({"n": empty}, {}), "t", "c") == [("CRITICAL", "no topic t c")]
 
 
-@pytest.fixture(scope="module")
-def daemon_check(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("check") / "data") as running:
-        yield running
-
-
-def test_a_real_daemon(daemon_check: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    here = f"--nsqd-http-address=127.0.0.1:{daemon_check.http_port}"
-    assert main(["check", here]) == 0
-    assert capsys.readouterr().out == "PENSTOCK OK\n"
-    assert main(["check", here, "--nsqd-http-address=127.0.0.1:1", "--json"]) == 2
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["status"] == "CRITICAL"
-    assert len(answer["findings"]) == 1
-
-
 # --- exit codes, as docs/tools.md lists them ---
 
 

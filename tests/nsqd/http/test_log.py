@@ -260,21 +260,6 @@ def test_a_from_that_is_none(node: Running, text: str) -> None:
     assert repr(text) in document["message"] or repr(text.partition(":")[2]) in document["message"]
 
 
-@each(
-    "target",
-    [
-        "/log/fetch?topic=t&from=0&partition=3",
-        "/log/offset?topic=t&timestamp_ms=0&partition=3",
-        "/message/get?topic=t&offset=0&partition=3",
-        "/message/get?topic=t&id=0000000000000001&partition=3",
-        "/log/fetch?topic=one&from=0&partition=1",
-    ],
-)
-def test_one_that_there_is_not(node: Running, target: str) -> None:
-    status, document = node.ask("GET", target)
-    assert (status, document["message"]) == (404, "PARTITION_NOT_FOUND")
-
-
 def test_an_offset_alone_says_too_little(node: Running) -> None:
     status, document = node.ask("GET", "/message/get?topic=t&offset=0")
     assert (status, document["message"]) == (400, "MISSING_ARG_PARTITION")

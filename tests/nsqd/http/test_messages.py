@@ -81,18 +81,6 @@ def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
         assert settle(nsqd, "finish", id) == (404, {"message": "MESSAGE_NOT_FOUND"})
 
 
-def test_a_message_in_flight_is_requeued(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a")
-        id = client.message().id
-        assert settle(nsqd, "requeue", id) == (200, None)
-        again = client.message()
-        assert (again.id, again.attempts) == (id, 2)
-        assert settle(nsqd, "requeue", id, "&delay_ms=60000") == (200, None)
-        assert counts(nsqd) == (0, 0, 1)
-        assert nsqd.channel("t", "c")["requeue_count"] == 2
-
-
 def in_order(nsqd: Running, order: str, more: str = "") -> None:
     assert nsqd.request("POST", f"/channel/config?{HERE}&order={order}{more}").status == 200
 
