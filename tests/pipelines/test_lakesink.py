@@ -37,3 +37,10 @@ def test_what_is_known_of_the_store_goes_to_the_workers_inside_the_class() -> No
     writer = cloudpickle.loads(cloudpickle.dumps(bound(GOOD).streamWriter(SCHEMA, overwrite=False)))
     assert writer._place.options == known
     assert (bound.name(), LakeSink.store) == ("penstock_delta", {})
+
+
+def test_only_appending() -> None:
+    sink = LakeSink(GOOD)
+    for make in (sink.streamWriter, sink.writer):
+        with pytest.raises(ConfigError, match="rows are only added to the table: append"):
+            make(SCHEMA, overwrite=True)

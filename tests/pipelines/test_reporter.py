@@ -21,6 +21,7 @@ from penstock.pipelines.reporter import (
     Outlet,
     Screen,
     Teller,
+    furthest_behind,
     head_of,
     reported,
 )
@@ -261,3 +262,20 @@ def test_urls_lose_their_user_and_their_query() -> None:
     assert found.options() == {"table": "abfs://***@lake/x?***", "url": "http://***@host:4151"}
     assert found.text("at 'https://h/p?token=1': no") == "at 'https://h/p?***': no"
     assert found.text("a@b.c and /x?y=1") == "a@b.c and /x?y=1"
+
+
+def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
+    world = World()
+
+    def broken() -> int:
+        raise OSError("gone")
+
+    world.progress.note(version_of=broken)
+    assert world.look().table_version is None
+
+
+def test_the_furthest_behind_come_first_where_there_are_many() -> None:
+    logs = {(f"t{n:04}", 0): (0, n) for n in range(limits.RUN_LOGS_MAX + 50)}
+    found = furthest_behind(logs)
+    assert len(found) == limits.RUN_LOGS_MAX
+    assert (found[0].topic, found[-1].topic) == ("t0050", "t0149")

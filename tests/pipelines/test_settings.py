@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cases import each
+from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.pipelines import replay, trace
 from penstock.pipelines import settings as under_test
@@ -144,3 +146,17 @@ def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
         settings = defaults(table, **{name: text}, **needed)
         say_moments(Progress("any", 0, said), settings, NOW, name)
     assert said.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--mood=ugly"], ["--conf", "spark.x"]])
+def test_a_wrong_line(arguments: list[str]) -> None:
+    with pytest.raises(UsageError):
+        resolve("--topics=t", *arguments)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("a = ")
+    for name in ("gone.toml", "bad.toml"):
+        with pytest.raises(ConfigError, match="failed to load the file"):
+            under_test.read_document(str(tmp_path / name))
+    assert under_test.read_document("") == {}
