@@ -22,7 +22,6 @@ ONE_SESSION = ("tests/spark/", "tests/pipelines/")
 LONG = (
     "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
-    "tests/cluster/test_dead_letter_storm.py",
     "tests/cluster/test_storm.py",
     "tests/e2e/cluster/test_stories.py::test_every_node_is_started_again_one_after_the_other",
     "tests/e2e/test_bit_flips.py",
@@ -40,7 +39,6 @@ LONG = (
     "tests/nsqadmin/test_restart.py",
     "tests/nsqadmin/test_sockets.py",
     "tests/nsqd/test_pattern.py::test_no_pattern_takes_long",
-    "tests/pipelines/audit/test_partitions.py",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
     "tests/pipelines/test_lakereaders.py",

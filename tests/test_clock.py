@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cases import each
 from penstock.clock import FRESH_NS, SteadyClock, SystemClock
+from penstock.durations import DURATION_NS_MAX, format_duration, parse_duration
 from penstock.limits import SECOND
+from penstock.times import format_time, read_time
 
 
 def test_it_reads_the_monotonic_and_the_wall_clock() -> None:
@@ -113,3 +119,117 @@ def test_a_jump_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     time.wait(60 * SECOND)
     time.clock.check()
     assert "caught up" in caplog.records[-1].getMessage()
+
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+@each(
+    ("text", "duration_ns"),
+    [
+        ("0", 0),
+        ("0s", 0),
+        ("300ms", 300 * MS),
+        ("1.5h", 5400 * S),
+        (".5s", 500 * MS),
+        ("2.s", 2 * S),
+        ("1h30m", 5400 * S),
+        ("1m30s500ms", 90 * S + 500 * MS),
+        ("10us", 10_000),
+        ("10µs", 10_000),
+        ("10μs", 10_000),
+        ("7ns", 7),
+        ("-2s", -2 * S),
+        ("+2s", 2 * S),
+    ],
+)
+def test_parse(text: str, duration_ns: int) -> None:
+    assert parse_duration(text) == duration_ns
+
+
+@each("text", ["", "5", "s", "1.5", "1 s", "1x", "s1", "--1s", ".s", "1_0s", "٣s", "300000000h"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@each(
+    ("duration_ns", "text"),
+    [
+        (0, "0s"),
+        (7, "7ns"),
+        (1500, "1.5µs"),
+        (899_370_371, "899.370371ms"),
+        (2 * S, "2s"),
+        (90 * S, "1m30s"),
+        (5400 * S, "1h30m0s"),
+        (3600 * S + 1, "1h0m0.000000001s"),
+        (-250 * MS, "-250ms"),
+    ],
+)
+def test_format(duration_ns: int, text: str) -> None:
+    assert format_duration(duration_ns) == text
+
+
+@given(st.integers(-DURATION_NS_MAX, DURATION_NS_MAX))
+def test_what_is_written_is_read_back(duration_ns: int) -> None:
+    assert parse_duration(format_duration(duration_ns)) == duration_ns
+
+
+# --- times as people give them: one meaning everywhere ---
+
+
+AT = int(datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp())
+NOW_NS = AT * S
+
+
+@each(
+    ("text", "time_ns"),
+    [
+        ("2026-11-21T08:00:00Z", NOW_NS),
+        (" 2026-11-21 08:00 ", NOW_NS),
+        ("2026-11-21T10:00:00.25+02:00", NOW_NS + S // 4),
+        ("2026-11-21", NOW_NS - 8 * 3600 * S),
+        ("1960-01-01", 0),
+        ("9999-12-31", (1 << 63) - 1),
+        ("06:30", NOW_NS - 5400 * S),
+        ("6:30:01", NOW_NS - 5399 * S),
+        ("now", NOW_NS),
+        ("24h", NOW_NS - 86_400 * S),
+        ("1h30m", NOW_NS - 5400 * S),
+        ("-10m", NOW_NS - 600 * S),
+        ("2 h ago", NOW_NS - 7200 * S),
+        ("2 days 3 minutes ago", NOW_NS - 172_980 * S),
+        ("250ms", NOW_NS - 250 * MS),
+        ("1.5d", NOW_NS - 129_600 * S),
+        ("999999h", 0),
+        ("0", 0),
+        (f"{AT}", NOW_NS),
+        (f"{AT}.000000001", NOW_NS + 1),
+        (f"{AT}000", NOW_NS),
+        (f"{AT}000001", NOW_NS + 1000),
+        (f"{AT}000000001", NOW_NS + 1),
+        ("100000000", 100_000_000 * S),
+        ("9000000000", 9_000_000_000 * S),
+        ("100000000000", 100_000_000 * S),
+    ],
+)
+def test_times(text: str, time_ns: int) -> None:
+    assert read_time(text, NOW_NS) == time_ns
+
+
+@each(
+    "text",
+    [
+        "", "yesterday", "2026-13-01", "-5x", "25:00", "10 minutes of fame", "5 months", "m",
+        "20261121", "1", "1795240800000.5", "1" * 20, "+2h", "-1", "1.",
+    ],
+)  # fmt: skip
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no time, as 2026"):
+        read_time(text, NOW_NS)
+
+
+def test_times_are_shown_in_utc() -> None:
+    assert format_time(NOW_NS) == "2026-11-21T08:00:00Z"
+    assert format_time(NOW_NS + 1_500) == "2026-11-21T08:00:00.000001Z"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import struct
 import threading
@@ -12,11 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.daemon import Contender, Daemon
-from bench.dialect import Dialect
+from bench import machine
+from bench.daemon import Contender, Daemon, penstock
+from bench.dialect import DaemonFailed, Dialect, Unit
 from bench.load import Load, LoadFailed
-from bench.passes import Publishers, join_consumer
-from bench.scenarios import BY_NAME, Plan
+from bench.main import bench_main
+from bench.passes import Measure, Publishers, join_consumer, percentiles, run
+from bench.report import Row, document, table
+from bench.scenarios import BY_NAME, SCENARIOS, Kind, Plan, Scenario
+from bench.secure import FORMS, encoded
+from bench.shape import PLAIN, Shape
+from bench.v2 import ext_unit
 
 Fake = Callable[[str], Contender]
 PLAN = Plan(body_bytes=100, quick=True, restart_mb=1)
@@ -116,3 +124,220 @@ def test_frames_may_come_in_any_chunks_and_heartbeats_between() -> None:
 def test_a_lag_without_a_consumer_is_refused() -> None:
     with pytest.raises(LoadFailed, match="needs a consumer"):
         Load().go(1.0, lag_max=10)
+
+
+# --- the units of shaped scenarios are what the protocol says, and all of one size ---
+
+
+BODY_BYTES = 100
+
+
+def members_of(unit: Unit) -> list[dict[str, str]]:
+    """Read each command as a daemon would; the members of every message, in order."""
+    size = len(unit.data) // unit.count
+    found = []
+    for start in range(0, len(unit.data), size):
+        line, _, rest = unit.data[start : start + size].partition(b"\n")
+        if line == b"MPUB_EXT t":
+            total, count = struct.unpack(">II", rest[:8])
+            assert total == len(rest) - 4
+            assert count == unit.messages
+            rest = rest[8:]
+        else:
+            assert line == b"PUB_EXT t"
+        for _ in range(unit.messages):
+            length, ext_length = struct.unpack(">IH", rest[:6])
+            found.append(json.loads(rest[6 : 6 + ext_length]))
+            assert length - 2 - ext_length == BODY_BYTES
+            rest = rest[4 + length :]
+        assert not rest
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 200])
+def test_every_key_has_its_turn(batch: int) -> None:
+    unit = ext_unit("t", BODY_BYTES, batch, Shape(keys=1000))
+    assert len(unit.data) % unit.count == 0
+    keys = [members["key"] for members in members_of(unit)]
+    assert len(set(keys)) == len(keys) == 1000
+
+
+@pytest.mark.parametrize("batch", [1, 200])
+def test_stamps_go_to_the_bodies(batch: int) -> None:
+    unit = ext_unit("t", BODY_BYTES, batch, Shape(keys=300, headers=True, tagged=True))
+    size = len(unit.data) // unit.count
+    for number in range(unit.count):
+        for index in range(unit.messages):
+            at = number * size + unit.stamp_first + index * unit.stamp_stride
+            assert unit.data[at : at + 8] == bytes(8)
+            assert unit.data[at - 1 : at] == b"}"
+
+
+def test_what_is_compared_stands_before_it() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    for scenario in SCENARIOS:
+        assert (scenario.shape == PLAIN) == (not scenario.beside)
+        if scenario.beside:
+            assert names.index(scenario.beside) < names.index(scenario.name)
+
+
+def test_the_cost_beside_the_plainer_scenario_is_reported() -> None:
+    def row(name: str, cpu_ns: int, daemon: str = "one") -> Row:
+        measure = Measure(messages=1000, seconds=1.0, cpu_ns=cpu_ns)
+        return Row(BY_NAME[name], 200, daemon, [measure])
+
+    other = replace(row("mpub", 900_000), daemon="two")
+    rows = [row("mpub", 300_000), other, row("mpub-8p", 330_000)]
+    results = document(rows, {})["results"]
+    assert "beside" not in results[0]
+    assert results[2]["beside"] == "mpub"
+    assert results[2]["beside_cpu_ratio"] == pytest.approx(1.1)
+
+
+# --- medians, ratios and remarks of a report ---
+
+
+def rows() -> list[Row]:
+    own = Row(BY_NAME["mpub"], 200, "penstock-os")
+    own.measures = [Measure(1000, s, 200_000, {"p50": s}, 4_000, 2_000) for s in (1.0, 4.0, 2.0)]
+    peer = Row(BY_NAME["mpub"], 200, "nsqd", [Measure(1000, 8.0, 1_000_000, {}, 9_000, 8_000)])
+    return [own, peer, Row(BY_NAME["mpub"], 200, "nats-os"), Row(BY_NAME["mpub"], 200, "odd")]
+
+
+def test_the_median_round_counts_and_the_first_daemon_is_the_measure() -> None:
+    own, peer, _, _ = document(rows(), {})["results"]
+    assert own["messages_per_second"] == 500
+    assert own["cpu_seconds_per_million"] == 0.2
+    assert own["latency_us"] == {"p50": 2.0}
+    assert own["all_rates"] == [1000, 250, 500]
+    assert peer["rate_ratio"] == 0.25
+    assert peer["cpu_ratio"] == 5
+
+
+def test_blank_rows_and_failures_say_so() -> None:
+    found = rows()
+    found[3].failure = "it lost a message"
+    text = table(found).splitlines()
+    assert len(text) == 5
+    assert text[3].endswith("not possible with this protocol")
+    assert text[4].endswith("FAILED: it lost a message")
+    assert document(found, {})["results"][3]["failure"] == "it lost a message"
+
+
+def test_a_starved_daemon_is_marked() -> None:
+    row = rows()[0]
+    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=400_000_000)]
+    assert "waited for its core 40% of the time" in table([row])
+    row.measures = [Measure(1000, 1.0, 200_000, waited_ns=10_000_000)]
+    assert "waited" not in table([row])
+
+
+def test_percentiles_are_taken_by_rank() -> None:
+    latencies = [microsecond * 1000 for microsecond in range(1000, 0, -1)]
+    assert percentiles(latencies) == {"p50": 501.0, "p99": 991.0, "p99.9": 1000.0}
+    assert percentiles([]) == {}
+
+
+# --- every scenario, tiny, against the real daemon; and the whole command against a fake one ---
+
+
+TINY = 8_000
+Command = Callable[[str], str]
+
+
+class TinyPlan(Plan):
+    """A few thousand messages, enough to cross buffers, few enough for a test."""
+
+    def messages(self, scenario: Scenario) -> int:
+        share = scenario.batch * scenario.connections
+        slow = scenario.rate or scenario.window == 1  # paced, or an fdatasync per message
+        count = 400 if slow else TINY // max(1, scenario.channels)
+        return max(1, count // share) * share
+
+
+@pytest.mark.parametrize("durability", ["os", "disk"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_scenario_against_the_daemon(scenario: Scenario, durability: str, tmp_path: Path) -> None:
+    plan = TinyPlan(body_bytes=200, quick=True, restart_mb=1)
+    measure = run(scenario, plan, penstock(durability), tmp_path / "data")
+    assert measure is not None
+    assert measure.rss_kb > 0
+    assert measure.cpu_ns > 0
+    if scenario.kind is Kind.RESTART:
+        assert measure.extra["lost"] == 0
+        return
+    assert measure.messages == plan.messages(scenario) * max(1, scenario.channels)
+    if scenario.kind in (Kind.PUBLISH, Kind.BOTH):
+        assert measure.latency_us["p50"] <= measure.latency_us["p99"]
+
+
+def test_the_command_writes_table_and_json(
+    fake_command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    affinity = os.sched_getaffinity(0)
+    out = tmp_path / "figures.json"
+    peers = ["--peer", f"one={fake_command('')}", "--peer", f"two={fake_command('')}"]
+    asked = ["--scenario", "e2e", "--size", "100", "--rounds", "2", "--quick"]
+    assert bench_main([*peers, *asked, "--no-penstock", f"--json={out}"]) == 0
+    results = json.loads(out.read_text())["results"]
+    assert [result["daemon"] for result in results] == ["one", "two"]
+    assert all(result["rounds"] == 2 for result in results)
+    captured = capsys.readouterr()
+    assert "messages/s" in captured.out
+    order = [line.split(", ")[2] for line in captured.err.splitlines() if "round" in line]
+    assert order == ["one", "two", "two", "one"]  # there and back
+    assert os.sched_getaffinity(0) == affinity
+
+
+def test_a_failing_daemon_fails_the_command(
+    fake_command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peers = ["--peer", f"bad={fake_command('error')}", "--peer", f"good={fake_command('')}"]
+    asked = ["--scenario", "mpub", "--size", "100", "--quick", "--no-penstock"]
+    assert bench_main([*peers, *asked]) == 1
+    captured = capsys.readouterr()
+    assert "FAILED: the daemon answered with an error" in captured.out
+    good = next(line for line in captured.out.splitlines() if " good " in line)
+    assert "FAILED" not in good
+
+
+@pytest.mark.parametrize("peer", ["nonsense", "x="])
+def test_a_peer_needs_a_command(peer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_main(["--no-penstock", "--peer", peer]) == 1
+    assert "NAME=COMMAND" in capsys.readouterr().err
+
+
+def test_a_daemon_that_does_not_start_is_named(fake: Fake, tmp_path: Path) -> None:
+    broken = replace(fake(""), name="broken", command=("python3", "-c", "raise SystemExit('no!')"))
+    with pytest.raises(DaemonFailed, match=r"broken ended: no!"), Daemon(broken, tmp_path / "data"):
+        pass
+
+
+def test_the_daemon_keeps_its_own_core_while_the_generator_is_pinned() -> None:
+    before = machine.cores()
+    with machine.pinned(before[1]):
+        assert machine.cores() == before
+        assert not before[2] or before[0].isdisjoint(os.sched_getaffinity(0))
+
+
+# --- the generator behind a relay ---
+
+
+@pytest.mark.parametrize("scenario", ["mpub", "consume", "e2e"])
+@pytest.mark.parametrize("form", FORMS)
+def test_scenarios_over_tls_and_compression(scenario: str, form: str, tmp_path: Path) -> None:
+    plan = TinyPlan(body_bytes=200, quick=True, restart_mb=1)
+    measure = run(BY_NAME[scenario], plan, encoded(penstock("os"), form, tmp_path), tmp_path / "d")
+    assert measure is not None
+    assert measure.messages == plan.messages(BY_NAME[scenario])
+
+
+def test_the_relay_really_encodes(tmp_path: Path) -> None:
+    contender = encoded(penstock("os"), "tls+snappy", tmp_path)
+    with Daemon(contender, tmp_path / "data") as daemon:
+        sock, _ = daemon.dialect.consumer("t", "c", 1)
+        with sock:
+            answer = daemon.dialect._ask("GET", "/stats?format=json")  # type: ignore[attr-defined]
+            stats = json.loads(answer)
+        (client,) = stats["topics"][0]["channels"][0]["clients"]
+    assert (client["tls"], client["snappy"], client["deflate"]) == (True, True, False)

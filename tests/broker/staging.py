@@ -66,13 +66,6 @@ def commit(world: World, app: str, version: int, *refs: tuple[str, str, *tuple[i
     return told
 
 
-def stage_and_commit(world: World, version: int, **said: bytes) -> Told:
-    """One message for each topic."""
-    for topic, body in said.items():
-        assert put(world, topic, block(f"{version}", body)).told == [None]
-    return commit(world, "app", version, *((topic, f"{version}") for topic in said))
-
-
 def done(messages: int) -> list[Any]:
     return [Committed(False, messages)]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker import stats
 from penstock.errors import Refused
 from penstock.log.head import HEAD_BYTES
 
@@ -30,32 +29,6 @@ def test_each_message_goes_within_a_second_of_its_end(start: Start) -> None:
     assert channel.depth == 0
 
 
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_they_do_not_return(start: Start, how: str) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    world.broker.topic("t").channel("c")
-    world.publish("t", b"old")
-    world.pass_ns(11 * SECOND)
-    world.publish("t", b"young")
-    world = getattr(world, how)(max_age_ns=0)
-    world.pass_ns(SECOND)
-    assert bodies(world.consumer("t", "c").take()) == [b"young"]
-
-
-def test_the_queue_of_a_topic_without_channels_ages(start: Start) -> None:
-    world = start(max_age_ns=10 * SECOND)
-    world.publish("t", b"old")
-    world.pass_ns(5 * SECOND)
-    world.publish("t", b"young")
-    world.pass_ns(6 * SECOND)
-    topic = world.broker.find_topic("t")
-    assert (topic.depth, topic.age_bound.expired_count) == (1, 1)
-    assert stats.topic_row(topic, [])["expired_count"] == 1
-    world = world.killed()
-    assert world.broker.find_topic("t").depth == 1
-    assert bodies(world.consumer("t", "c").take()) == [b"young"]
-
-
 def test_a_delay_that_outlasts_its_message_is_refused(start: Start) -> None:
     world = start(max_age_ns=10 * SECOND)
     topic = world.broker.topic("t")
@@ -63,21 +36,6 @@ def test_a_delay_that_outlasts_its_message_is_refused(start: Start) -> None:
     with pytest.raises(Refused, match="delay of 10s is not below the topic's maximum age of 10s"):
         topic.publish([b"x"], now_ns + 10 * SECOND, Outcome())
     assert world.publish("t", b"x", due_ns=now_ns + 9 * SECOND).stored
-
-
-def test_a_topic_may_set_it_later_and_give_it_up(start: Start) -> None:
-    world = start()
-    channel = world.broker.topic("t").channel("c")
-    world.publish("t", b"old")
-    world.pass_ns(60 * SECOND)
-    topic = world.broker.find_topic("t")
-    topic.configure({"max_age_ns": 10 * SECOND})
-    world.pass_ns(SECOND)
-    assert channel.expired_count == 1
-    topic.configure({"max_age_ns": None})
-    world.publish("t", b"stays")
-    world.pass_ns(60 * SECOND)
-    assert channel.depth == 1
 
 
 def test_many_topics_all_get_their_turn(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,3 +117,61 @@ def test_a_segment_that_begins_corrupt_makes_nothing_old(start: Start) -> None:
     assert channel.depth == 8
     world.pass_ns(92 * SECOND)  # the first is too old now
     assert 1 <= channel.expired_count <= 2
+
+
+# --- A start with a clock far ahead of all that is stored ---
+
+
+YEAR_NS = limits.CLOCK_LEAP_NS
+
+
+def left(world: World) -> tuple[int, int]:
+    """Messages of the channel, and those that were dropped by their age."""
+    world.pass_ns(SECOND)
+    channel = world.broker.find_topic("news").find_channel("a")
+    return channel.depth, channel.expired_count
+
+
+def aging(start: Start) -> World:
+    world = start(max_age_ns=3600 * SECOND)
+    world.broker.topic("news").channel("a")
+    assert world.publish("news", b"1", b"2").stored
+    return world
+
+
+def test_messages_outlast_a_restart_with_a_wrong_clock(start: Start) -> None:
+    world = aging(start)
+    world.clock.wall_step_ns = 2 * YEAR_NS
+    world = world.restart()
+    assert world.broker.health.startswith(
+        "OK - warning: the clock is 730 days ahead of the newest message. If it is wrong"
+    )
+    assert world.broker.healthy
+    assert left(world) == (2, 0)
+    world.clock.wall_step_ns = 0
+    world = world.killed()
+    assert world.broker.health == "OK"
+    assert left(world) == (2, 0)
+
+
+def test_a_clock_that_is_set_ahead_meanwhile_is_reported_while_it_lasts(start: Start) -> None:
+    world = start()
+    world.pass_ns(SECOND)
+    world.clock.wall_step_ns = YEAR_NS
+    world.pass_ns(SECOND)
+    assert "the clock has gone 365 days ahead since nsqd started" in world.broker.health
+    assert world.broker.clock_leap.ahead_ns == YEAR_NS
+    world.clock.wall_step_ns = 0
+    world.pass_ns(SECOND)
+    assert world.broker.clock_leap.ahead_ns == 0
+    assert "since nsqd started" not in world.broker.health
+
+
+def test_after_a_day_ages_count_again(start: Start) -> None:
+    world = aging(start)
+    world.clock.wall_step_ns = 2 * YEAR_NS
+    world = world.restart()
+    world.clock.pass_ns(limits.CLOCK_LEAP_GRACE_NS - 2 * SECOND)
+    assert left(world) == (2, 0)
+    assert left(world) == (0, 2)
+    assert world.broker.health == "OK"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
+from penstock.broker.health import Health, Trouble
 from penstock.errors import Refused
 
 from .faults import FaultyDisk
@@ -53,14 +56,6 @@ def test_fast_publishers_do_not_overrun_the_watermark_between_two_looks(start: S
     assert topic.leader().tail.refusing  # and the clock has not moved
 
 
-def test_a_disk_that_is_almost_full_is_known_at_the_start(start: Start) -> None:
-    disk = FaultyDisk()
-    disk.free = 1
-    world = start(disk=disk, disk_free_bytes_min=1000)
-    with pytest.raises(Refused):
-        world.publish("news", b"1")
-
-
 def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk)
@@ -82,25 +77,6 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
     assert [(message.body, message.attempts) for message in left] == [(b"4", 2)]
 
 
-def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1", b"2")
-    got = consumer.take()
-    consumer.finish(got[0])
-    disk.fail.add(("sync", "channels."))
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    assert "the state of the channels" in world.broker.health
-    disk.fail.clear()
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    assert world.broker.health == "OK"
-    consumer.finish(got[1])
-    world = world.killed()
-    assert world.consumer("news", "a").take() == []
-
-
 def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -113,15 +89,6 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
         world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.threads.submitted == submitted
     assert world.broker.context.touched == {}
-
-
-def test_the_mark_repeats_the_synced_end(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1")
-    mark = world.path / "topics" / "news" / "0" / "mark"
-    before = mark.read_bytes()
-    world.pass_ns(limits.MARK_EVERY_NS)
-    assert mark.read_bytes() != before
 
 
 def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:
@@ -152,24 +119,63 @@ def test_a_stop_with_a_failing_disk_still_ends(start: Start) -> None:
     assert bodies(world.consumer("news", "a").take()) == [b"1"]
 
 
-def test_changes_are_told(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    world.broker.topic("news").delete_channel("a")
-    world.broker.delete_topic("news")
-    assert world.changes == [
-        ("TOPIC_CREATED", "news", ""),
-        ("CHANNEL_CREATED", "news", "a"),
-        ("CHANNEL_DELETED", "news", "a"),
-        ("TOPIC_DELETED", "news", ""),
-    ]
-    world.broker.topic("kept").channel("b")
-    assert world.restart().changes == []  # what comes back is no change
-
-
 def test_what_a_read_asks_for_a_deleted_channel_is_not_answered(start: Start) -> None:
     world = start()
     world.publish("news", b"1")
     channel = world.broker.find_topic("news").channel("a")
     world.broker.delete_topic("news")
     world.broker.load(channel.windows[0], 0, 0)  # the log is gone: reading it would raise
+
+
+def test_health_is_ok_until_there_is_trouble_and_after_it() -> None:
+    health = Health()
+    assert (health.text, health.failing) == ("OK", False)
+    health.report("news", Trouble.WRITE, "no space")
+    health.report("other", Trouble.DAMAGED, "corrupt")
+    said = "NOK - topic news: no space; topic other: corrupt"
+    assert (health.text, health.failing) == (said, True)
+    health.clear("news", Trouble.DAMAGED)  # another kind
+    assert health.text == said
+    health.clear("news", Trouble.WRITE)
+    assert health.text == "NOK - topic other: corrupt"
+    health.forget("other")
+    assert health.text == "OK"
+
+
+def test_the_same_trouble_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health()
+    with caplog.at_level(logging.INFO, "penstock.broker"):
+        for _ in range(3):
+            health.report("news", Trouble.WRITE, "no space")
+        health.clear("news", Trouble.WRITE)
+        health.clear("news", Trouble.WRITE)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+# --- no two messages of a broker have the same id ---
+
+
+TOPICS = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("again", [World.restart, World.killed])
+def test_logs_share_no_ids(start: Start, again: Callable[[World], World]) -> None:
+    """At one instant and over restarts, with batches of all sizes: each log alone would begin at
+    the clock's tick."""
+    dice = random.Random(1)
+    world = start()
+    published = 0
+    for _ in range(3):
+        for _ in range(5):
+            for topic in dice.sample(TOPICS, len(TOPICS)):
+                bodies = [b"x"] * dice.choice([1, 2, 300, 5_000])
+                world.publish(topic, *bodies)
+                published += len(bodies)
+        world = again(world)
+    seen: list[bytes] = []
+    for topic in TOPICS:
+        consumer = world.consumer(topic, "ch", rdy=2500)
+        while got := consumer.take():
+            seen += [message.id for message in got]
+            consumer.finish(*got)
+    assert len(set(seen)) == len(seen) == published

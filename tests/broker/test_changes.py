@@ -184,23 +184,6 @@ def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: 
     assert str(answers.told[-1]) == "no such channel: billing"
 
 
-@pytest.mark.parametrize(("change", "asked"), CHANGES, ids=NAMES)
-def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
-    cluster: Cluster, change: Change, asked: tuple[Any, ...]
-) -> None:
-    node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
-    topic, channel = topic_and_channel(node)
-    before = state(topic, channel)
-    answers = Answers()
-    change(topic, channel, answers)
-    assert metadata.asked == [asked]
-    assert (answers.told, state(topic, channel)) == ([], before)
-    refusal = Refused("the coordinator said no")
-    metadata.waiting[0](refusal)
-    assert answers.told == [refusal]
-
-
 def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster: Cluster) -> None:
     answers = Answers()
     topic, _ = topic_and_channel(own)
@@ -220,28 +203,6 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
     assert len(answers.told) == 3
     changes.grow_topic(node.broker, node.topic, 3, True, answers)
     assert "are not rehashed yet" in str(answers.told[3])
-
-
-def test_what_is_skipped_as_a_clusters_document_has_it() -> None:
-    nothing: dict[str, Any] = {"skipped": None, "skipped_partitions": None, "skips_tests": None}
-    assert changes.skip_settings(Skipped()) == nothing
-    some = changes.skip_settings(Skipped(chosen=frozenset({1, 5})))
-    assert some == {**nothing, "skipped_partitions": "22"}
-    both = changes.skip_settings(Skipped(whole=True, tests=True))
-    assert both == {**nothing, "skipped": True, "skips_tests": True}
-
-
-def test_an_ephemeral_channel_is_of_one_node_in_a_cluster_too(cluster: Cluster) -> None:
-    node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
-    answers = Answers()
-    changes.ask_for_channel(node.topic, "tail#ephemeral", answers)
-    channel = node.topic.channel("tail#ephemeral")
-    changes.pause_channel(channel, answers)
-    assert channel.paused
-    changes.delete_channel(node.topic, "tail#ephemeral", answers)
-    assert answers.told == [None, None, None]
-    assert metadata.asked == []
 
 
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 
 from penstock import limits
-from penstock.broker import byhand
 from penstock.errors import Refused, StorageError
-from penstock.kernel import Stray
 
 from .faults import FaultyDisk
 from .world import World, bodies
@@ -37,32 +34,6 @@ def test_a_limit_on_consumers(start: Start) -> None:
     assert caught.value.reason == "consumers for news:a exceeds limit of 1"
     consumer.leave()
     consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
-
-
-def test_an_ephemeral_channel_goes_with_its_last_consumer(start: Start) -> None:
-    world = start()
-    first = world.consumer("news", "a#ephemeral")
-    second = world.consumer("news", "a#ephemeral")
-    topic = world.broker.find_topic("news")
-    first.leave()
-    assert list(topic.channels) == ["a#ephemeral"]
-    second.leave()
-    assert topic.channels == {}
-    assert world.changes[-1] == ("CHANNEL_DELETED", "news", "a#ephemeral")
-    world.publish("news", b"1")
-    assert topic.depth == 1
-
-
-def test_an_ephemeral_channel_is_in_no_file(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a#ephemeral")
-    world.publish("news", b"1")
-    consumer.finish(*consumer.take())
-    files = sorted(path.name for path in (world.path / "topics" / "news").rglob("*"))
-    assert "channels.0" not in files
-    assert json.loads((world.path / "topics" / "news" / "topic.json").read_text())["channels"] == []
-    world = world.killed()
-    assert world.broker.find_topic("news").channels == {}
 
 
 def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(start: Start) -> None:
@@ -149,30 +120,3 @@ def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
         channel.topic.delete_channel("a")
     assert (channel.paused, channel.topic.paused, channel.deleted) == (False, False, False)
     assert channel.topic.find_channel("a") is channel
-
-
-@pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_scheduled_messages_behind_a_backlog_are_deferred(start: Start, ending: str) -> None:
-    world = start()
-    channel = world.broker.topic("news").channel("a")
-    channel.pause()
-    world.publish("news", b"now")
-    due_ns = world.clock.wall_ns() + 10 * limits.SECOND
-    for number in range(50):
-        world.publish("news", b"later %d" % number, due_ns=due_ns)
-        world.publish("news", b"now %d" % number)
-    world.turn()
-    assert (channel.depth, channel.delayed, channel.backend_depth) == (51, 50, 0)
-    cancelled = channel.windows[0].stray_records(Stray.DELAYED, 1)[0]
-    byhand.finish(channel, cancelled.id)
-    assert (channel.depth, channel.delayed) == (51, 49)
-    world = world.restart() if ending == "restart" else world.killed()
-    channel = world.broker.find_topic("news").find_channel("a")
-    assert (channel.depth, channel.delayed) == (51, 49)
-    channel.unpause()
-    consumer = world.consumer("news", "a")
-    now = consumer.take()
-    assert bodies(now) == [b"now", *(b"now %d" % number for number in range(50))]
-    consumer.finish(*now)
-    world.pass_ns(11 * limits.SECOND)
-    assert sorted(bodies(consumer.take())) == sorted(b"later %d" % n for n in range(1, 50))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cases import each, seeds
-from penstock.broker.commitline import MOVES, NONE, CommitLine, Move, State
+from penstock.broker.commitline import MOVES, CommitLine, Move, State
 from penstock.replica.authority import Permits
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Chain, Extent
@@ -87,30 +87,6 @@ def test_what_is_final_stays() -> None:
         )
 
 
-def test_the_life_of_a_commit_of_stages() -> None:
-    one = line()
-    seen = []
-    for move in (Move.HOLD, Move.BLOCK, Move.BLOCK, Move.UNBLOCK, Move.RELEASE):
-        one.move(move)
-        seen.append((one.state, one.ready))
-        one.validate()
-    assert seen == [
-        (State.HELD, False),
-        (State.BLOCKED, False),
-        (State.BLOCKED, False),
-        (State.HELD, False),
-        (State.LEADING, True),
-    ]
-
-
-def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
-    one = line()
-    one.wrote(15)
-    one.move(Move.HOLD)
-    assert one.synced(15)
-    assert one.seen == (15, NONE, False)
-
-
 @each("seed", seeds(8, 50))
 def test_any_story(seed: int) -> None:
     """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
@@ -179,13 +155,4 @@ class TestWhereOthersHaveRows:
         line = self.shared()
         line.move(Move.HOLD)
         assert not line.permitted()
-        assert not line.ready
-
-    def test_the_permit_counts_when_the_row_in_flight_is_committed(self) -> None:
-        line = self.shared()
-        line.rule.end = 11
-        assert not line.wrote(11)
-        line.rule.permits = Permits(False, False, False)
-        line.rule.committed = 11
-        assert line.advanced()
         assert not line.ready

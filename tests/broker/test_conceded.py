@@ -51,17 +51,6 @@ def pass_rounds(cluster: Cluster, consumer: Consumer, count: int = 1) -> list[by
     return got
 
 
-def test_it_is_restored_where_another_replica_has_it(cluster: Cluster) -> None:
-    rot(cluster.nodes[1], b"one")
-    rot(cluster.nodes[2], b"one")
-    give_up(cluster, 1, 0, 1)
-    cluster.elect(1)
-    consumer = cluster.nodes[1].consume()
-    assert pass_rounds(cluster, consumer) == list(WORDS)
-    assert cluster.nodes[1].bodies() == cluster.nodes[0].bodies()
-    assert cluster.nodes[1].broker.health == "OK"
-
-
 def test_it_waits_until_the_last_replica_of_the_record_has_been_asked(cluster: Cluster) -> None:
     """A node that is away, and out of the set, may have it all the same."""
     rot(cluster.nodes[1], b"one")

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from penstock import limits
+import pytest
+
+from penstock import kernel, limits
+from penstock.broker.cursors import Cursors
+from penstock.broker.health import Health
+from penstock.broker.journal import Journal
 from penstock.log.disk import OsDisk
-from penstock.log.fold import decode_record
+from penstock.log.fold import Position, decode_record
+from penstock.log.followedjournal import FollowedJournal
 from penstock.log.inspect import find
+from penstock.log.partition import PartitionLog
 from penstock.log.verify import verify
+from sim.disk import Fault, SimDisk
 
 from .faults import FaultyDisk
+from .following import OWNER, PATH, SETTINGS, batch, new_disk, put
 from .world import World, bodies
 
 Start = Callable[..., World]
@@ -100,28 +111,6 @@ def test_a_write_lost_before_others_by_a_power_loss_is_ordinary(start: Start) ->
     assert world.killed().broker.health == "OK"
 
 
-def test_a_journal_that_cannot_be_synced_is_shown_until_it_was(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk, durability="os")
-    consumer = world.consumer("news", "a")
-    world.publish("news", b"1")
-    disk.fail.add(("sync", "channels."))
-    consumer.finish(*consumer.take())
-    for _ in range(6):  # records are written all the while
-        world.pass_ns(limits.SECOND)
-    said = "NOK - topic news: the state of the channels cannot be stored"
-    assert world.broker.health.startswith(said)
-    world.publish("news", b"2")
-    consumer.finish(*consumer.take())
-    assert world.broker.health.startswith(said)
-    disk.fail.clear()
-    world.turn()
-    assert world.broker.health.startswith(said)  # it is healed by a sync, not by a write
-    for _ in range(6):
-        world.pass_ns(limits.SECOND)
-    assert world.broker.health == "OK"
-
-
 def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk, durability="os")
@@ -138,6 +127,93 @@ def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> 
     for _ in range(6):
         world.pass_ns(limits.SECOND)
     assert world.broker.health == "OK"
+
+
+# --- what a leader's cursors say to other replicas, and where channels begin that nobody knew ---
+
+
+EPOCH = 6
+BYTES_MAX = 1 << 20
+
+
+class Leader:
+    """A log with five messages, a journal of epoch 6 and its cursors."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.log = PartitionLog.create(new_disk(), PATH, SETTINGS, OWNER)
+        put(self.log, batch(0, 1, [b"x"] * 5), 5, 1)
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+        self.tail = self.engine.tail(b"orders", self.log.written_end, 1 << 20, 0)
+        self.sent: list[bytes] = []
+        followed = FollowedJournal.open(disk, "data")
+        self.journal = Journal(followed.files, BYTES_MAX, EPOCH, followed.folding.handed_end)
+        self.health = Health()
+        context: Any = SimpleNamespace(health=self.health, killed=False)
+        self.cursors = Cursors(context, "orders", self.journal, followed.folded())
+        self.cursors.on_record = self.sent.append
+
+    def begin(self) -> None:
+        self.cursors.begin(self.tail)
+
+    def add(self, number: int, offset: int) -> Position:
+        """A channel; and the place that has to be held before it is confirmed."""
+        self.cursors.add(number, self.engine.window(self.tail, offset), offset)
+        return self.cursors.written
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader(new_disk())
+
+
+def follower_of(leader: Leader) -> FollowedJournal:
+    """Another replica that takes what was sent."""
+    followed = FollowedJournal.open(new_disk(), "data")
+    for record in leader.sent:
+        is_first = followed.position.generation == 0
+        followed.replace(record) if is_first else followed.append(record)
+    return followed
+
+
+def test_the_start_of_the_log_is_decided_once_and_only_rises(leader: Leader) -> None:
+    leader.begin()
+    leader.add(1, 0)
+    for offset in (3, 3, 2):
+        leader.cursors.decide_start(offset)
+    assert (len(leader.sent), leader.cursors.start_offset) == (2, 3)
+    followed = follower_of(leader)
+    assert followed.start_offset == 3
+    leader.cursors.begin_generation()
+    followed.replace(leader.sent[-1])
+    assert followed.start_offset == 3
+
+
+def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
+    leader: Leader,
+) -> None:
+    leader.begin()
+    leader.add(1, 2)
+    other = Leader(leader.disk)
+    assert other.cursors.state(1, "known", other.log, unknown_start=4).low == 2
+    assert other.cursors.state(2, "unknown", other.log, unknown_start=4).low == 4
+    assert other.cursors.state(2, "unknown", other.log).low == 0  # a node by itself
+
+
+def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
+    leader.begin()
+    leader.add(1, 0)
+    sent = len(leader.sent)
+    leader.disk.inject(Fault("write", times=2))
+    leader.cursors.decide_start(3)
+    leader.cursors.begin_generation()
+    assert len(leader.sent) == sent
+    assert "the state of the channels cannot be stored" in leader.health.text
+    leader.cursors.append([])
+    assert len(leader.sent) == sent + 1
+    followed = FollowedJournal.open(new_disk(), "data")
+    followed.replace(leader.sent[-1])
+    assert followed.start_offset == 3
 
 
 def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,10 +12,12 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.letters import Origin, origin
+from penstock.broker.settings import ChannelSettings
 from penstock.broker.stored import Reader, Stored
 from penstock.errors import NotFound, Refused
 from sim.clock import START_WALL_NS
 
+from .hostedworld import Cluster
 from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -34,10 +36,6 @@ def requeue_all(consumer: Consumer) -> list[Message]:
     for message in given:
         consumer.requeue(message)
     return given
-
-
-def causes(world: World) -> list[str]:
-    return [known.cause for one in letters(world) if (known := origin(one)) is not None]
 
 
 def letters(world: World, topic: str = DEAD) -> list[Stored]:
@@ -74,11 +72,6 @@ def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) 
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
 
 
-def test_one_of_before_has_no_cause() -> None:
-    headers = b'{"dead_letter":{"topic":"t","channel":"ch","attempts":2}}'
-    assert origin(Stored(0, 0, 1, b"x", headers)) == Origin("t", "ch", 2, "")
-
-
 def test_many_at_once_go_in_several_batches(start: Any) -> None:
     world: World = start()
     channel = give_up_after(world, 1)
@@ -91,19 +84,6 @@ def test_many_at_once_go_in_several_batches(start: Any) -> None:
         world.turn()
     assert [letter.body for letter in letters(world)] == [b"%d" % n for n in range(count)]
     assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
-
-
-def test_a_drain_lets_them_go(start: Any) -> None:
-    """Nothing comes in by that: it only changes its place."""
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.broker.draining = True
-    requeue_all(consumer)
-    world.turns()
-    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
 
 
 def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
@@ -142,19 +122,6 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
     assert [letter.body for letter in letters(world)] == [b"x"]
     assert (channel.windows[0].exhausted, world.broker.health) == (0, "OK")
     assert consumer.take() == []
-
-
-def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.error = OSError(errno.EIO, "the disk is gone")
-    requeue_all(consumer)
-    world.turns()
-    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
-    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
 
 
 def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
@@ -215,29 +182,6 @@ def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(sta
 # --- restarts ---
 
 
-@pytest.mark.parametrize("again", [World.restart, World.killed])
-def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
-    world: World = start()
-    give_up_after(world, 2)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    dead = world.broker.topic(DEAD)
-    dead.refusal = "closed for a test"
-    requeue_all(consumer)
-    requeue_all(consumer)
-    world.turns()
-    world = again(world)
-    channel = world.broker.find_topic("t").channels["ch"]
-    assert channel.settings.max_attempts == 2
-    consumer = world.consumer("t", "ch")
-    world.turns()
-    assert consumer.take() == []
-    assert [letter.body for letter in letters(world)] == [b"x"]
-    assert causes(world) == [""]  # the journal does not say it
-    assert b"cause" not in letters(world)[0].headers
-    assert channel.dead_letter_count == 1
-
-
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -> None:
     world: World = start()
@@ -271,40 +215,7 @@ def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> Non
     assert first.id != second.id  # the second gave way
 
 
-def test_a_finished_one_is_done_after_an_orderly_stop(start: Any) -> None:
-    """The stop itself stores the last dead letters, and then the finish."""
-    world: World = start()
-    give_up_after(world, 1)
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
-    world.threads.held = True
-    requeue_all(consumer)
-    world = world.restart()
-    world.turns()
-    assert [letter.body for letter in letters(world)] == [b"x"]
-    assert world.broker.find_topic("t").channels["ch"].unfinished == 0
-
-
 # --- settings ---
-
-
-def test_names(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 1)
-    assert channel.dead_letter_topic == DEAD
-    for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):
-        with pytest.raises(Refused):
-            channel.configure({"dead_letter_topic": bad})
-    channel.configure({"dead_letter_topic": "elsewhere"})
-    consumer = world.consumer("t", "ch")
-    world.publish("t", b"x")
-    requeue_all(consumer)
-    world.turns()
-    assert [letter.body for letter in letters(world, "elsewhere")] == [b"x"]
-    with pytest.raises(NotFound):
-        letters(world)
-    assert world.killed().broker.topics["t"].channels["ch"].dead_letter_topic == "elsewhere"
 
 
 def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
@@ -349,3 +260,49 @@ def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> N
         0,
         2,
     )
+
+
+# --- A dead letter whose message is corrupt on a leader of several replicas ---
+
+
+def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
+    cluster = Cluster(kernel)
+    cluster.place([0])
+    node = cluster.nodes[0]
+    channel: Channel = node.topic.find_channel("billing")
+    channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
+    cluster.publish(0, b"poison")
+    cluster.pass_ns(limits.SECOND)
+    consumer = node.consume()
+    (message,) = consumer.take()
+    segment = node.topic.replicas[0].log.segments[0].path
+    node.disk.flip(segment, node.disk.content(segment).index(b"poison"), 0)
+    cluster.cut.update((1, 2))
+    consumer.requeue(message)
+    for _ in range(2):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "corrupt" in node.broker.health
+    cluster.cut.clear()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (0, 1)
+    assert node.broker.health == "OK"
+
+
+def test_names(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    assert channel.dead_letter_topic == DEAD
+    for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):
+        with pytest.raises(Refused):
+            channel.configure({"dead_letter_topic": bad})
+    channel.configure({"dead_letter_topic": "elsewhere"})
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    requeue_all(consumer)
+    world.turns()
+    assert [letter.body for letter in letters(world, "elsewhere")] == [b"x"]
+    with pytest.raises(NotFound):
+        letters(world)
+    assert world.killed().broker.topics["t"].channels["ch"].dead_letter_topic == "elsewhere"

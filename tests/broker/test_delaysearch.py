@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.broker.traced import Stored, publish_moved
 from penstock.kernel import Section, Stray
 
 from .faults import FaultyDisk
+from .hostedworld import BILLING, Cluster, Node
 from .world import Consumer, Message, Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -68,25 +70,6 @@ def take(world: World, consumer: Consumer, ns: int) -> list[Message]:
 
 
 # --- the start goes on with it ---
-
-
-def test_a_start_does_not_search_what_was_searched(start: Start) -> None:
-    world = start(tail_memory_bytes_max=0)
-    world.broker.topic("news").channel("a").pause()
-    schedule(world, 20)
-    world.pass_ns(SECOND)
-    world = world.restart()
-    window = channel_of(world).windows[0]
-    world.turn()
-    assert (window.search_start >= window.search_end, window.searched) == (True, 40)
-    world.publish("news", b"more")
-    world.turn()
-    world = world.killed()
-    world.turn()
-    window = channel_of(world).windows[0]
-    assert (window.search_start, window.search_end) == (40, 41)
-    world.pass_ns(SECOND)
-    assert counts(channel_of(world)) == (21, 20)
 
 
 def test_what_cannot_be_read_just_now_is_tried_again(
@@ -273,3 +256,60 @@ def test_any_story(start: Start, fixed_seed: int | None) -> None:
         act(story)
     story.drain()
     assert story.order == sorted(set(story.order), key=int)
+
+
+# --- the search for delayed messages in a log of several replicas ---
+
+
+HOUR_NS = 3600 * limits.SECOND
+
+
+@pytest.fixture
+def cluster(kernel: ModuleType) -> Cluster:
+    """Two delayed messages, a batch each, and no channel that has been given them."""
+    cluster = Cluster(kernel, channels=())
+    cluster.place([0])
+    for word in (b"first", b"second"):
+        cluster.publish(0, word, due_ns=cluster.clock.wall_ns() + HOUR_NS)
+    return cluster
+
+
+def rot(node: Node, word: bytes) -> None:
+    segment = node.topic.replicas[0].log.segments[0].path
+    node.disk.flip(segment, node.disk.content(segment).index(word), 0)
+
+
+def make_channel(cluster: Cluster) -> None:
+    cluster.channels.append(BILLING)
+    cluster.announce_channels()
+    for _ in range(3):
+        cluster.pass_ns(limits.SECOND)
+
+
+def delayed(node: Node) -> int:
+    channel: Channel = node.topic.find_channel("billing")
+    return channel.delayed
+
+
+def test_a_delayed_message_is_found_when_it_was_repaired(cluster: Cluster) -> None:
+    rot(cluster.nodes[1], b"first")
+    cluster.elect(1)
+    cluster.cut.update((0, 2))
+    make_channel(cluster)
+    before = delayed(cluster.nodes[1])
+    cluster.cut.clear()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert (before, delayed(cluster.nodes[1])) == (0, 2)
+
+
+def test_what_was_conceded_is_passed(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        rot(node, b"first")
+    cluster.elect(1)
+    make_channel(cluster)
+    assert delayed(cluster.nodes[1]) == 0
+    cluster.nodes[1].leader().concede_damage()
+    for _ in range(3):
+        cluster.pass_ns(limits.SECOND)
+    assert delayed(cluster.nodes[1]) == 1

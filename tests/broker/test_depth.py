@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from penstock import limits
 from penstock.errors import Refused
 from penstock.kernel import Event
 
+from .faults import FaultyDisk
 from .world import Outcome, World
 
 Start = Callable[..., World]
@@ -121,12 +123,73 @@ def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
         world.broker.find_topic("t").publish([b"3"], 0, Outcome())
 
 
-def test_a_lower_bound_drops_nothing(start: Start) -> None:
+# --- how fast a channel is sent: with one partition and with several ---
+
+
+BODY = b"x" * 66  # a frame of 100 bytes
+ALL = 400
+
+
+@pytest.fixture(params=[1, 4])
+def partitions(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
+def limited(world: World, partitions: int, bytes_per_second: int) -> Any:
+    """A consumer, and a backlog that is even over the partitions."""
+    channel = world.broker.topic("t", partitions).channel("ch")
+    channel.rate.set(bytes_per_second, world.clock.mono_ns())
+    for _ in range(ALL):
+        world.broker.find_topic("t").publish([BODY], 0, lambda error: None)
+        world.turn()
+    return world.consumer("t", "ch", rdy=1)
+
+
+def take(world: World, consumer: Any) -> int:
+    """What it gets while it finishes each at once."""
+    count = 0
+    while taken := consumer.take():
+        count += len(taken)
+        consumer.finish(*taken)
+    return count
+
+
+def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
     world = start()
-    world.publish("t", *[b"x"] * 10)
-    topic = world.broker.find_topic("t")
-    topic.configure({"max_depth": 4})
-    assert topic.depth == 10
-    assert Publisher(world).send(b"x") == 0
-    topic.configure({"max_depth": None})
-    assert Publisher(world).send(b"x") == 1
+    consumer = limited(world, partitions, 1_000)
+    assert 10 <= take(world, consumer) <= 10 + partitions
+    total = 0
+    for _ in range(10):
+        world.pass_ns(SECOND)
+        total += take(world, consumer)
+    assert 100 - partitions <= total <= 100 + partitions
+
+
+# --- whether there is room for so many bytes, at this moment ---
+
+
+class Unknowable(FaultyDisk):
+    """Cannot say how much is free while `broken`."""
+
+    broken = False
+
+    def free_bytes(self, path: str) -> int:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().free_bytes(path)
+
+
+def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:
+    disk = Unknowable()
+    world = start(disk=disk)
+    disk.broken = True
+    words = "cannot determine free disk space: [Errno 5]"
+    assert world.broker.context.room_refusal(1).startswith(words)
+    world.pass_ns(1_000_000_000)
+    assert words in world.broker.health
+    assert world.broker.context.room_refusal(1).startswith(words)
+    disk.broken = False
+    world.pass_ns(1_000_000_000)
+    assert world.broker.health == "OK"
+    assert world.broker.context.room_refusal(1) == ""

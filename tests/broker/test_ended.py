@@ -21,18 +21,6 @@ def opened(path: Path, count_max: int = 9) -> EndedTopics:
     return ended
 
 
-def test_the_newest_are_kept_each_life_by_itself(tmp_path: Path) -> None:
-    ended = opened(tmp_path, 3)
-    for identity in ("one", "two"):
-        ended.add("a", identity, [len(identity), 0])
-    ended.add("b", "one", [7])
-    ended.add("a", "one", [5, 1])  # newer than the others
-    ended.add("c", "one", [9])
-    known = {"a": {"one": {0: 5, 1: 1}}, "b": {"one": {0: 7}}, "c": {"one": {0: 9}}}
-    for each in (ended, opened(tmp_path, 3)):
-        assert each.logs_of({"a", "b", "c", "d"}) == known
-
-
 def test_a_line_that_is_torn_or_rotten_is_passed_over(tmp_path: Path) -> None:
     ended = opened(tmp_path)
     for name in ("a", "b", "c"):

@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import errno
 import random
+from typing import Any
 
 import pytest
 
+from penstock.broker.commits.jobrow import JobRow
+from penstock.broker.commits.shelf import Place
+from penstock.broker.commits.stagestore import StageStore
 from penstock.broker.followed import Awaited
-from penstock.broker.health import Trouble
+from penstock.broker.followedchannels import FollowedChannels
+from penstock.broker.health import Health, Trouble
+from penstock.broker.promises import Promises
+from penstock.broker.station import Station
+from penstock.broker.syncs import Syncs
 from penstock.errors import PartitionStopped
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    PARTITION,
+    Entry,
+    Group,
+    Position,
+    cursor_entry,
+    encode_record,
+    generation_of,
+    start_entry,
+)
+from penstock.log.followedjournal import NOTHING, FollowedJournal
 from penstock.log.ledger import Ledger
+from penstock.log.ledgerfile import Node, ReplicaEntry
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import read_replica
 from penstock.replica.effects import Acknowledge, Hello, Refuse, Tell
+from penstock.replica.journalline import (
+    AskSnapshot,
+    AskSync,
+    HelloJournal,
+    SendHeld,
+    SendRecord,
+)
 from sim.disk import Fault
+from sim.threads import Threads
 
-from .following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, batch, put
+from .following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, Wire, batch, new_disk, put
 
 
 def kinds(frames: list[object]) -> list[str]:
@@ -42,22 +71,6 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab.open()
     assert lab.promises.epoch(KEY) == 6
     assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
-
-
-def test_a_row_is_acknowledged_when_it_is_synced() -> None:
-    lab, leader = Lab(), LeaderLog()
-    leader.write(b"one", b"two")
-    answers = lab.match(leader, 0)
-    assert kinds(answers) == ["Matched", "Acknowledge"]
-    lab.threads.held = True
-    assert lab.send(leader.row(0)) == []
-    assert lab.log.written_end == 2
-    lab.threads.held = False
-    lab.threads.run()
-    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 2, 2)]
-    lab.disk.crash(random.Random(1))
-    lab.open()
-    assert content(lab.log) == content(leader.log)
 
 
 def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs() -> None:
@@ -219,3 +232,116 @@ def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab.syncs.settle()
     assert done[-1] == "again"
     assert "a sync failed" in lab.promises.trouble
+
+
+# --- A follower's journal at the end of a link ---
+
+
+EPOCH, REPLICA = 6, 99
+
+
+def at(sequence: int, number: int = 0) -> Position:
+    return Position(generation_of(EPOCH, number), sequence)
+
+
+def record(place: Position, cursor: int, start: int = 0) -> bytes:
+    flags = FLAG_SNAPSHOT if place.sequence == 0 else 0
+    groups = [Group(1, cursor_entry(Entry.CURSOR, cursor, cursor))]
+    if start:
+        groups.append(Group(PARTITION, start_entry(start)))
+    return encode_record(flags, *place, cursor, groups)
+
+
+class ChannelsLab:
+    """The follower's node, which has promised the epoch."""
+
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        ledger = Ledger.create(self.disk, "data", Node(generation=4, life=5))
+        ledger.put(KEY, ReplicaEntry(EPOCH, b""))
+        self.threads, self.wire, self.health = Threads(), Wire(), Health()
+        self.syncs = Syncs(self.threads)
+        self.station = Station(3, 5, 4, Promises(ledger, self.syncs), self.wire)
+        self.stops: list[str] = []
+        self.drops: list[int] = []
+        self.open()
+
+    def open(self) -> None:
+        self.channels = FollowedChannels(
+            self.station, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
+            self.syncs, self.health, self.drops.append, self.stops.append, self.store(),
+        )  # fmt: skip
+
+    def store(self) -> StageStore:
+        place = Place("orders", KEY.identity, KEY.partition)
+        return StageStore(self.disk, self.health, JobRow(self.syncs), "data", place)
+
+    def turn(self) -> list[Any]:
+        for _ in range(5):
+            self.syncs.settle()
+        self.channels.validate()
+        return self.wire.take()
+
+    def send(self, frame: Any, node: int = LEADER) -> list[Any]:
+        self.channels.receive(node, frame)
+        return self.turn()
+
+    def record(
+        self, place: Position, cursor: int, start: int = 0, held: Position = NOTHING
+    ) -> list[Any]:
+        data = record(place, cursor, start)
+        return self.send(SendRecord(3, SESSION, EPOCH, place, data, held))
+
+    def ask(self, place: Position) -> list[Any]:
+        return self.send(AskSync(3, SESSION, EPOCH, place))
+
+    @property
+    def cursor(self) -> int:
+        return self.channels.journal.folding.channels()[1].next
+
+
+@pytest.fixture
+def lab() -> ChannelsLab:
+    """With a snapshot and a record."""
+    lab = ChannelsLab()
+    lab.send(HelloJournal(3, SESSION, EPOCH))
+    lab.record(at(0), 5)
+    lab.record(at(1), 6)
+    return lab
+
+
+def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsLab) -> None:
+    lab.disk.inject(Fault("write"))
+    assert lab.record(at(2), 7) == []
+    assert "what its leader says of channels cannot be stored" in lab.health.text
+    lab.channels.settle(sync=True)
+    assert lab.turn() == [AskSnapshot(SESSION, EPOCH)]
+    lab.record(at(0, number=1), 7)
+    assert (lab.cursor, lab.health.text) == (7, "OK")
+
+
+def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) -> None:
+    for data in (record(at(2), 7)[:-1], record(at(3), 7)):
+        lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
+        assert lab.cursor == 6
+        assert lab.channels.line.place == NOTHING
+        assert "the channel journal is not continued" in lab.health.text
+    lab.record(at(0, number=1), 7)
+    assert (lab.cursor, lab.health.text) == (7, "OK")
+
+
+def test_a_failed_sync_ends_the_replica(lab: ChannelsLab) -> None:
+    lab.disk.inject(Fault("sync"))
+    lab.record(at(2), 7)
+    lab.ask(at(2))
+    assert lab.stops == ["a sync of the channel journal failed"]
+    assert lab.record(at(3), 8) == []
+
+
+def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: ChannelsLab) -> None:
+    lab.record(at(2), 7, start=4)
+    assert lab.drops == []
+    lab.send(SendHeld(3, SESSION, EPOCH, at(2)))
+    assert lab.drops == []  # it is not on this disk yet
+    lab.ask(at(2))
+    assert lab.drops == [4]

@@ -13,13 +13,11 @@ from penstock.broker.forwarding import Answer, Forwarding
 from penstock.broker.letters import Letter
 from penstock.broker.ports import Lane, Led
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
-from penstock.kernel import Section, decode_header, encode_batch
+from penstock.kernel import Section, encode_batch
 from penstock.replica.forwardframes import (
     BatchAnswered,
     Ending,
     SendBatch,
-    batch_answered,
-    forward_body,
 )
 from penstock.replica.frames import Frames, Target
 
@@ -85,18 +83,6 @@ def there() -> Node:
     return Node(1)
 
 
-def test_it_gets_its_place_there_and_the_answer_says_where(here: Node, there: Node) -> None:
-    here.forward()
-    assert here.pass_to(there) == [Lane.BULK]
-    ((batch, done),) = there.published
-    found = decode_header(batch, 0)
-    assert (found.base_offset, found.base_id, found.leader_epoch) == (100, 7 << 12, 3)
-    assert here.heard == []
-    done(None)
-    assert there.pass_to(here) == [Lane.LIVE]
-    assert here.heard == [Answer(Ending.STORED, 100, 7 << 12, "node 1: ")]
-
-
 @pytest.mark.parametrize(
     ("error", "ending", "said"),
     [
@@ -156,11 +142,6 @@ def test_a_batch_larger_than_a_payload_is_refused(
     assert here.sent == []
     here.forwarding.unlinked(1)
     assert here.heard == []  # nothing is waited for
-
-
-def test_a_long_reason_ends_with_a_whole_character() -> None:
-    _, body = forward_body(BatchAnswered(500, 1, Ending.REFUSED, reason="x" + "ä" * 600))
-    assert batch_answered(500, body).reason == "x" + "ä" * 511
 
 
 def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:

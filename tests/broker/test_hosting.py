@@ -24,22 +24,6 @@ def cluster(kernel: ModuleType) -> Cluster:
     return Cluster(kernel)
 
 
-def test_a_node_holds_some_of_the_partitions(cluster: Cluster) -> None:
-    node, placed = cluster.nodes[0], ORDERS._replace(partitions=8, hash_partitions=8)
-    for partition in (3, 0):
-        node.hosting.host(placed, partition, 7)
-        node.hosting.host(placed, partition, 7)  # again: nothing happens
-    assert list(node.topic.replicas) == [0, 3]
-    cluster.kill(0, power=True)
-    again = cluster.start(0)
-    assert list(again.topic.replicas) == [0, 3]
-    assert again.hosting.targets() == [target(0), target(3)]
-    assert again.topic.partition_count == 8
-    hosted = again.hosting.replica(target(3))
-    assert hosted is not None
-    assert (hosted.own.replica, hosted.own.state) == (7, "copying")
-
-
 def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
     hosting = cluster.nodes[0].hosting
     hosting.host(ORDERS, 0, 7)
@@ -63,18 +47,6 @@ def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluste
     assert node.hosting.release(target()) != place
     cluster.kill(1)
     assert list(cluster.start(1).broker.topics) == []
-
-
-def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
-    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.hosting.host(placed, 0, 7)
-    node.hosting.host(placed, 1, 7)
-    node.disk.inject(Fault("rename", path_part="orders/1"))
-    with pytest.raises(StorageError, match="cannot be moved aside"):
-        node.hosting.release(target(1))
-    assert node.hosting.targets() == [target(0)]
-    node.hosting.host(placed, 1, 8)  # what is left there is moved aside first
-    assert node.hosting.targets() == [target(0), target(1)]
 
 
 def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:

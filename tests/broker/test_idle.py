@@ -13,15 +13,6 @@ from .world import World
 
 Start = Callable[..., World]
 SECOND = limits.SECOND
-HOUR = 3600 * SECOND
-
-
-def test_nothing_is_deleted_unless_asked_for(start: Start) -> None:
-    world = start()
-    world.broker.topic("t").channel("c")
-    for _ in range(3):
-        world.pass_ns(1000 * HOUR)
-    assert list(world.broker.topics["t"].channels) == ["c"]
 
 
 def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -44,21 +35,6 @@ def test_a_channel_without_consumers_goes(start: Start, caplog: pytest.LogCaptur
     for _ in range(3):
         world.pass_ns(SECOND)
     assert not world.broker.topics["t"].channels
-
-
-@pytest.mark.parametrize("state", ["waiting", "in flight", "delayed"])
-def test_a_channel_with_messages_stays(start: Start, state: str) -> None:
-    world = start(idle_channel_delete_ns=10 * SECOND, idle_topic_delete_ns=10 * SECOND)
-    consumer = world.consumer("t", "c", rdy=1)
-    world.publish("t", b"x")
-    (message,) = consumer.take()
-    if state != "in flight":
-        consumer.ready(0)
-        consumer.requeue(message, HOUR if state == "delayed" else 0)
-    consumer.leave()
-    for _ in range(30):
-        world.pass_ns(SECOND)
-    assert world.broker.topics["t"].channels["c"].unfinished == 1
 
 
 def test_a_topic_without_publishes_and_consumers_goes(
@@ -114,14 +90,3 @@ def test_a_deletion_that_fails_is_tried_again(start: Start) -> None:
     for _ in range(12):
         world.pass_ns(SECOND)
     assert not world.broker.topics
-
-
-def test_a_long_time_is_looked_at_now_and_then(start: Start) -> None:
-    world = start(idle_topic_delete_ns=24 * HOUR)
-    world.broker.topic("t")
-    looked = 0
-    for _ in range(120):
-        before = world.broker._idle._next_ns
-        world.pass_ns(SECOND)
-        looked += world.broker._idle._next_ns != before
-    assert looked == 4

@@ -15,11 +15,8 @@ from penstock.log.fold import (
     PARTITION,
     Entry,
     Group,
-    Position,
     cursor_entry,
-    decode_record,
     encode_record,
-    epoch_of,
     generation_of,
     start_entry,
 )
@@ -61,20 +58,6 @@ class Lab:
 @pytest.fixture
 def lab() -> Lab:
     return Lab()
-
-
-def test_the_generation_says_what_was_followed(lab: Lab) -> None:
-    lab.cursors.begin_generation()
-    (data,) = lab.records
-    record = decode_record(data, 0)
-    assert record is not None
-    assert epoch_of(record.generation) == 4
-    assert record.handed_end == 12
-    assert lab.cursors.written == Position(record.generation, 0)
-    assert lab.cursors.start_offset == 4
-    again = FollowedJournal.open(lab.disk, "/p")
-    assert again.folding.channels() == lab.followed.folding.channels()
-    assert (again.start_offset, again.folding.handed_end) == (4, 12)
 
 
 def test_a_disk_that_refuses_it_is_reported(lab: Lab) -> None:

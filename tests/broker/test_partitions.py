@@ -11,12 +11,12 @@ import pytest
 
 from penstock import limits
 from penstock.broker.topic import Topic
-from penstock.errors import PartitionMissing, PartitionUnknown, Refused, StorageError
-from penstock.kernel import decode_bodies, murmur3_32
+from penstock.errors import PartitionMissing, Refused
+from penstock.kernel import decode_bodies
 from penstock.log.sealed import unseal
 
 from .faults import FaultyDisk
-from .world import MESSAGE_TIMEOUT_NS, World, bodies
+from .world import MESSAGE_TIMEOUT_NS, World
 
 Start = Callable[..., World]
 
@@ -47,20 +47,6 @@ def document(world: World) -> dict[str, Any]:
     return found
 
 
-def test_each_has_a_directory_and_comes_back(start: Start) -> None:
-    world = start()
-    several(world).channel("a")
-    fill(world, *(b"%d" % number for number in range(6)))
-    before = stored(world.broker.find_topic("t"))
-    assert before == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
-    names = sorted(one.name for one in (world.path / "topics" / "t").iterdir())
-    assert names == ["0", "1", "2", "topic.json"]
-    for again in (world.restart(), world.killed()):
-        topic = again.broker.find_topic("t")
-        assert stored(topic) == before
-        assert (topic.depth, topic.find_channel("a").depth) == (0, 6)
-
-
 def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> None:
     """It would serve the first partition alone."""
     world = start()
@@ -76,42 +62,6 @@ def test_so_many_are_refused(start: Start, count: int) -> None:
     with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
         several(world, count)
     assert world.broker.topics == {}
-
-
-def test_a_key_has_its_partition(start: Start) -> None:
-    """The hash is fixed for good, and so are the values here."""
-    world = start()
-    topic = several(world, 8)
-    found = [topic.partition_of_key(key) for key in (b"", b"a", b"order-1", b"order-2", b"\xff")]
-    assert found == [murmur3_32(key) % 8 for key in (b"", b"a", b"order-1", b"order-2", b"\xff")]
-    assert world.broker.topic("one").partition_of_key(b"order-1") == 0
-    again = world.restart().broker.find_topic("t")
-    assert again.partition_of_key(b"order-1") == found[2]
-
-
-def test_what_keys_are_spread_over_is_in_the_file(start: Start) -> None:
-    world = start()
-    several(world)
-    assert document(world)["hash_partitions"] == 3
-    assert "extended" not in document(world)
-
-
-def test_an_extended_topic_comes_back_as_one(start: Start) -> None:
-    world = start()
-    assert world.broker.topic("t", extended=True).extended
-    found = document(world)
-    assert (found["version"], found["extended"], found["partitions"]) == (2, True, 1)
-    assert world.restart().broker.find_topic("t").extended
-
-
-def test_a_number_that_is_not_there_is_named(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    assert topic.partition(2).number == 2
-    with pytest.raises(PartitionUnknown, match="topic t has no partition 3: it has partitions 0 t"):
-        topic.partition(3)
-    with pytest.raises(PartitionUnknown, match="it has partition 0 alone"):
-        world.broker.topic("one").partition(-1)
 
 
 def test_one_that_is_missing_is_named(start: Start) -> None:
@@ -162,39 +112,6 @@ def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
     assert again.broker.find_topic("t").depth == 0
 
 
-def test_a_bound_on_the_depth_is_about_all_together(start: Start) -> None:
-    world = start()
-    topic = several(world)
-    topic.channel("a")
-    topic.configure({"max_depth": 10})
-    taken = 0
-    for _ in range(20):
-        try:
-            topic.publish([b"x"], 0, lambda error: None)
-        except Refused:
-            continue
-        taken += 1
-        world.turns()
-    assert taken == 10
-    topic.find_channel("a").empty()
-    fill(world, b"y")
-
-
-def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    disk.fail.add(("create", "topics/t/2"))
-    with pytest.raises(StorageError):
-        several(world)
-    assert "t" not in world.broker.topics
-    assert "could not be made" in world.broker.health
-    disk.fail.clear()
-    world.pass_ns(limits.SECOND)
-    assert not (world.path / "topics" / "t").exists()
-    assert world.broker.health == "OK"
-    assert len(several(world).leaders) == 3
-
-
 def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
     disk = FaultyDisk()
     world = start(disk=disk, durability="os")
@@ -213,22 +130,6 @@ def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
 
 
 # --- consumers ---
-
-
-def test_a_consumer_gets_what_is_in_all(start: Start) -> None:
-    world = start()
-    several(world).channel("a")
-    fill(world, *(b"%d" % number for number in range(9)))
-    consumer = world.consumer("t", "a")
-    taken = consumer.take()
-    assert sorted(bodies(taken)) == [b"%d" % number for number in range(9)]
-    consumer.finish(*taken[:5])
-    assert consumer.channel.unfinished == 4
-    consumer.requeue(taken[5])
-    assert bodies(consumer.take()) == [taken[5].body]
-    again = world.killed()
-    left = again.consumer("t", "a").take()
-    assert sorted(bodies(left)) == sorted(bodies(taken[5:]))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -8,7 +8,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.positions import Move, Position, move_of, parse_position, resolve
+from penstock.broker.positions import Position, parse_position, resolve
 from penstock.errors import NotFound, OffsetBeyondEnd, OffsetGone
 
 from .test_reading import run
@@ -79,36 +79,6 @@ def find(consumer: Consumer, text: str) -> int:
     return run(resolve(consumer.channel.topic, parse_position(text, NOW_NS)))[0]
 
 
-def test_where_they_are(start: Start) -> None:
-    world, consumer = read_out(start)
-    third = world.broker.find_topic("news").leader().log.message(3)
-    seconds = f"{third.timestamp_ns // limits.SECOND}.{third.timestamp_ns % limits.SECOND:09}"
-    assert find(consumer, f"timestamp:{seconds}") == 3
-    assert find(consumer, "timestamp:0") == find(consumer, "earliest") == 0
-    assert find(consumer, "timestamp:9999999999") == find(consumer, "latest") == 6
-    assert find(consumer, "offset:6") == 6
-    assert find(consumer, "back:2") == 4
-    assert find(consumer, "back:100") == 0
-    assert find(consumer, f"id:{third.id:016x}") == 3
-    with pytest.raises(OffsetBeyondEnd):
-        find(consumer, "offset:7")
-    with pytest.raises(NotFound):
-        find(consumer, "id:0000000000000001")
-
-
-def test_what_was_finished_comes_again(start: Start) -> None:
-    world, consumer = read_out(start)
-    other = world.consumer("news", "b", rdy=0)
-    assert move_of(consumer.channel, 4) == Move(4, 2, 0, 0)
-    consumer.channel.seek(4)
-    got = consumer.take()
-    assert bodies(got) == [b"4", b"5"]
-    assert [message.attempts for message in got] == [1, 1]
-    assert other.channel.depth == 0
-    world.publish("news", b"6")
-    assert bodies(consumer.take()) == [b"6"]
-
-
 @pytest.mark.parametrize("offset", [0, 3, 6])
 def test_it_holds_over_a_kill(start: Start, offset: int) -> None:
     world, consumer = read_out(start)
@@ -141,12 +111,18 @@ def test_retention_waits_for_what_is_to_come_again(start: Start) -> None:
         consumer.channel.seek(5)
 
 
-def test_what_is_too_old_stays_away(start: Start) -> None:
+def test_where_they_are(start: Start) -> None:
     world, consumer = read_out(start)
-    world.broker.find_topic("news").configure({"max_age_ns": 3 * limits.SECOND + 1})
-    world.pass_ns(limits.SECOND)
-    consumer.ready(0)
-    consumer.channel.seek(0)
-    world.pass_ns(1)
-    consumer.ready(10)
-    assert bodies(consumer.take()) == [b"4", b"5"]
+    third = world.broker.find_topic("news").leader().log.message(3)
+    seconds = f"{third.timestamp_ns // limits.SECOND}.{third.timestamp_ns % limits.SECOND:09}"
+    assert find(consumer, f"timestamp:{seconds}") == 3
+    assert find(consumer, "timestamp:0") == find(consumer, "earliest") == 0
+    assert find(consumer, "timestamp:9999999999") == find(consumer, "latest") == 6
+    assert find(consumer, "offset:6") == 6
+    assert find(consumer, "back:2") == 4
+    assert find(consumer, "back:100") == 0
+    assert find(consumer, f"id:{third.id:016x}") == 3
+    with pytest.raises(OffsetBeyondEnd):
+        find(consumer, "offset:7")
+    with pytest.raises(NotFound):
+        find(consumer, "id:0000000000000001")

@@ -52,20 +52,6 @@ def published(start: Start, **options: object) -> World:
     return world
 
 
-def test_whole_batches_come_as_far_as_was_asked(start: Start) -> None:
-    found = run(reader(published(start)).fetch(3, 5, EVERYTHING))
-    assert (found.base_offset, found.next_offset) == (2, 6)
-    assert bodies(found) == [b"m2", b"m3", b"m4", b"m5"]
-
-
-def test_the_bound_is_kept_but_for_the_first_batch(start: Start) -> None:
-    read = reader(published(start))
-    assert run(read.fetch(0, 10, 1)).next_offset == 2
-    one = sum(map(len, run(read.fetch(0, 1, EVERYTHING)).blocks))
-    assert run(read.fetch(0, 10, 2 * one + 71)).next_offset == 4
-    assert run(read.fetch(0, 10, 5 * one)).next_offset == 10
-
-
 def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start) -> None:
     world = start()
     large = limits.READ_BLOCK_BYTES * 2
@@ -75,14 +61,6 @@ def test_a_batch_larger_than_what_is_left_waits_for_the_next_fetch(start: Start)
     assert run(read.fetch(0, 3, limits.READ_BLOCK_BYTES)).next_offset == 1
     assert run(read.fetch(1, 3, limits.READ_BLOCK_BYTES)).next_offset == 2
     assert run(read.fetch(0, 3, EVERYTHING)).next_offset == 3
-
-
-def test_at_the_end_there_is_nothing_and_beyond_it_an_error(start: Start) -> None:
-    read = reader(published(start))
-    assert run(read.fetch(10, EVERYTHING, EVERYTHING)) == Range(10, 10, [])
-    with pytest.raises(OffsetBeyondEnd) as refused:
-        run(read.fetch(11, EVERYTHING, EVERYTHING))
-    assert (refused.value.offset, refused.value.edge) == (11, 10)
 
 
 def test_what_a_crash_could_take_back_is_not_read(start: Start) -> None:
@@ -201,9 +179,6 @@ def test_a_stretch_is_lent_below_the_end_only(start: Start) -> None:
     assert read.stretch(10) is None
     with pytest.raises(OffsetBeyondEnd):
         read.stretch(11)
-
-
-# --- by bytes ---
 
 
 def test_places_by_bytes_of_log(start: Start) -> None:

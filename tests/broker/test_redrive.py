@@ -11,7 +11,7 @@ from penstock import limits
 from penstock.broker.channel import Channel
 from penstock.broker.deadletters import REDRIVE_CHANNEL
 from penstock.broker.letters import Letter, origin
-from penstock.errors import NotFound, PenstockError, Refused
+from penstock.errors import PenstockError, Refused
 from penstock.kernel import Section
 from sim.clock import START_WALL_NS
 
@@ -63,30 +63,6 @@ def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
     assert letters(world)[0].timestamp_ns == START_WALL_NS
 
 
-def test_some_of_them(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"a", b"b", b"c")
-    assert redriven(world, consumer.channel, 2) == 2
-    assert bodies(consumer.take()) == [b"a", b"b"]
-    assert redriven(world, consumer.channel, 2) == 1
-    assert bodies(consumer.take()) == [b"c"]
-
-
-def test_a_shared_topic_keeps_the_channels_apart(start: Any) -> None:
-    world: World = start()
-    one = dead_letters(world, b"1", dead_letter_topic="dead")
-    two = dead_letters(world, b"2", channel="two", dead_letter_topic="dead")
-    requeue_all(one)
-    world.turns()
-    world.publish("dead", b"somebody else's")
-    assert redriven(world, two.channel) == 1
-    assert bodies(two.take()) == [b"2"]
-    assert redriven(world, one.channel) == 2
-    assert bodies(one.take()) == [b"1", b"2"]
-    source = world.broker.find_topic("dead").channels[REDRIVE_CHANNEL]
-    assert source.depth == 1
-
-
 def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
     world: World = start()
     consumer = dead_letters(world, b"x")
@@ -112,13 +88,6 @@ def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None
     assert world.consumer("t", "other").take() == []
     assert bodies(world.consumer("t", "ch").take()) == [b"x"]
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 0
-
-
-def test_nothing_to_redrive(start: Any) -> None:
-    world: World = start()
-    channel = give_up_after(world, 3)
-    with pytest.raises(NotFound):
-        Redriven(world, channel)
 
 
 def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
@@ -147,14 +116,6 @@ def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(start: Any) -> Non
     assert count == 0
     assert "the disk is gone" in str(error)
     assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
-
-
-def test_a_drain_refuses_a_redrive(start: Any) -> None:
-    world: World = start()
-    consumer = dead_letters(world, b"x")
-    world.broker.draining = True
-    with pytest.raises(Refused, match="draining"):
-        Redriven(world, consumer.channel)
 
 
 def test_a_long_search_goes_on_in_the_next_second(

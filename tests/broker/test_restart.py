@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.file import CommitFile, Part, RecordJob
 from penstock.broker.stamped import Stamp
-from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
+from penstock.errors import PartitionMissing, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
@@ -77,27 +77,6 @@ def test_pauses_stay(start: Start, again: Again) -> None:
     assert (other.depth, other.find_channel("a").depth) == (1, 0)
     other.unpause()
     assert bodies(world.consumer("other", "a").take()) == [b"2"]
-
-
-@both_ways
-def test_the_point_of_handing_over_stays(start: Start, again: Again) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    world.publish("news", b"handed")
-    world.broker.find_topic("news").delete_channel("a")
-    world.publish("news", b"kept")
-    world = again(world)
-    assert world.broker.find_topic("news").depth == 1
-    assert bodies(world.consumer("news", "b").take()) == [b"kept"]
-
-
-@both_ways
-def test_an_emptied_topic_stays_empty(start: Start, again: Again) -> None:
-    world = start()
-    world.publish("news", b"1")
-    world.broker.find_topic("news").empty()
-    world = again(world)
-    assert world.broker.find_topic("news").depth == 0
 
 
 @both_ways
@@ -259,31 +238,6 @@ def test_a_corrupt_topic_is_set_aside_and_the_others_are_served(start: Start, ki
     assert world.broker.health == "OK"
 
 
-def test_a_topic_file_of_a_newer_version_stops_the_start(start: Start) -> None:
-    """All topics would be set aside by a downgrade."""
-    world = start()
-    world.broker.topic("news")
-    world.close()
-    path = world.path / "topics" / "news" / "topic.json"
-    document = unseal(path.read_bytes()).replace(b'"version":1', b'"version":4,"newer":true')
-    path.write_bytes(seal(document))
-    with pytest.raises(StorageError, match="has format version 4, not 1 to 3"):
-        world.restart()
-
-
-def test_an_interrupted_creation_is_cleared_away(start: Start) -> None:
-    world = start()
-    world.broker.topic("news")
-    (world.path / "topics" / "bare").mkdir()
-    (world.path / "topics" / "half" / "0").mkdir(parents=True)
-    world.close()
-    (world.path / "topics" / "news" / "topic.json").unlink()
-    world = world.restart()
-    assert world.broker.topics == {}
-    assert list((world.path / "topics").iterdir()) == []
-    assert world.publish("news", b"1").stored
-
-
 def test_a_stranger_in_the_topics_directory_is_left_alone(start: Start) -> None:
     world = start()
     (world.path / "topics" / "lost+found").mkdir()
@@ -299,13 +253,6 @@ def test_a_topic_file_about_another_topic_is_set_aside(start: Start) -> None:
     (world.path / "topics" / "news").rename(world.path / "topics" / "old")
     world = world.restart()
     assert "about another topic, 'news'" in world.broker.health
-    assert world.publish("news", b"1").stored
-
-
-def test_a_data_directory_has_one_owner(start: Start) -> None:
-    world = start()
-    with pytest.raises(DirectoryLocked):
-        world._again(world.path, {})
     assert world.publish("news", b"1").stored
 
 
@@ -349,25 +296,6 @@ def test_a_channel_beyond_the_log_alone_is_enough_to_replace_the_journal(start: 
     assert world.publish("news", b"1", b"2").stored
     world = world.killed()
     assert bodies(world.consumer("news", "a").take()) == [b"1", b"2"]
-
-
-def test_an_unfinished_write_is_cut_and_reported(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    world = start(durability="os")
-    world.publish("news", b"1")
-    world = world.killed()
-    path = world.path / "topics" / "news" / "0" / "00000000000000000000.log"
-    world.threads.held = True
-    world.publish("news", b"2")
-    end = world.broker.find_topic("news").leader().log.bytes_stored
-    data = bytearray(path.read_bytes())
-    data[end - 1] ^= 1
-    path.write_bytes(data)
-    world = world.killed()
-    assert "news: an unfinished write of" in caplog.text
-    assert bodies(world.consumer("news", "a").take()) == [b"1"]
-    assert world.publish("news", b"3").stored
 
 
 def test_a_decided_commit_is_not_forgotten_with_a_topic_that_is_set_aside(start: Start) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
+from cases import each
 from penstock import limits
+from penstock.broker.options import BrokerOptions
 from penstock.broker.settings import TopicSettings
-from penstock.errors import StorageError
+from penstock.errors import ConfigError
 
-from .faults import FaultyDisk
 from .world import Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -27,42 +29,6 @@ def test_only_what_is_chosen_is_stored() -> None:
 def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=TopicSettings)
-
-
-def test_settings_are_there_after_a_restart(start: Start) -> None:
-    world = start()
-    world.broker.topic("t").configure({"durability": "os", "max_depth": 9, "retain_bytes": 0})
-    topic = world.killed().broker.find_topic("t")
-    assert topic.settings == TopicSettings(durability="os", max_depth=9, retain_bytes=0)
-    assert (topic.leader().group.durability, topic.leader().retain_bytes) == ("os", 0)
-
-
-def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
-    disk = FaultyDisk()
-    world = start(disk=disk)
-    topic = world.broker.topic("t")
-    disk.fail.add(("create", "topic.json"))
-    with pytest.raises(StorageError):
-        topic.configure({"max_depth": 1, "durability": "os"})
-    disk.fail.clear()
-    assert topic.settings == TopicSettings()
-    assert topic.leader().group.durability == "disk"
-    assert world.publish("t", b"1", b"2").stored
-
-
-def test_retention_of_its_own(start: Start) -> None:
-    world = start(segment_bytes_max=1000, retain_age_ns=3600 * SECOND)
-    consumers = [world.consumer(name, "c") for name in ("short", "long")]
-    world.broker.find_topic("short").configure({"retain_age_ns": SECOND})
-    for consumer in consumers:
-        for _ in range(4):
-            world.publish(consumer.channel.topic.name, b"x" * 600)
-        consumer.finish(*consumer.take())
-    for _ in range(3):  # until the journal is synced
-        world.pass_ns(10 * SECOND)
-    starts = [c.channel.topic.leader().log.start_offset for c in consumers]
-    assert starts[0] >= 3
-    assert starts[1] == 0
 
 
 # --- durability changes while it runs ---
@@ -117,3 +83,22 @@ def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
     assert second.stored
     assert world.publish("t", b"3").stored
     assert bodies(consumer.take()) == [b"1", b"2", b"3"]
+
+
+@each(
+    ("wrong", "name"),
+    [
+        ({"durability": "none"}, "durability"),
+        ({"node_id": 1024}, "node-id"),
+        ({"sync_every_count": 0}, "sync-every-count"),
+        ({"mem_queue_size": -1}, "mem-queue-size"),
+        ({"default_partitions": 0}, "default-partitions"),
+        ({"default_partitions": 256}, "default-partitions"),
+        ({"trace_rate": 1.1}, "trace-rate"),
+        ({"trace_rate": -0.1}, "trace-rate"),
+    ],
+)
+def test_what_makes_no_sense_is_named(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerOptions(**wrong)
+    assert caught.value.name == name

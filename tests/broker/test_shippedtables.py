@@ -12,7 +12,7 @@ from penstock.broker.shippedtables import LedTables
 from sim.disk import Fault
 
 from .hostedworld import ORDERS, Cluster, target
-from .test_hosted_alone import HOUR_NS, consume_much
+from .test_hosted import HOUR_NS, consume_much
 
 JOINER = 2
 

@@ -39,26 +39,6 @@ def fill(world: World, *given: bytes) -> None:
         assert world.publish("t", body).stored
 
 
-def test_nothing_is_delivered_and_the_cursor_follows(start: Any, partitions: int) -> None:
-    world = start()
-    world.broker.topic("t", partitions).channel("ch")
-    fill(world, b"backlog", b"two")
-    channel = skipped(world, partitions)
-    consumer = world.consumer("t", "ch")
-    fill(world, b"a", b"b", b"c", b"d")
-    assert (consumer.take(), channel.depth, channel.unfinished) == ([], 0, 0)
-    assert (channel.skips.count, channel.expired_count) == (6, 0)
-    world.pass_ns(SECOND)
-    for leader in channel.topic.leaders:
-        assert (
-            channel.windows[leader.number].floor == leader.tail.committed_end
-        )  # retention goes on
-    channel.skips.change(channel.skips.ended())
-    fill(world, b"e")
-    assert bodies(consumer.take()) == [b"e"]
-    assert channel.skips.count == 6
-
-
 @pytest.mark.parametrize("ending", ["restart", "killed"])
 def test_it_is_kept(start: Any, partitions: int, ending: str) -> None:
     world = start()
@@ -127,45 +107,3 @@ def test_one_partition_is_skipped_by_itself(start: Any, ending: str) -> None:
     assert bodies(consumer.take()) == [b"comes"]
     assert "skipped_partitions" not in entry_of(world)
     channel.validate()
-
-
-def test_all_partitions_one_by_one_are_the_whole_channel(start: Any) -> None:
-    world = start()
-    channel = world.broker.topic("t", 3).channel("ch")
-    for partition in (2, 0):
-        channel.skips.change(channel.skips.begun(partition))
-    assert (channel.skips.chosen, channel.skips.on) == ([0, 2], False)
-    channel.skips.change(channel.skips.begun(1))
-    assert (channel.skips.chosen, channel.skips.on) == ([], True)
-    world.broker.grow_topic(channel.topic, 4, False)
-    publish_to(world, 3, b"gone")
-    assert channel.depth == 0
-    channel.skips.change(channel.skips.ended(0))
-    assert channel.skips.chosen == [1, 2, 3]
-    publish_to(world, 0, b"comes")
-    assert bodies(world.consumer("t", "ch").take()) == [b"comes"]
-    channel.skips.change(channel.skips.ended())
-    assert (channel.skips.chosen, channel.skips.some) == ([], False)
-    channel.validate()
-
-
-# --- messages of load tests ---
-
-
-@pytest.mark.parametrize("ending", ["restart", "killed"])
-def test_skipping_tests_is_kept(start: Any, partitions: int, ending: str) -> None:
-    world = start()
-    channel = world.broker.topic("t", partitions).channel("ch")
-    assert "skips_tests" not in entry_of(world)
-    channel.skips.change(channel.skips.state._replace(tests=True))
-    world = getattr(world, ending)()
-    channel = channel_of(world)
-    assert [window.skips_tests for window in channel.windows.values()] == [True] * partitions
-    world.broker.grow_topic(channel.topic, partitions + 1, False)
-    assert channel.windows[partitions].skips_tests
-    assert not channel.is_held
-    channel.skips.change(channel.skips.state._replace(tests=False))
-    assert [window.skips_tests for window in channel.windows.values()] == [False] * len(
-        channel.windows
-    )
-    assert "skips_tests" not in entry_of(world)

@@ -2,61 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
+from penstock.broker import stats
+from penstock.broker.latency import latency_row, middle_ns
 from penstock.broker.stats import rows
 
-from .officialkeys import CHANNEL_KEYS, TOPIC_KEYS
-from .world import World
+from .test_leader import damage
+from .world import Consumer, World
 
 Start = Callable[..., World]
-
-
-def test_the_keys_stand_in_the_order_of_nsq(start: Start) -> None:
-    world = start()
-    world.broker.topic("news").channel("a")
-    (topic,) = rows(world.broker.topics) or []
-    assert list(topic)[: len(TOPIC_KEYS)] == TOPIC_KEYS
-    assert list(topic["channels"][0])[: len(CHANNEL_KEYS)] == CHANNEL_KEYS
-
-
-def test_the_numbers_are_those_of_the_channel(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=3)
-    world.publish("news", b"1", b"22", b"333", b"4444")
-    first, second, third = consumer.take()
-    consumer.ready(0)
-    consumer.finish(first)
-    consumer.requeue(second)
-    consumer.requeue(third, limits.SECOND)
-    world.broker.find_topic("news").pause()
-    world.publish("news", b"55555")
-    (topic,) = rows(world.broker.topics) or []
-    assert {key: topic[key] for key in TOPIC_KEYS[2:7]} == {
-        "depth": 1,
-        "backend_depth": 0,
-        "message_count": 5,
-        "message_bytes": 15,
-        "paused": True,
-    }
-    (channel,) = topic["channels"]
-    assert {key: channel[key] for key in CHANNEL_KEYS[:11]} == {
-        "channel_name": "a",
-        "depth": 2,
-        "backend_depth": 0,
-        "in_flight_count": 0,
-        "deferred_count": 1,
-        "message_count": 4,
-        "requeue_count": 2,
-        "timeout_count": 0,
-        "client_count": 1,
-        "clients": None,
-        "paused": False,
-    }
-    assert channel["e2e_processing_latency"] == {"count": 0, "percentiles": None}
-    assert (topic["durability"], topic["committed_end"], topic["damaged"]) == ("disk", 5, [])
-    assert topic["stored_bytes"] > 15
 
 
 def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
@@ -79,3 +40,149 @@ def test_rows_are_sorted_and_filtered_as_nsq_does_it(start: Start) -> None:
     assert names(channel="z") == [("b", ["z"])]
     assert names(topic="a", channel="z") == []
     assert names(topic="c") is None
+
+
+# --- what was published in each hour ---
+
+
+def test_what_was_published_before_the_start_is_not_counted(start: Any) -> None:
+    world: World = start()
+    world.publish("t", b"12345")
+    world = world.restart()
+    topic = world.broker.find_topic("t")
+    assert sum(world.broker.hourly.of(topic, 0)) == 0
+    world.publish("t", b"123")
+    assert world.broker.hourly.of(topic, 0)[-1] == 3
+
+
+# --- the age of the oldest message that a channel has not finished ---
+
+
+SECOND = limits.SECOND
+
+
+def age_s(world: World) -> float | None:
+    channel = world.broker.find_topic("t").find_channel("ch")
+    return channel.oldest.age_s(world.clock.wall_ns())
+
+
+def test_it_grows_until_the_message_is_finished(start: Any) -> None:
+    world = start()
+    world.broker.topic("t").channel("ch")
+    assert age_s(world) is None
+    world.publish("t", b"one")
+    world.pass_ns(3 * SECOND)
+    world.publish("t", b"two")
+    world.pass_ns(1 * SECOND)
+    assert age_s(world) == 4
+    consumer = world.consumer("t", "ch")
+    first, second = consumer.take()
+    assert age_s(world) == 4
+    consumer.finish(first)
+    world.turn()
+    world.pass_ns(limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
+    consumer.finish(second)
+    world.turn()
+    assert age_s(world) is None
+
+
+def test_a_batch_that_cannot_be_read_has_no_age(start: Any) -> None:
+    world = start(tail_memory_bytes_max=0)
+    world.broker.topic("t").channel("ch")
+    world.publish("t", b"corrupt")
+    world.pass_ns(SECOND)
+    world.publish("t", b"sound")
+    damage(world, 0, "t")
+    assert age_s(world) is None
+    assert "offsets 0 to 0 are corrupt" in world.broker.health
+    world.broker.topic("t").channel("ch").seek(1)
+    world.pass_ns(SECOND + limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 1 + limits.OLDEST_LOOK_NS / SECOND
+    world.broker.topic("t").channel("ch").seek(0)  # back: what is known of a later batch is no use
+    assert age_s(world) is None
+
+
+def test_what_is_not_due_has_no_age(start: Any) -> None:
+    world = start()
+    world.broker.topic("t").channel("ch")
+    for _ in range(3):
+        world.publish("t", b"later", due_ns=world.clock.wall_ns() + 60 * SECOND)
+    world.pass_ns(30 * SECOND)
+    assert age_s(world) is None
+    world.publish("t", b"now")  # behind those
+    world.pass_ns(10 * SECOND)
+    assert age_s(world) == 10
+    consumer = world.consumer("t", "ch")
+    (now,) = consumer.take()
+    world.pass_ns(limits.OLDEST_LOOK_NS)
+    assert age_s(world) == 15
+    consumer.finish(now)
+    world.turn()
+    assert age_s(world) is None
+    world.pass_ns(35 * SECOND)  # they are due since 20 s
+    assert age_s(world) == 20
+
+
+# --- end-to-end percentiles: buckets read back, the sliding window, channels added up ---
+
+
+MS, SECOND_LATENCY = limits.MS, limits.SECOND
+HALF_NS = 300 * SECOND_LATENCY
+QUANTILES = (1.0, 0.99, 0.5)
+
+
+def near(value_ns: float) -> Any:
+    return pytest.approx(value_ns, rel=0.02)
+
+
+def test_the_middle_of_a_bucket_is_close_to_all_in_it() -> None:
+    assert [bucket_of(middle_ns(bucket)) for bucket in range(BUCKETS)] == list(range(BUCKETS))
+    rng = random.Random(1)
+    for _ in range(10_000):
+        latency_ns = rng.randrange(1024, 1 << rng.randrange(11, 51))
+        assert middle_ns(bucket_of(latency_ns)) == near(latency_ns)
+
+
+def test_percentiles_of_a_known_distribution() -> None:
+    counts: dict[int, int] = {}
+    for ms in range(1, 1001):
+        bucket = bucket_of(ms * MS)
+        counts[bucket] = counts.get(bucket, 0) + 1
+    row = latency_row(counts, (1.0, 0.99, 0.5, 0.001))
+    assert row["count"] == 1000
+    assert [one["quantile"] for one in row["percentiles"]] == [1.0, 0.99, 0.5, 0.001]
+    values = [one["value"] for one in row["percentiles"]]
+    assert values == [near(1000 * MS), near(990 * MS), near(500 * MS), near(MS)]
+
+
+def finish_after(consumer: Consumer, world: World, latency_ns: int, *bodies: bytes) -> None:
+    world.publish("t", *bodies)
+    given = consumer.take()
+    world.clock.pass_ns(latency_ns)
+    world.turn()
+    consumer.finish(*given)
+
+
+def latency(world: World, channel: str = "") -> Any:
+    rows = stats.rows(world.broker.topics, "t")
+    assert rows is not None
+    if not channel:
+        return rows[0]["e2e_processing_latency"]
+    found = [row for row in rows[0]["channels"] if row["channel_name"] == channel]
+    return found[0]["e2e_processing_latency"]
+
+
+def test_the_window_slides_by_halves(start: Any) -> None:
+    world: World = start(latency_quantiles=QUANTILES)
+    consumer = world.consumer("t", "ch")
+    finish_after(consumer, world, MS, b"old")
+    world.pass_ns(HALF_NS)
+    assert latency(world, "ch")["count"] == 1
+    finish_after(consumer, world, SECOND_LATENCY, b"new")
+    assert latency(world, "ch")["count"] == 2
+    world.pass_ns(HALF_NS)
+    row = latency(world, "ch")
+    assert (row["count"], row["percentiles"][2]["value"]) == (1, near(SECOND_LATENCY))
+    world.pass_ns(HALF_NS)
+    assert latency(world, "ch")["count"] == 0

@@ -30,50 +30,6 @@ def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(start: Star
     assert bodies(second.take()) == [b"3"]
 
 
-def test_a_paused_topic_keeps_its_messages_until_it_goes_on(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a")
-    topic = world.broker.find_topic("news")
-    world.publish("news", b"before")
-    topic.pause()
-    world.publish("news", b"meanwhile")
-    assert bodies(consumer.take()) == [b"before"]
-    assert (topic.depth, consumer.channel.depth) == (1, 0)
-
-    topic.unpause()
-    assert bodies(consumer.take()) == [b"meanwhile"]
-    world.publish("news", b"after")
-    assert bodies(consumer.take()) == [b"after"]
-
-
-def test_emptying_a_paused_topic_leaves_the_channels_alone(start: Start) -> None:
-    world = start()
-    consumer = world.consumer("news", "a", rdy=0)
-    world.publish("news", b"in the channel")
-    topic = world.broker.find_topic("news")
-    topic.pause()
-    world.publish("news", b"in the topic")
-    topic.empty()
-    assert (topic.depth, consumer.channel.depth) == (0, 1)
-    topic.unpause()
-    world.publish("news", b"later")
-    consumer.ready(10)
-    assert bodies(consumer.take()) == [b"in the channel", b"later"]
-
-
-def test_backend_depth_is_what_has_to_be_read_from_the_disk(start: Start) -> None:
-    world = start()
-    world.publish("news", b"1", b"2")
-    topic = world.broker.find_topic("news")
-    assert topic.backend_depth == 0
-    world = world.restart()
-    topic = world.broker.find_topic("news")
-    world.publish("news", b"3")
-    assert (topic.depth, topic.backend_depth) == (3, 2)
-    channel = topic.channel("a")
-    assert (channel.depth, channel.backend_depth, topic.backend_depth) == (3, 2, 0)
-
-
 def test_deleting_a_topic_takes_everything_along(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -174,14 +130,6 @@ def test_invalid_names_make_nothing(start: Start, name: str) -> None:
         world.broker.topic("news").channel(name)
     assert list(world.broker.topics) == ["news"]
     assert world.broker.topics["news"].channels == {}
-
-
-@pytest.mark.parametrize("name", [".", "..", "a.b", "x" * 64])
-def test_names_that_a_file_system_takes_for_something_else(start: Start, name: str) -> None:
-    world = start()
-    world.publish(name, b"1")
-    world = world.restart()
-    assert bodies(world.consumer(name, "a").take()) == [b"1"]
 
 
 def test_an_exiting_broker_takes_nothing_new(start: Start) -> None:

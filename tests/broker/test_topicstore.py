@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock import limits
+from penstock.broker import topicfile
+from penstock.broker.directories import remove_tree
 from penstock.broker.settings import TopicSettings
-from penstock.broker.topicfile import TOPIC_FILE, read_topic_file
+from penstock.broker.topicfile import (
+    TOPIC_FILE,
+    ChannelEntry,
+    TopicFile,
+    read_node_file,
+    read_topic_file,
+    write_topic_file,
+)
 from penstock.errors import StorageError
-from penstock.log.disk import File
+from penstock.log.disk import File, OsDisk
+from penstock.log.sealed import seal, unseal
 
 from .faults import FaultyDisk
-from .world import World
+from .world import World, bodies
 
 Start = Callable[..., World]
 
@@ -80,3 +93,185 @@ def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(start: Start)
         topic.configure({"max_depth": "many"})
     assert world.broker.health == "OK"
     assert topic.settings == TopicSettings()
+
+
+# --- the small JSON files, and what is refused of them ---
+
+
+FILE = TopicFile(
+    name="news",
+    identity="000-17",
+    created_ns=17,
+    paused=True,
+    channel_number_next=4,
+    settings=TopicSettings(durability="os"),
+    channels=[ChannelEntry("a", 3, 18, True)],
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 4},
+        {"later": 1},
+        {"name": 5},
+        {"settings": {"durability": "maybe"}},
+        {"channels": [{"name": "a"}]},
+        {"partitions": 0},
+        {"partitions": 256},
+        {"partitions": 2, "hash_partitions": 3},
+        {"partitions": 2, "hash_partitions": 0},
+    ],
+)
+def test_what_this_version_does_not_write_is_not_guessed_at(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    content = {**json.loads(unseal(path.read_bytes())), **change}
+    path.write_bytes(seal(json.dumps(content).encode()))
+    with pytest.raises(StorageError):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (TopicSettings(max_depth=1 << 63), "would not be valid"),
+        (TopicSettings(trace_rate=2.0), "would not be valid"),
+        (TopicSettings(durability="ram"), "would not be valid"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_start_could_not_read_is_not_written(
+    tmp_path: Path, settings: TopicSettings, reason: str
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    with pytest.raises(StorageError, match=reason):
+        write_topic_file(OsDisk(), str(tmp_path), msgspec.structs.replace(FILE, settings=settings))
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+
+
+def test_a_file_that_would_be_too_large_to_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topicfile, "_DOCUMENT_BYTES_MAX", 100)
+    with pytest.raises(StorageError, match="larger than 100 bytes"):
+        write_topic_file(OsDisk(), str(tmp_path), FILE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_changed_by_other_hands_is_refused(tmp_path: Path) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    path.write_bytes(path.read_bytes().replace(b"news", b"mews"))
+    with pytest.raises(StorageError, match="checksum does not match"):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_node_file(OsDisk(), str(tmp_path))
+
+
+# --- topics that cannot be made ---
+
+
+CREATION_FAULTS = [
+    ("create", "topics/t/0/"),
+    ("write", "topics/t/0/mark"),
+    ("sync", "topics/t/0/"),
+    ("sync_directory", "topics/t"),
+    ("create", "topic.json"),
+    ("sync", "topic.json"),
+    ("rename", "topic.json"),
+    ("sync_directory", "/topics"),
+]
+
+
+def fail_to_make(world: World) -> None:
+    with pytest.raises(StorageError):
+        world.broker.topic("t")
+    assert world.broker.topics == {}
+
+
+@pytest.mark.parametrize("fault", CREATION_FAULTS)
+def test_what_is_left_of_it_keeps_no_start_from_working(
+    start: Start, fault: tuple[str, str]
+) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail |= {fault, ("unlink", "topics/t")}
+    fail_to_make(world)
+    world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    world = world.killed()
+    assert world.broker.health == "OK"
+    assert world.publish("t", b"1").stored
+
+
+def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail.add(("rename", "topic.json"))
+    for number in range(limits.TOPICS_RETRIED_MAX + 5):
+        with pytest.raises(StorageError):
+            world.broker.topic(f"t{number}")
+    disk.failed.clear()
+    world.pass_ns(limits.SECOND)
+    assert len(disk.failed) == limits.TOPICS_RETRIED_MAX
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert list((world.path / "topics").iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", [("unlink", "topics/t/0/"), ("unlink", "topic.json")])
+def test_files_of_a_deleted_topic_are_named_until_they_are_gone(
+    start: Start, fault: tuple[str, str]
+) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("t", b"1")
+    disk.fail.add(fault)
+    world.broker.delete_topic("t")
+    for _ in range(3):
+        assert "topic t: files of the deleted topic are left" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert not (world.path / "topics" / "t").exists()
+
+
+def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("t", b"old")
+    disk.fail.add(("unlink", ".log"))
+    world.broker.delete_topic("t")
+    fail_to_make(world)  # its directory cannot be cleared
+    world.pass_ns(limits.SECOND)
+    world = world.killed()  # the deletion is decided: no start brings it back, or stumbles on it
+    assert "files of the deleted topic are left" in world.broker.health
+    assert world.broker.topics == {}
+    disk.fail.clear()
+    assert world.publish("t", b"new").stored
+    assert world.broker.health == "OK"
+    world.pass_ns(limits.SECOND)
+    world = world.killed()
+    assert bodies(world.consumer("t", "c").take()) == [b"new"]
+
+
+def test_the_last_file_outlives_an_interrupted_removal(tmp_path: Path) -> None:
+    top = tmp_path / "t"
+    (top / "z" / "deep").mkdir(parents=True)
+    for name in ("a", "b", "last", "z/c", "z/deep/d"):
+        (top / name).touch()
+    disk = FaultyDisk()
+    disk.fail.add(("unlink", "deep"))
+    with pytest.raises(OSError, match="Input/output"):
+        remove_tree(disk, str(top), last="last")
+    assert (top / "last").exists()
+    disk.fail.clear()
+    remove_tree(disk, str(top), last="last")
+    assert list(tmp_path.iterdir()) == []

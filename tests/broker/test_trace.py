@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.commits.stages import Block
 from penstock.broker.intake import INTERNAL
-from penstock.broker.internal import SETTINGS
 from penstock.broker.stamped import Stamp
-from penstock.broker.traced import Stored
-from penstock.errors import Refused, WriteRefused
-from penstock.kernel import TRACE_ALL, Section, encode_batch
+from penstock.broker.traced import Stored, Traced
+from penstock.errors import PenstockError, Refused, WriteRefused
+from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND
 from penstock.log.head import HEAD_BYTES
 from penstock.log.partition import PartitionLog
+from penstock.tools.main import main
 from penstock.trace.events import (
     ABOUT_NO_MESSAGE,
     RATE_ALL,
@@ -28,9 +27,8 @@ from penstock.trace.events import (
     ranges,
 )
 
-from .staging import commit, put
 from .test_leader import damage
-from .world import World
+from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
 Start = Callable[..., World]
 
@@ -66,18 +64,6 @@ def test_a_kill_takes_only_events_that_were_still_gathered(start: Start, durabil
     assert again.broker.topics["orders"].leader().tail.committed_end == 5
 
 
-def test_an_orderly_stop_keeps_the_last_event(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    world.trace_due = False
-    consumer = world.consumer("orders", "mail")
-    world.publish("orders", b"a")
-    (message,) = consumer.take()
-    assert events(world) == []
-    consumer.conn.window.finish(consumer.conn.serial, int(message.id, 16))
-    again = world.restart()
-    assert kinds(again) == [Kind.PUBLISHED, Kind.SENT, Kind.FINISHED]
-
-
 def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> None:
     world = start(trace_rate=1.0)
     world.publish("orders", b"a")
@@ -94,20 +80,6 @@ def test_it_is_not_traced_itself_and_takes_nothing_from_others(start: Start) -> 
     with pytest.raises(Refused, match="only nsqd"):
         topic.publish([b"x"], 0, lambda error: None)
     assert (topic.leader().tail.refusing, topic.refusal, topic.trouble) == (True, INTERNAL, "")
-
-
-def test_it_keeps_no_queue_and_has_bounds_of_its_own(start: Start) -> None:
-    world = start(trace_rate=1.0)
-    world.publish("orders", b"a")
-    topic = world.broker.topics[TOPIC]
-    assert topic.depth == 0
-    assert topic.settings == SETTINGS[TOPIC]
-    assert topic.leader().floor == topic.leader().tail.committed_end
-    again = world.killed()
-    topic = again.broker.topics[TOPIC]
-    assert (topic.depth, topic.settings) == (0, SETTINGS[TOPIC])
-    again.publish("orders", b"b")
-    assert again.broker.topics[TOPIC].channel("late").depth == 0
 
 
 def test_the_switches_last_and_the_narrower_one_counts(start: Start) -> None:
@@ -176,20 +148,6 @@ def test_events_that_cannot_be_stored_are_dropped_and_nobody_waits(
     assert [event.offset for event in events(world)] == [0, 2]
 
 
-def test_what_a_commit_of_stages_publishes(start: Start) -> None:
-    world = start()
-    world.broker.topic("orders").configure({"trace_rate": 1.0})
-    traced = encode_batch([b"x", b"y"], 0, 0, 0, sections={Section.TRACE: {1: 42}})
-    for topic in ("orders", "bills"):
-        put(world, topic, Block("s", traced, 2))
-    commit(world, "app", 1, ("orders", "s"), ("bills", "s"))
-    world.turns()
-    found = [(event.topic, event.offset, event.trace_id) for event in events(world)]
-    assert found == [("orders", 0, 0), ("orders", 1, 42), ("bills", 1, 42)]
-    log = world.broker.topics["orders"].leader().log
-    assert events(world)[0].message_id == log.message(0).id
-
-
 def test_changes_of_rates_and_starts_are_noted(start: Start) -> None:
     world = start()
     topic = world.broker.topic("orders")
@@ -238,3 +196,107 @@ def test_what_is_stepped_over_as_corrupt_is_in_the_trace(start: Start, at_start:
         assert (one.kind, one.channel, one.offset, one.count) == (Kind.CORRUPT, "a", 2, 1)
         assert began_ns < one.time_ns <= world.clock.wall_ns()
         world = world.restart()
+
+
+# --- one message that everything happens to, as `penstock trace` tells it afterwards ---
+
+
+CHANNELS = ("mail", "bill", "sample", "old", "gone")
+DRAWS_MAX = 100  # at a sample rate of 1 two in a hundred messages are not dropped
+
+
+def mailed(world: World, consumer: Consumer) -> Message:
+    """Touched, given back with a delay, timed out, left behind, and at last finished."""
+    (message,) = consumer.take()
+    window = consumer.conn.window
+    window.touch(consumer.conn.serial, int(message.id, 16), world.clock.mono_ns())
+    consumer.requeue(message, 5 * SECOND)
+    world.pass_ns(5 * SECOND)
+    assert len(consumer.take()) == 1
+    world.pass_ns(MESSAGE_TIMEOUT_NS)
+    assert len(consumer.take()) == 1
+    consumer.leave()
+    world.pass_ns(MESSAGE_TIMEOUT_NS)
+    another = world.consumer("orders", "mail")
+    another.finish(*another.take())
+    return message
+
+
+def billed(world: World) -> None:
+    """Tried as often as it may be."""
+    consumer = world.consumer("orders", "bill")
+    (message,) = consumer.take()
+    consumer.requeue(message)
+    world.turns()
+    world.turns()
+
+
+def sampled(world: World) -> None:
+    """Dropped by a consumer that takes a share; what is not dropped goes back."""
+    consumer = world.consumer("orders", "sample", rdy=0)
+    consumer.conn.sample_rate = 1
+    consumer.ready(1)
+    for _ in range(DRAWS_MAX):
+        for message in consumer.take():
+            consumer.requeue(message)
+    assert consumer.channel.unfinished == 0
+
+
+def told(world: World, message: Message, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """The words of each line, but for the time."""
+    code = main(["trace", message.id.decode(), f"--data-path={world.path}"])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert (code, head) == (0, f"message {message.id.decode()}")
+    return [line.split()[2:] for line in lines]
+
+
+def test_everything_that_can_happen_to_a_message(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = start(trace_rate=1.0)
+    topic = world.broker.topic("orders")
+    for name in CHANNELS:
+        topic.channel(name)
+    topic.channels["bill"].configure({"max_attempts": 1, "dead_letter_topic": "unpaid"})
+    first = world.consumer("orders", "mail", rdy=1)
+    world.publish("orders", b"one")
+    message = mailed(world, first)
+    billed(world)
+    sampled(world)
+    topic.channels["gone"].empty()
+    topic.configure({"max_age_ns": 60 * SECOND})
+    world.pass_ns(60 * SECOND)
+    world.turns()
+
+    lines = told(world, message, capsys)
+    assert {line[0] for line in lines} == {
+        kind.label for kind in set(Kind) - ABOUT_NO_MESSAGE - {Kind.CORRUPT}
+    }
+    by_place: dict[str, list[str]] = {}
+    for kind, where, *_ in lines:
+        by_place.setdefault(where, []).append(kind)
+    assert by_place.pop("orders/sample")[-1] == "filtered"
+    assert by_place == {
+        "orders": ["published"],
+        "orders/mail": [
+            *("sent", "touched", "requeued", "delayed", "released"),
+            *("sent", "timed_out", "sent", "disconnected", "timed_out"),
+            *("sent", "finished"),
+        ],
+        "orders/bill": ["sent", "requeued", "dead_lettered"],
+        "unpaid": ["published"],
+        "orders/old": ["skipped"],
+        "orders/gone": ["emptied"],
+    }
+    sent = [line for line in lines if line[:2] == ["sent", "orders/mail"]]
+    assert [line[line.index("attempt") + 1] for line in sent] == ["1", "2", "3", "4"]
+    assert ["emptied", "orders/gone", "offsets", "0", "to", "0"] in lines
+
+
+# --- publishes with trace ids: what is stored, and where their publishers are sent ---
+
+
+def publish(world: World, *messages: Traced) -> list[PenstockError | Stored]:
+    told: list[PenstockError | Stored] = []
+    world.broker.topic("t").publish_traced(messages, 0, told.append)
+    return told

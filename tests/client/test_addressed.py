@@ -16,7 +16,6 @@ from e2e.daemon import Daemon
 from penstock.client import Consumer, Producer
 from penstock.client.addressed import Address, mpub, pub
 from penstock.errors import ConfigError, ServerRefused
-from penstock.kernel import murmur3_32
 
 COUNT = 4
 
@@ -78,15 +77,6 @@ def test_the_bytes_of_one(trace_id: int | None, to: Address, command: bytes) -> 
     assert pub(b"t", b"b", trace_id, to) == command
 
 
-def test_the_mark_of_a_load_test_may_be_a_boolean() -> None:
-    said = b'\0\x11{"zan_test":true}'
-    assert pub(b"t", b"b", None, Address(headers={"zan_test": True})) == (
-        b"PUB_EXT t\n" + (len(said) + 1).to_bytes(4, "big") + said + b"b"
-    )
-    with pytest.raises(ConfigError, match="strings"):
-        pub(b"t", b"b", None, Address(headers={"other": True}))
-
-
 def test_the_bytes_of_several() -> None:
     assert mpub(b"t", [b"b"], None, Address(3)) == b"MPUB t 3\n\0\0\0\x09\0\0\0\x01\0\0\0\x01b"
     front = b'\0\x0b{"key":"k"}'
@@ -120,39 +110,6 @@ def test_several_with_headers_have_no_trace_id() -> None:
 
 
 # --- a real nsqd ---
-
-
-def test_it_goes_where_it_should(daemon: Daemon, topic: str) -> None:
-    async def story() -> None:
-        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
-            await producer.pub(topic, b"x", partition=2)
-            await producer.mpub(topic, [b"x", b"y"], partition=3)
-            where = await producer.pub(topic, b"x", trace_id=7, partition=2)
-            assert (where.offset, where.trace_id) == (1, 7)
-            where = await producer.mpub(topic, [b"x", b"y"], trace_id=7, partition=3)
-            assert where.offset == 2
-            with pytest.raises(ServerRefused) as raised:
-                await producer.pub(topic, b"x", partition=COUNT)
-            assert raised.value.code == "E_BAD_PARTITION"
-
-    asyncio.run(story())
-    assert ends(daemon, topic) == [0, 0, 2, 4]
-
-
-def test_a_key_has_its_partition(daemon: Daemon, topic: str) -> None:
-    expected = [0] * COUNT
-    for number in range(20):
-        expected[murmur3_32(b"k%d" % number) % COUNT] += 3
-
-    async def story() -> None:
-        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
-            for number in range(20):
-                key = f"k{number}"
-                await producer.pub(topic, b"x", key=key)
-                await producer.mpub(topic, [b"x", b"y"], key=key)
-
-    asyncio.run(story())
-    assert ends(daemon, topic) == expected
 
 
 def test_headers_want_an_extended_topic(daemon: Daemon, topic: str) -> None:

@@ -92,23 +92,6 @@ def test_settled_messages_go_out_together() -> None:
     asyncio.run(story(), debug=False)
 
 
-def test_long_work_is_touched() -> None:
-    async def story() -> None:
-        async with FakeNsqd(deliver(message(1, b"long")), msg_timeout=100) as nsqd:
-
-            async def handle(_: Message) -> None:
-                await said(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
-                consumer.stop()
-
-            async with Consumer("t", "c", nsqd.address, auto_touch=True) as consumer:
-                await consumer.run(handle)
-            touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
-            assert consumer.counts.touched == touches >= 3
-            assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
-
-    asyncio.run(story())
-
-
 def test_touching_ends_where_nsqd_would_not_listen() -> None:
     async def story() -> None:
         granted = {"msg_timeout": 600, "max_msg_timeout": 1500}
@@ -330,26 +313,5 @@ def test_a_wrong_delay_settles_nothing() -> None:
                     found.req(-1)
                 found.fin()
             assert b"FIN %016x" % 1 in nsqd.peers[0].lines()
-
-    asyncio.run(story())
-
-
-def test_garbage_instead_of_the_answer_to_sub_is_tried_again() -> None:
-    answers = [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""]
-
-    def act(peer: Peer, line: bytes, body: bytes) -> None:
-        if line.startswith(b"SUB") and answers:
-            peer.send(answers.pop(0))
-            peer.hang_up()
-        else:
-            say_ok(peer, line, body)
-
-    async def story() -> None:
-        async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
-            options: dict[str, Any] = {"reconnect_delay_s": 0.005, "connect_required": False}
-            async with Consumer("t", "c", nsqd.address, **options) as consumer:
-                while not consumer.addresses:
-                    await asyncio.sleep(0.002)
-            assert len(nsqd.peers) == 3
 
     asyncio.run(story())

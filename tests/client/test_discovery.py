@@ -10,7 +10,7 @@ import pytest
 
 from cases import each
 from penstock.client import Consumer, Producer
-from penstock.client.discovery import Discovery, addresses_in, base_url
+from penstock.client.discovery import Discovery, addresses_in
 from penstock.client.options import ConsumerOptions
 from penstock.errors import ConnectFailed
 
@@ -39,11 +39,6 @@ NODE = {"broadcast_address": "b", "tcp_port": 4150, "http_port": 4151, "version"
 )
 def test_answers(document: Any, addresses: set[str]) -> None:
     assert addresses_in(json.loads(json.dumps(document))) == addresses
-
-
-def test_where_a_lookupd_is() -> None:
-    assert base_url("127.0.0.1:4161") == "http://127.0.0.1:4161"
-    assert base_url("https://lookup.example/nsq/") == "https://lookup.example/nsq"
 
 
 def test_answers_are_united_and_failures_named() -> None:

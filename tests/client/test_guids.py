@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 
 import pytest
 
 from penstock.client import guid_factory, id_pool
+from penstock.client.numbering import (
+    EPOCH_MAX,
+    IDLE_S_MAX,
+    SEQUENCE_MAX,
+    EpochFile,
+    Numbering,
+    Place,
+)
 from penstock.errors import ConfigError
 from penstock.ids.guid import parse
 
@@ -29,3 +38,78 @@ def test_a_worker_id_is_checked() -> None:
     assert parse(guid_factory(1023).new_id()).node == 1023
     with pytest.raises(ConfigError, match="worker_id"):
         id_pool(1024)
+
+
+# --- ids, epochs and numbers: what may be used again, and what not ---
+
+
+def test_random_ids_have_63_bits_and_epochs_that_go_up() -> None:
+    numbering = Numbering(None, 0)
+    assert 0 < numbering.producer_id < 1 << 63
+    assert numbering.producer_id != Numbering(None, 0).producer_id
+    place = Place("t", "a", numbering)
+    place.prepare(3, 1.0)
+    place.stored(3)
+    numbers = {"producer_id": str(numbering.producer_id), "producer_epoch": "0", "sequence": "3"}
+    assert dict(place.options) == numbers
+    place.spoil("doubt")
+    assert (place.epoch, place.sequence, place.stopped) == (1, 0, None)
+
+
+def test_after_the_last_epoch_comes_another_id() -> None:
+    numbering = Numbering(None, 0)
+    before = numbering.producer_id
+    numbering.epoch = EPOCH_MAX
+    place = Place("t", "a", numbering)
+    place.spoil("doubt")
+    assert place.epoch == 0
+    assert place.producer_id == numbering.producer_id != before
+
+
+def test_numbers_are_not_used_up_and_not_forgotten() -> None:
+    place = Place("t", "a", Numbering(None, 0))
+    place.stored(SEQUENCE_MAX - 1)
+    place.prepare(1, 1.0)
+    assert place.epoch == 0
+    place.prepare(2, 1.0)
+    assert (place.epoch, place.sequence) == (1, 0)
+    place.prepare(1, 1.0 + IDLE_S_MAX)
+    assert place.epoch == 1
+    place.prepare(1, 2.0 + 2 * IDLE_S_MAX)
+    assert place.epoch == 2
+
+
+def test_a_given_epoch_is_all_there_is() -> None:
+    place = Place("t", "a", Numbering(5, 7))
+    place.prepare(1, 1.0)
+    place.prepare(1, 2.0 + IDLE_S_MAX)
+    assert (place.epoch, place.stopped) == (7, None)
+    place.spoil("doubt")
+    assert place.stopped is not None
+    assert place.stopped.topic == "t"
+
+
+def test_a_file_gives_each_epoch_once(tmp_path: Path) -> None:
+    path = tmp_path / "epoch"
+    first, second = EpochFile(path), EpochFile(path)
+    assert [first(), first(), second()] == [0, 1, 2]
+    assert path.read_text() == "2\n"
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(ConfigError, match="another producer"):
+        first()  # a former life does not fence the newer out
+    assert second() == 3
+
+
+def test_a_file_that_cannot_be_read_stops_the_topic(tmp_path: Path) -> None:
+    path = tmp_path / "epoch"
+    numbering = Numbering(5, EpochFile(path))
+    numbering.begin()
+    place = Place("t", "a", numbering)
+    path.write_text("rubbish\n")
+    place.spoil("doubt")
+    assert place.stopped is not None
+    path.write_text(f"{EPOCH_MAX}\n")
+    with pytest.raises(ConfigError):
+        EpochFile(path)()
+    with pytest.raises(FileNotFoundError):
+        EpochFile(tmp_path / "none" / "epoch")()

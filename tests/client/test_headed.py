@@ -12,7 +12,7 @@ import pytest
 from cases import each
 from penstock.client import Consumer, Producer
 from penstock.client.framing import FrameBroken
-from penstock.client.headed import Envelope, split_envelope, split_headers
+from penstock.client.headed import split_envelope, split_headers
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 
@@ -112,12 +112,6 @@ def test_a_message_says_where_it_comes_from(tmp_path: Path) -> None:
         }
 
     asyncio.run(story())
-
-
-def test_the_parts_of_an_envelope() -> None:
-    assert split_envelope(b"\x01\x02\x00body") == (Envelope(258, b"", b""), b"body")
-    assert split_envelope(b"\x00\x02\x01\x00\x01kbody") == (Envelope(2, b"", b"k"), b"body")
-    assert split_envelope(b"\x00\x02\x04\x00\x02{}body") == (Envelope(2, b"{}", b""), b"body")
 
 
 @each("rest", [b"", b"\x00", b"\x00\x01", b"\x00\x01\x02", b"\0\0\x01\0\x02k"])

@@ -25,7 +25,6 @@ from penstock.kernel import id_at
 from penstock.wire.frames import encode_bodies
 from penstock.wire.traced import split_many
 
-from .conftest import Certificate
 from .fake_lookupd import FakeLookupd
 from .fake_web import CUT, DRAINING, FAILED, OK, REPEATED, SILENCE, Asked, FakeWeb, Reply
 
@@ -133,23 +132,6 @@ def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
                     producer.pub("t", b"a", trace_id=wrong)
             with pytest.raises(ConfigError, match="one for 2 bodies"):
                 producer.mpub("t", [b"a", b"b"], trace_id=[1])
-
-    run(story())
-
-
-def test_requests_at_a_time_are_bounded() -> None:
-    async def story() -> None:
-        async with FakeWeb(lambda _: SILENCE) as web:
-            options = {"requests_max": 2, "stop_timeout_s": 0}
-            async with IdempotentProducer(web.address, **options) as producer:
-                futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
-                while len(web.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                await asyncio.sleep(0.05)
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert len(web.publishes) == 2
-            kinds = [type(outcome) for outcome in outcomes]
-            assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
 
     run(story())
 
@@ -314,25 +296,6 @@ def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
     run(story())
 
 
-def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
-    async def story() -> None:
-        first, second = FakeWeb(lambda _: CUT), FakeWeb()
-        async with first, second:
-            options = FAST | {"publish_timeout_s": 1.0}
-            addresses = [first.address, second.address]
-            async with IdempotentProducer(addresses, **options) as producer:
-                task = producer.pub("t", b"in doubt")
-                while len(first.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                first.reply = lambda _: DRAINING
-                with pytest.raises(PublishUncertain):
-                    await task
-                await producer.pub("t", b"next")
-            assert [asked.body for asked in second.publishes] == [b"next"]
-
-    run(story())
-
-
 def test_only_penstock_is_published_to() -> None:
     async def story() -> None:
         other = FakeWeb(known=Reply(404, b'{"message":"NOT_FOUND"}'))
@@ -342,36 +305,6 @@ def test_only_penstock_is_published_to() -> None:
             async with IdempotentProducer([other.address, ours.address], **FAST) as producer:
                 await producer.pub("t", b"x")
             assert (len(other.publishes), len(ours.publishes)) == (0, 1)
-
-    run(story())
-
-
-def test_it_is_asked_again_whether_it_is_penstock_after_it_was_away() -> None:
-    """Somebody may have put another nsqd in its place, which would store a retry twice."""
-
-    async def story() -> None:
-        async with FakeWeb.scripted(OK, CUT) as web:
-            options = FAST | {"publish_timeout_s": 1.0}
-            async with IdempotentProducer(web.address, **options) as producer:
-                await producer.pub("t", b"1")
-                web.known = Reply(404, b"{}")
-                with pytest.raises(PublishUncertain):
-                    await producer.pub("t", b"2")
-            assert [asked.body for asked in web.publishes] == [b"1", b"2"]
-
-    run(story())
-
-
-def test_tls(certificate: Certificate) -> None:
-    async def story() -> None:
-        async with FakeWeb(tls=certificate.server()) as web:
-            with pytest.raises(ConnectFailed):
-                await IdempotentProducer(web.address, tls=True).start()  # not trusted
-            options = FAST | {"tls": certificate.client()}
-            for address in (web.address, f"https://{web.address}"):
-                async with IdempotentProducer(address, **options) as producer:
-                    await producer.pub("t", b"x")
-            assert len(web.publishes) == 2
 
     run(story())
 

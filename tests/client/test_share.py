@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cases import each, seeds
+from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.share import Seat, Turns, share, take_turns
 
 TURNS = Turns(idle_s=10, hold_s=30)
@@ -19,15 +23,6 @@ def apply(found: list[Seat], counts: list[int], now_s: float) -> None:
         if (count == 0) != (seat.rdy == 0):
             seat.changed_s = now_s
         seat.rdy = count
-
-
-def test_evenly_with_the_remainder_in_front() -> None:
-    assert share(seats(3), 10, 0, TURNS) == [4, 3, 3]
-    assert share(seats(1), 10, 0, TURNS) == [10]
-    assert share(seats(3), 3, 0, TURNS) == [1, 1, 1]
-    assert share([], 10, 0, TURNS) == []
-    assert share(seats(2, rdy_max=4), 10, 0, TURNS) == [4, 4]
-    assert share([*seats(2), *seats(1, rdy_max=3)], 20, 0, TURNS) == [9, 8, 3]
 
 
 def test_back_off_stops_all_and_tests_with_one() -> None:
@@ -79,3 +74,62 @@ def test_everybody_gets_turns(seed: int) -> None:
                 seat.heard_s = float(now_s)
             waits[place] = 0.0 if seat.rdy else waits[place] + 5
         assert max(waits) <= longest_s
+
+
+# --- back-off, step by step as the official clients do it, and the pauses between connections ---
+
+
+def test_up_and_down() -> None:
+    """A failure, two failed tests, and one good message for each level on the way back."""
+    backoff = Backoff(1.0, 120.0)
+    assert backoff.in_flight_max(50) == 50
+    for level, pause_s in ((1, 2.0), (2, 4.0), (3, 8.0)):
+        assert backoff.failed() == pause_s
+        assert (backoff.level, backoff.phase, backoff.in_flight_max(50)) == (
+            level, Phase.WAITING, 0,
+        )  # fmt: skip
+        backoff.waited()
+        assert backoff.in_flight_max(50) == 1
+    assert backoff.succeeded() == 4.0
+    backoff.waited()
+    assert backoff.succeeded() == 2.0
+    backoff.waited()
+    assert backoff.succeeded() == 0.0
+    assert (backoff.phase, backoff.in_flight_max(50)) == (Phase.FREE, 50)
+
+
+def test_pauses_are_bounded() -> None:
+    backoff = Backoff(1.0, 10.0)
+    pauses = []
+    for _ in range(6):
+        pauses.append(backoff.failed())
+        backoff.waited()
+    assert pauses == [2.0, 4.0, 8.0, 8.0, 8.0, 8.0]
+    assert backoff.level == 3
+
+
+@given(
+    st.lists(st.sampled_from(["failed", "succeeded", "waited"]), max_size=60),
+    st.floats(0.1, 10),
+    st.floats(0, 200),
+)
+def test_good_messages_always_lead_back(steps: list[str], first_s: float, max_s: float) -> None:
+    backoff = Backoff(first_s, max_s)
+    for step in steps:
+        pause_s = getattr(backoff, step)() or 0.0
+        backoff.validate()
+        assert 0 <= pause_s <= max(max_s, 0)
+        assert (pause_s > 0) <= (backoff.phase is Phase.WAITING)
+    for _ in range(backoff.level + 1):
+        backoff.waited()
+        backoff.succeeded()
+    assert backoff.phase is Phase.FREE
+
+
+def test_delays_double_and_start_again() -> None:
+    delays = Delays(0.1, 1.0, lambda: 0.0)
+    assert [round(delays.next_s(), 3) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    delays.lasted(0.5)
+    assert delays.next_s() == 1.0
+    delays.lasted(60)
+    assert delays.next_s() == 0.1

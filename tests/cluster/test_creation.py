@@ -26,7 +26,6 @@ from penstock.cluster.documents import (
     CLUSTER,
     MEMBERSHIP,
     RECORD,
-    REMOVED,
     Channel,
     Cluster,
     Membership,
@@ -119,14 +118,6 @@ def test_a_topic_has_its_replicas_on_different_nodes() -> None:
     assert len(set(first)) == 2  # leaders are spread
 
 
-def test_fewer_nodes_than_replicas_are_better_than_none() -> None:
-    desk = Desk()
-    desk.do(creation(desk.view, ORDERS, PLACES[:1], desk.new_replica))
-    record = desk.view.partitions[PartitionName("orders", 0)].document
-    assert [member.node for member in record.members] == [0]
-    assert record.members_min == 1
-
-
 def test_a_node_that_was_started_again_meanwhile_is_not_taken_for_the_other() -> None:
     desk = Desk()
     transaction = creation(desk.view, ORDERS, PLACES, desk.new_replica)
@@ -170,15 +161,6 @@ def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
     while (transaction := clearance(desk.view, "orders")) is not None:
         desk.do(transaction)
     assert desk.view.epochs["orders"].document.epoch == 4
-
-
-def test_a_node_that_was_removed_is_not_waited_for() -> None:
-    desk = Desk()
-    desk.make()
-    desk.delete("orders")
-    desk.member(2, 7, REMOVED)
-    desk.look()
-    assert unconfirmed(desk.view, "orders") == []
 
 
 def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:

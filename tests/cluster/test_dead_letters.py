@@ -7,11 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.world import bodies
 from penstock import kernel
+from penstock.broker.changes import skip
 from penstock.broker.letters import origin
+from penstock.broker.skips import ANY, Skipped
 from penstock.broker.stored import Reader
 from penstock.cluster.creation import creation
-from penstock.errors import Refused
+from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
+from sim.brokers.clients import Outcome
 from sim.brokers.cluster import JoinedCluster, place_of
 from sim.brokers.node import JoinedNode
 
@@ -148,3 +152,182 @@ def test_a_redrive_where_no_letters_are_led_is_refused_each_time(cluster: Joined
     for _ in range(2):
         with pytest.raises(Refused, match=f"no partition of topic {DEAD} is led by this node"):
             other.redrive(channel, 0, lambda count, error: None)
+
+
+# --- channels that clients make and delete, at any node of a cluster ---
+
+
+@pytest.fixture
+def world() -> Iterator[JoinedCluster]:
+    made = JoinedCluster(kernel)
+    made.make("orders", partitions=3)
+    yield made
+    made.close()
+
+
+class Asked:
+    """A client's wish at one node, and what it was answered."""
+
+    def __init__(self, node: JoinedNode, channel: str, deletes: bool = False) -> None:
+        self.answers: list[PenstockError | None] = []
+        metadata = node.joined.hosting.metadata
+        assert metadata is not None
+        act = metadata.delete_channel if deletes else metadata.make_channel
+        act("orders", channel, self.answers.append)
+
+    @property
+    def is_made(self) -> bool:
+        return self.answers == [None]
+
+    @property
+    def error(self) -> PenstockError:
+        (error,) = self.answers
+        assert error is not None
+        return error
+
+
+def make(world: JoinedCluster, node: JoinedNode, channel: str) -> None:
+    asked = Asked(node, channel)
+    world.until(lambda: asked.answers)
+    assert asked.is_made, asked.answers
+
+
+def delete(world: JoinedCluster, node: JoinedNode, channel: str) -> None:
+    asked = Asked(node, channel, deletes=True)
+    world.until(lambda: asked.answers)
+    assert asked.is_made, asked.answers
+
+
+def publish(world: JoinedCluster, body: bytes, partition: int) -> bool:
+    """Is it stored? Asked at the partition's leader."""
+    world.until(lambda: world.leader("orders", partition))
+    leader, outcome = world.led_by("orders", partition), Outcome()
+    leader.broker.topics["orders"].publish([body], 0, outcome, partition)
+    leader.turn()
+    world.until(lambda: outcome.told or not leader.is_up)
+    return outcome.stored
+
+
+def received(world: JoinedCluster, channel: str, count: int) -> list[bytes]:
+    """What comes out of a channel, from whichever nodes lead, in the end."""
+    found: set[bytes] = set()
+    world.until(lambda: all(world.has_channel(node, "orders", channel) for node in world.up()))
+    consumers = [node.consume("orders", channel) for node in world.up()]
+
+    def all_came() -> bool:
+        for consumer in consumers:
+            messages = consumer.take()
+            found.update(bodies(messages))
+            consumer.finish(*messages)
+        return len(found) >= count
+
+    world.until(all_came)
+    return sorted(found)
+
+
+def test_a_known_channel_costs_no_wait_though_the_coordinator_is_away(
+    world: JoinedCluster,
+) -> None:
+    make(world, world.nodes[0], "known")
+    world.away.update(range(3))
+    assert Asked(world.nodes[0], "known").is_made
+    elsewhere = Asked(world.nodes[1], "known")  # which asks the leaders once
+    world.until(lambda: elsewhere.answers)
+    assert elsewhere.is_made
+    assert Asked(world.nodes[1], "known").is_made
+
+
+def test_a_leader_that_does_not_know_it_yet_is_waited_for(
+    world: JoinedCluster,
+) -> None:
+    """It would begin the channel behind what it acknowledges meanwhile."""
+    make(world, world.nodes[0], "first")
+    leader = world.led_by("orders", 0)
+    world.away.add(leader.number)
+    other = next(node for node in world.nodes if node is not leader)
+    asked = Asked(other, "second")
+    world.run(2)
+    assert asked.answers == []
+    world.away.clear()
+    world.until(lambda: asked.answers)
+    assert asked.is_made
+    assert publish(world, b"a", 0)
+    assert received(world, "second", 1) == [b"a"]
+
+
+def test_a_partition_without_a_leader_is_named(world: JoinedCluster) -> None:
+    """Two nodes of three are gone: what they led cannot confirm, and no partition commits."""
+    leader = world.led_by("orders", 2)
+    for node in world.nodes:
+        if node is not leader:
+            world.kill(node.number)
+    asked = Asked(leader, "alone")
+    took_s = world.until(lambda: asked.answers)
+    assert 4.9 <= took_s <= 5.2
+    assert isinstance(asked.error, ChannelUnconfirmed)
+    assert asked.error.partitions == (0, 1, 2)
+    assert "alone" in leader.broker.topics["orders"].channels
+
+
+def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
+    world: JoinedCluster,
+) -> None:
+    """Its key is older than the partition."""
+    make(world, world.nodes[0], "stays")
+    make(world, world.nodes[0], "goes")
+    delete(world, world.nodes[0], "goes")
+    world.grow("orders", 4)
+    assert publish(world, b"old", 3)
+    make(world, world.nodes[0], "goes")
+    assert publish(world, b"new", 3)
+    assert received(world, "goes", 1) == [b"new"]
+    assert received(world, "stays", 2) == [b"new", b"old"]
+
+
+def test_what_is_not_there_is_not_found(world: JoinedCluster) -> None:
+    for deletes in (False, True):
+        answers: list[PenstockError | None] = []
+        metadata = world.nodes[0].joined.hosting.metadata
+        assert metadata is not None
+        act = metadata.delete_channel if deletes else metadata.make_channel
+        act("nothing", "c", answers.append)
+        assert isinstance(answers[0], NotFound)
+    assert isinstance(Asked(world.nodes[0], "nothing", deletes=True).error, NotFound)
+
+
+def test_a_topic_that_is_deleted_while_a_channel_is_made(
+    world: JoinedCluster,
+) -> None:
+    world.cut_off(0)
+    asked = Asked(world.nodes[0], "lost")
+    world.run(0.2)
+    world.delete("orders")
+    world.until(lambda: asked.answers, seconds=6)
+    assert isinstance(asked.error, NotFound)
+
+
+def test_partitions_that_are_skipped_at_two_nodes_at_once_are_both_skipped(
+    world: JoinedCluster,
+) -> None:
+    make(world, world.nodes[0], "c")
+    answers: list[PenstockError | None] = []
+    for node, partition in zip(world.nodes[:2], (0, 2), strict=True):
+        channel = node.broker.topics["orders"].channels["c"]
+        skip(channel, lambda before, n=partition: before.begun(n, 3), answers.append)
+    world.until(lambda: len(answers) == 2)
+    assert answers == [None, None]
+    world.run(1)
+    for node in world.nodes:
+        assert node.broker.topics["orders"].channels["c"].skips.chosen == [0, 2]
+    skip(
+        world.nodes[2].broker.topics["orders"].channels["c"],
+        end_all,
+        answers.append,
+    )
+    world.until(lambda: len(answers) == 3)
+    world.run(1)
+    assert not any(node.broker.topics["orders"].channels["c"].skips.some for node in world.nodes)
+
+
+def end_all(before: Skipped) -> Skipped:
+    return before.ended(ANY, 3)

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cases import each
 from penstock.cluster import documents, keys
+from penstock.cluster.batches import Batches, Proposal
+from penstock.cluster.coordinator import (
+    UNKNOWN,
+    Compare,
+    Delete,
+    Exists,
+    Put,
+    RevisionIs,
+    Settled,
+    Transaction,
+)
 from penstock.cluster.documents import (
     CHANNEL,
     CLUSTER,
@@ -32,9 +47,27 @@ from penstock.cluster.documents import (
     Topic,
     decode,
 )
-from penstock.errors import DocumentBroken
-from penstock.limits import DOCUMENT_BYTES_MAX
+from penstock.cluster.elections import SendReport
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.participant import (
+    Answer,
+    Corrupt,
+    Heartbeat,
+    Message,
+    Refused,
+    Renewed,
+    StartAsked,
+    StartHeld,
+)
+from penstock.errors import DocumentBroken, TransactionTooLarge
+from penstock.limits import DOCUMENT_BYTES_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
+from penstock.replica.choice import Report
+from penstock.replica.frames import FrameBroken
+from penstock.replica.leading import Outcome
+from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
+from sim.store import Store
 
 BIG = (1 << 64) - 1
 ORDERS = keys.partition("orders", 3)
@@ -68,15 +101,6 @@ SAMPLES: list[tuple[str, Any, Any]] = [
 @each(("key", "form", "document"), SAMPLES)
 def test_what_is_written_is_read(key: str, form: Any, document: Any) -> None:
     assert decode(key, form.encode(document)) == document
-
-
-def test_a_record_is_text_that_a_person_reads() -> None:
-    record = Record(255, 4, None, (Member(1, 3, 9),), 1, (1,), 0)
-    assert RECORD.encode(record) == (
-        b'{"v":1,"identity":"00000000000000ff","epoch":4,"leader":null,'
-        b'"in_sync":[{"node":1,"replica":"0000000000000003","generation":9}],'
-        b'"min_in_sync":1,"preferred":[1],"unclean_epoch":0}'
-    )
 
 
 def changed(**fields: Any) -> bytes:
@@ -144,10 +168,6 @@ def test_a_setting_is_simple(value: object) -> None:
         decode("channels/a/b", data)
 
 
-def test_other_keys_have_no_document() -> None:
-    assert decode("commits/0a", b"anything") is None
-
-
 def test_whatever_comes_is_read_or_refused() -> None:
     """Documents with bytes that were changed, removed or doubled: no other error, and what is read
     is written as something that is read to the same."""
@@ -182,24 +202,6 @@ def test_whatever_comes_is_read_or_refused() -> None:
 # --- keys ---
 
 
-def test_keys_name_what_they_are_about() -> None:
-    assert keys.partition_of(keys.partition("orders", 12)) == ("orders", 12)
-    assert keys.channel_of(keys.channel("orders", "mail#ephemeral")) == (
-        "orders",
-        "mail#ephemeral",
-    )
-    assert keys.node_of(keys.node(7)) == keys.node_of(keys.member(7)) == 7
-
-
-@each(
-    "key",
-    ["partitions/a", "partitions/a/01", "partitions/a/-1", "partitions//1", "partitions/a/1/2"],
-)
-def test_a_partition_has_one_key(key: str) -> None:
-    with pytest.raises(ValueError, match=key):
-        keys.partition_of(key)
-
-
 @pytest.mark.parametrize("key", ["channels/a", "channels//b", "channels/a/", "channels/a/b/c"])
 def test_so_has_a_channel(key: str) -> None:
     with pytest.raises(ValueError, match=key):
@@ -216,3 +218,166 @@ def test_each_form_has_the_fields_of_its_class() -> None:
         assert attributes == list(document._fields)
     forms = [form for form in vars(documents).values() if isinstance(form, documents.Form)]
     assert {id(form) for _, form, _ in SAMPLES} == {id(form) for form in forms}
+
+
+# --- many changes in few transactions, each with its own outcome ---
+
+
+class Desk:
+    """Transactions wait until they are answered."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.sent: list[tuple[Transaction, Callable[[Settled], None]]] = []
+        self.batches = Batches(self)  # type: ignore[arg-type]
+        self.outcomes: dict[str, Outcome] = {}
+
+    def transact(self, transaction: Transaction, done: Callable[[Settled], None]) -> None:
+        transaction.check()
+        self.sent.append((transaction, done))
+
+    def propose(self, key: str, *compares: Compare, besides: tuple[Delete, ...] = ()) -> None:
+        def done(settled: Settled) -> None:
+            assert key not in self.outcomes
+            self.outcomes[key] = settled.outcome
+
+        self.batches.add(Proposal(Put(key, b"1"), compares, done, besides))
+
+    def answer(self, known: bool = True) -> int:
+        """Returns how many transactions there were."""
+        sent, self.sent = self.sent, []
+        for transaction, done in sent:
+            settled = self.store.transact(transaction)
+            done(settled if known else UNKNOWN)
+        return len(sent)
+
+
+def test_a_turn_is_few_transactions() -> None:
+    desk = Desk()
+    for number in range(2 * TRANSACTION_KEYS_MAX + 1):
+        desk.propose(f"p/{number}", RevisionIs(f"p/{number}", 0))
+    desk.batches.flush()
+    assert desk.answer() == 3
+    assert set(desk.outcomes.values()) == {Outcome.DONE}
+    assert len(desk.store.entries) == 2 * TRANSACTION_KEYS_MAX + 1
+
+
+def test_one_that_is_refused_holds_up_no_other() -> None:
+    desk = Desk()
+    for name in ("a", "b", "c"):
+        desk.propose(name, RevisionIs(name, 9 if name == "b" else 0))
+    desk.batches.flush()
+    desk.answer()
+    assert desk.outcomes == {"b": Outcome.REFUSED}
+    desk.batches.flush()
+    desk.answer()
+    assert desk.outcomes == {"a": Outcome.DONE, "b": Outcome.REFUSED, "c": Outcome.DONE}
+
+
+def test_an_answer_that_never_came_leaves_each_in_doubt() -> None:
+    desk = Desk()
+    desk.propose("a")
+    desk.propose("b")
+    desk.batches.flush()
+    desk.answer(known=False)
+    assert desk.outcomes == {"a": Outcome.UNKNOWN, "b": Outcome.UNKNOWN}
+    assert desk.batches.waiting == []
+
+
+def test_two_changes_of_a_key_follow_one_another() -> None:
+    desk = Desk()
+    outcomes: list[Outcome] = []
+    for _ in range(2):
+        proposal = Proposal(
+            Put("a", b"1"),
+            (RevisionIs("a", 0),),
+            lambda settled: outcomes.append(settled.outcome),
+        )
+        desk.batches.add(proposal)
+    desk.batches.flush()
+    assert desk.answer() == 2
+    assert outcomes == [Outcome.DONE, Outcome.REFUSED]
+
+
+def test_what_fits_into_none_is_an_error() -> None:
+    desk = Desk()
+    desk.propose("a", *(Exists(str(n)) for n in range(TRANSACTION_COMPARES_MAX + 1)))
+    with pytest.raises(TransactionTooLarge, match="121 comparisons; at most 120"):
+        desk.batches.flush()
+
+
+def test_a_refusal_that_no_comparison_explains_is_final() -> None:
+    """A lease that is gone: trying again would not end."""
+    desk = Desk()
+    outcomes: list[Outcome] = []
+    desk.batches.add(
+        Proposal(Put("a", b"", 99), (), lambda settled: outcomes.append(settled.outcome))
+    )
+    desk.batches.flush()
+    desk.answer()
+    assert outcomes == [Outcome.REFUSED]
+    assert desk.batches.waiting == []
+
+
+# --- messages of participants, as bytes and back ---
+
+
+ORDERS_MESSAGES = PartitionName("orders", 3)
+ENTRY = Member(2, (1 << 64) - 1, 9)
+
+
+@each(
+    "message",
+    [
+        Heartbeat(0),
+        Heartbeat((1 << 63) - 1),
+        Answer(5),
+        Refused(7, (1 << 64) - 1),
+        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),
+        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, Extent(0, 0, ()))),
+        SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 0, None)),
+        Corrupt((), ()),
+        Renewed(ORDERS_MESSAGES),
+        StartAsked(ORDERS_MESSAGES, (1 << 64) - 1, 3),
+        StartHeld(ORDERS_MESSAGES, 7, 1),
+        Corrupt((ORDERS_MESSAGES, PartitionName("t", 0)), (ORDERS_MESSAGES,)),
+    ],
+)
+def test_there_and_back(message: Message) -> None:
+    assert decode_message(4, encode_message(message)) == message
+
+
+@given(st.binary(max_size=200))
+def test_what_a_stranger_sends(data: bytes) -> None:
+    try:
+        message = decode_message(4, data)
+    except FrameBroken:
+        return
+    assert decode_message(4, encode_message(message)) == message
+
+
+@each(
+    "form",
+    [
+        [],
+        [9, 1],
+        [1],
+        [1, 2, 3],
+        [1, -1],
+        [1, "2"],
+        [1, 2.0],
+        [3, 1 << 63, 5],
+        [4, "x" * 65, 0, 0, [1, 2, 3], 0, None],
+        [4, "t", 0, 0, [1, 2], 0, None],
+        [4, "t", 0, 0, [1, 2, 3], 0, [0, 0, [[1, 0]] * 10_001]],
+        [5, [["t"]]],
+        [5, [["x" * 65, 0]]],
+        [5, [["t", 0]] * 1_001],
+        [6, "x" * 65, 0],
+        [6, "t"],
+        {"1": 2},
+    ],
+)
+def test_what_is_no_message(form: object) -> None:
+    with pytest.raises(FrameBroken, match="a message of"):
+        decode_message(4, msgspec.msgpack.encode(form))

@@ -101,13 +101,6 @@ def test_who_comes_first_in_preference_asks_at_once_and_leaves_out_the_dead() ->
     assert desk.asked(0) == Record(7, 6, Seat(2, 21, 102), (B, C), 2, (1, 2, 3))
 
 
-def test_the_next_one_waits_for_it() -> None:
-    desk = Desk(own=3)
-    desk.lose(1)
-    assert desk.asked(ELECTION_STEP_NS - 1) is None
-    assert desk.asked(ELECTION_STEP_NS) is not None
-
-
 def test_a_new_partition_waits_longer_for_the_preferred_node() -> None:
     """Its files are being made there: who is done first would lead for seconds, then hand over."""
     desk = Desk()
@@ -132,32 +125,11 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     assert B in record.members
 
 
-def test_another_life_of_the_leaders_node_is_a_vacancy() -> None:
-    desk = Desk()
-    desk.alive(1, 12)
-    desk.elections.node_changed(1)
-    assert desk.asked(0) is not None
-
-
 def test_a_node_that_was_started_again_may_ask_for_its_own_office() -> None:
     desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
     record = desk.asked(0)
     assert record is not None
     assert record.leader == Seat(1, 11, 101)
-
-
-def test_who_has_resigned_lets_the_others_go_first() -> None:
-    desk = Desk(own=1)
-    desk.elections.gave_up(NAME)
-    desk.set_record(VACANT)
-    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
-    assert desk.asked(OFFICE_TAKEN_NS) is not None
-
-
-def test_a_leader_that_says_nothing_is_replaced() -> None:
-    desk = Desk()
-    assert desk.asked(OFFICE_TAKEN_NS - 1) is None
-    assert desk.asked(OFFICE_TAKEN_NS) is not None
 
 
 def test_but_not_one_that_cannot_be_heard() -> None:
@@ -249,12 +221,3 @@ def test_all_suspects_report_to_each_other_and_the_one_with_most_asks() -> None:
     assert record is not None
     assert record.leader == Seat(2, 21, 102)
     assert record.members == (A, B, C), "nobody is left out"
-
-
-def test_a_leader_and_its_partition_go_in_one_batch_of_changes() -> None:
-    """The view has taken in both, and the node's change is told first."""
-    desk = Desk()
-    del desk.view.partitions[NAME]
-    desk.lose(1)
-    desk.elections.record_changed(NAME, None)
-    assert desk.elections.vacancies == {}

@@ -7,14 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.world import bodies
+from broker.world import Outcome, bodies
+from cases import each
+from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.hosted import HostedReplica
+from penstock.broker.partitionrows import replica_rows
+from penstock.broker.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
 from penstock.cluster.creation import clearance, deletion, unconfirmed
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.registration import Registering
+from penstock.errors import PenstockError, PublishUnknown, Refused
+from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import PATH, JoinedNode
 from sim.disk import Fault
@@ -213,3 +219,150 @@ def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
     transaction = clearance(cluster.nodes[0].view, name)
     assert transaction is not None
     return transaction
+
+
+# --- A node whose disk is full leads nothing, and hands on what its clients publish ---
+
+
+def full(node: JoinedNode, is_full: bool = True) -> None:
+    """Less is free than is to stay free, which is nothing here."""
+    node.disk.free_bytes = lambda path: -1 if is_full else 1 << 40  # type: ignore[method-assign]
+
+
+def test_leaderships_go_to_a_node_that_has_room_and_come_back() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"before")
+    node = cluster.led_by("orders")
+    full(node)
+    cluster.until(lambda: cluster.leader("orders") not in (None, node))
+    outcome = node.put("orders", b"by the full node")
+    cluster.until(lambda: outcome.told)
+    full(node, False)
+    cluster.run(2)
+    assert cluster.leader("orders") is not node  # not at once: it may be full again
+    cluster.until(lambda: cluster.leader("orders") is node, FULL_DISK_NS / SECOND + 60)
+
+
+def test_where_all_are_full_the_leader_stays_and_refuses() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    node = cluster.led_by("orders")
+    for one in cluster.nodes:
+        full(one)
+    cluster.run(20)
+    assert cluster.leader("orders") is node
+    assert "disk almost full" in node.broker.topics["orders"].refusal
+
+
+def test_no_commit_waits_for_a_follower_that_can_write_nothing() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.publish("orders", b"before")
+    follower = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    follower.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    outcome = cluster.led_by("orders").put("orders", b"then")
+    assert cluster.until(lambda: outcome.told) < REPLICA_TIMEOUT_NS / SECOND / 2
+    assert outcome.told == [None]
+    assert cluster.record("orders").member_on(follower.number) is None
+
+
+# --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
+
+
+STEPS = range(0, 8)  # of 50 ms, after which the leader dies
+
+
+@each("steps", STEPS)
+def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
+    cluster = JoinedCluster(kernel)
+    try:
+        cluster.make("orders")
+        cluster.make_channel("orders", "billing", order="strict")
+        cluster.publish("orders", *(b"%02d" % number for number in range(40)))
+        before = cluster.led_by("orders")
+        seen = consume(cluster, steps)
+        cluster.kill(before.number)
+        cluster.until(lambda: cluster.leader("orders"))
+        after = consume(cluster, 60)
+        assert after == sorted(after)
+        assert after[-1] == b"39"
+        assert not seen or after[0] >= seen[-1], (seen, after)
+    finally:
+        cluster.close()
+
+
+def consume(cluster: JoinedCluster, steps: int) -> list[bytes]:
+    """Each message is finished as it comes: the last FIN is on its way at the end."""
+    consumer, done = cluster.led_by("orders").consume("orders", "billing"), 0
+    for _ in range(steps):
+        cluster.step()
+        consumer.take()
+        done, unfinished = len(consumer.received), consumer.received[done:]
+        consumer.finish(*unfinished)
+    consumer.take()
+    return bodies(consumer.received)
+
+
+# --- A topic that has no replica on a node: publishes are taken there and handed on ---
+
+
+def elsewhere(cluster: JoinedCluster, topic: str) -> JoinedNode:
+    return next(node for node in cluster.nodes if topic not in node.broker.topics)
+
+
+def found(cluster: JoinedCluster, node: JoinedNode, name: str) -> Topic:
+    heard: list[Topic | PenstockError] = []
+    topic_maker(node).topic(name, heard.append)
+    cluster.until(lambda: heard)
+    assert isinstance(heard[0], Topic)
+    return heard[0]
+
+
+def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
+    cluster.make("solo", replicas=1)
+    node = elsewhere(cluster, "solo")
+    found(cluster, node, "solo")
+    cluster.delete("solo")
+    cluster.until(lambda: "solo" not in node.broker.topics)
+
+
+def test_what_is_on_its_way_when_the_topic_goes_may_be_stored(cluster: JoinedCluster) -> None:
+    cluster.make("solo", replicas=1)
+    node = elsewhere(cluster, "solo")
+    topic = found(cluster, node, "solo")
+    sent, gathered = Outcome(), Outcome()
+    topic.publish([b"one"], 0, sent)
+    topic.outboxes[0].write(0)
+    topic.publish([b"two"], 0, gathered)
+    topic.outboxes[0].close("topic solo was deleted")
+    assert isinstance(sent.told[0], PublishUnknown)
+    assert isinstance(gathered.told[0], Refused)
+    cluster.run(1.0)
+    assert (len(sent.told), len(gathered.told)) == (1, 1)
+
+
+# --- what /stats says of the replicas of a cluster's topic ---
+
+
+def test_role_leader_epoch_in_sync_set_and_lag() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"one", b"two")
+    cluster.run(2)
+    leader = cluster.led_by("orders")
+    other = next(node for node in cluster.nodes if node is not leader)
+    (row,) = replica_rows(leader.broker.topics["orders"])
+    numbers = sorted(node.number for node in cluster.nodes if node is not leader)
+    assert row["followers"] == [{"node": number, "lag": 0} for number in numbers]
+    assert (row["role"], row["lag"]) == ("leader", 0)
+    (its,) = replica_rows(other.broker.topics["orders"])
+    assert (its["role"], "lag" in its) == ("follower", False)
+    for one in (row, its):
+        assert (one["leader"], one["end_offset"]) == (leader.number, 2)
+        assert sorted(one["in_sync"]) == [node.number for node in cluster.nodes]
+        assert one["epoch"] == cluster.record("orders").epoch
+    cluster.close()

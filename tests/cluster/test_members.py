@@ -73,17 +73,6 @@ class Desk:
         self.line.outcome(proposal.number, Outcome.DONE, self.line.revision + 1)
 
 
-def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
-    desk = Desk()
-    desk.write()
-    desk.acknowledge(B)
-    desk.pass_to(LATE_NS - 1)
-    assert desk.proposed() is None
-    desk.pass_to(LATE_NS)
-    assert desk.proposed() == (A, B)
-    assert desk.members.readmission.held_off == {3}
-
-
 def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
     desk = Desk()
     desk.members.unlinked(2, 0)
@@ -117,18 +106,6 @@ def test_an_office_in_which_nothing_can_be_committed_is_given_up() -> None:
     assert desk.resigned == []
     desk.pass_to(2 * LATE_NS)
     assert desk.resigned == ["nothing could be committed"]
-
-
-def test_the_next_time_it_waits_twice_as_long() -> None:
-    desk = Desk(RECORD._replace(members_min=3))
-    desk.write()
-    desk.pass_to(2 * LATE_NS)
-    desk.members.left_office(NAME)
-    desk.members.took_office(NAME, desk.line, 0)
-    desk.pass_to(4 * LATE_NS - 1)
-    assert len(desk.resigned) == 1
-    desk.pass_to(4 * LATE_NS)
-    assert len(desk.resigned) == 2
 
 
 def test_too_few_links_end_an_office_that_has_nothing_to_do() -> None:

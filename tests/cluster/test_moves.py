@@ -13,7 +13,6 @@ from penstock.cluster.moves import (
     Move,
     State,
     cancelled,
-    lacking,
     may_begin,
     next_record,
     state_of,
@@ -22,7 +21,6 @@ from penstock.replica.record import (
     Member,
     Record,
     Seat,
-    arranged,
     broken_rule,
     elected,
     regrouped,
@@ -46,31 +44,6 @@ def record(leader: int, members: tuple[int, ...], wanted: tuple[int, ...], least
 
 
 MOVE = Move(NAME, (1, 2), (3, 2), 1, 1)  # from node 1, which leads, to node 3
-
-
-@each(
-    ("before", "state", "after"),
-    [
-        (record(1, (1, 2), (1, 2), 1), State.WAITING, record(1, (1, 2), (3, 2, 1), 1)),
-        (record(1, (1, 2), (3, 2, 1), 1), State.COPYING, None),
-        (record(1, (1, 2, 3), (3, 2, 1), 1), State.LEADING, None),
-        (record(3, (1, 2, 3), (3, 2, 1), 1), State.RELEASING, record(3, (1, 2, 3), (3, 2), 1)),
-        (record(3, (1, 2, 3), (3, 2), 1), State.RELEASING, None),
-        (record(3, (2, 3), (3, 2), 1), State.DONE, None),
-        # a target falls out: before the old ones have gone, and after
-        (record(3, (1, 3), (3, 2), 1), State.COPYING, record(3, (1, 3), (3, 2, 1), 1)),
-        (record(3, (3,), (3, 2), 1), State.COPYING, None),
-    ],
-)
-def test_the_table(before: Record, state: State, after: Record | None) -> None:
-    assert state_of(MOVE, before) is state
-    assert next_record(MOVE, before, may_begin=True) == after
-
-
-def test_a_move_waits_until_a_copy_may_begin() -> None:
-    before = record(1, (1, 2), (1, 2), 1)
-    assert next_record(MOVE, before, may_begin=False) is None
-    assert lacking(MOVE, before) == (3,)
 
 
 # --- a few at a time ---
@@ -207,9 +180,3 @@ def test_a_release_that_does_not_wait_for_the_targets_is_found() -> None:
     story.record = record(3, (1, 3), (3, 2), 1)
     with pytest.raises(AssertionError):
         story.put(regrouped(story.record, gone=(member(1),)))
-
-
-def test_arranging_changes_neither_set_nor_leader() -> None:
-    before = record(1, (1, 2), (1, 2), 1)
-    after = arranged(before, (3, 2, 1), 2)
-    assert (after.epoch, after.leader, after.members) == (5, before.leader, before.members)

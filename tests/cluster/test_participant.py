@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from penstock.cluster import keys
-from penstock.cluster.coordinator import Put, Transaction
-from penstock.cluster.documents import ACTIVE, CLUSTER, RECORD, Cluster, Membership, Node
+from penstock.cluster.coordinator import Delete, Put, Transaction
+from penstock.cluster.documents import (
+    ACTIVE,
+    CLUSTER,
+    MEMBERSHIP,
+    NODE,
+    RECORD,
+    Cluster,
+    Membership,
+    Node,
+)
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.participant import Corrupt, Participant, Refused
-from penstock.cluster.view import Held
-from penstock.limits import MS, SECOND
+from penstock.cluster.registration import Registering, Registration
+from penstock.cluster.view import Held, View
+from penstock.cluster.watching import Phase, Watching
+from penstock.limits import MS, NODE_LEASE_NS, SECOND
 from penstock.replica.leading import LeaderLine
 from penstock.replica.matching import Extent
 from penstock.replica.record import Member, Record, Seat
+from sim.brokers.port import Port
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store
@@ -127,3 +139,129 @@ def test_a_refused_connection_is_reported_to_the_others() -> None:
     assert not part.offices.absence.is_refused(2, 31)
     part.receive(1, Refused(2, 31))
     assert part.offices.absence.is_refused(2, 31)
+
+
+# --- A node makes itself known: its start first, then its life ---
+
+
+LEASE_S = NODE_LEASE_NS / SECOND
+
+
+class Desk:
+    """Node 2, over a coordinator that can be cut off."""
+
+    def __init__(
+        self, store: Store | None = None, generation: int = 1, uuid: int = 5, life: int = 0
+    ) -> None:
+        self.store = store or Store()
+        if store is None:
+            self.put("cluster", CLUSTER.encode(Cluster(1, 1, 1, 0)))
+        self.port = Port(self.store)
+        self.view = View()
+        self.watching = Watching(self.port, self.view)
+        life = life or 10 + generation
+        self.membership = Membership(uuid, generation, "b", 0, life, 100, ACTIVE)
+        self.registration = Registration(2, self.port, self.view, self.membership, self.describe)
+        self.now_ns = 0
+        self.order: list[str] = []
+
+    def describe(self) -> Node:
+        return Node(self.membership.life, "h", 1, 2, "h", 3, "", "", 0, 0)
+
+    def put(self, key: str, value: bytes) -> None:
+        self.store.transact(Transaction((), (Put(key, value),)))
+
+    def run(self, seconds: float = 2.0, hangs: bool = False) -> None:
+        for _ in range(int(seconds * 10)):
+            self.now_ns += SECOND // 10
+            self.store.run_out(self.now_ns)
+            if hangs:
+                continue
+            self.watching.tick(self.now_ns)
+            is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
+            self.registration.tick(self.now_ns, is_current)
+            self.port.run(self.now_ns)
+            for key, _, after in self.view.apply(100):
+                self.order.append(key)
+                if key == "nodes/2" and after is None:
+                    self.registration.key_gone()
+
+    def is_held(self) -> bool:
+        return self.registration.is_held(self.now_ns)
+
+    def stored(self) -> Membership:
+        return MEMBERSHIP.decode("members/2", self.store.entries["members/2"].value)
+
+
+def test_the_lease_is_kept_while_the_loop_turns() -> None:
+    desk = Desk()
+    desk.run(4 * LEASE_S)
+    assert desk.is_held()
+    assert "nodes/2" in desk.store.entries
+    desk.run(LEASE_S + 1, hangs=True)
+    assert "nodes/2" not in desk.store.entries
+    assert not desk.is_held()
+
+
+def test_a_start_takes_over_the_key_of_the_life_before() -> None:
+    first = Desk()
+    first.run()
+    second = Desk(first.store, generation=2)
+    second.now_ns = first.now_ns
+    second.run(1)
+    assert second.is_held()
+    node = NODE.decode("nodes/2", first.store.entries["nodes/2"].value)
+    assert node.life == 12
+    second.run(2 * LEASE_S)  # the lease of the first one runs out
+    assert "nodes/2" in first.store.entries
+
+
+def test_a_second_machine_with_this_id_is_refused() -> None:
+    first = Desk()
+    first.run()
+    second = Desk(first.store, generation=2, uuid=6)
+    second.run()
+    assert second.registration.phase is Registering.REFUSED
+    assert second.registration.reason.startswith("another machine has the id 2: 0000")
+    assert first.stored().uuid == 5
+
+
+def test_a_node_that_was_set_back_is_refused() -> None:
+    first = Desk(generation=7)
+    first.run()
+    second = Desk(first.store, generation=6)
+    second.run()
+    assert second.registration.phase is Registering.REFUSED
+    assert second.registration.reason == (
+        "this is generation 6 of node 2, and generation 7 was there"
+    )
+
+
+def test_a_node_that_was_set_back_by_one_start_is_refused() -> None:
+    """It counts to the same number again, but is another life."""
+    first = Desk(generation=7)
+    first.run()
+    second = Desk(first.store, generation=7, life=99)
+    second.run()
+    assert second.registration.phase is Registering.REFUSED
+    assert first.stored().life == 17
+
+
+def test_who_was_taken_for_dead_registers_again() -> None:
+    desk = Desk()
+    desk.run()
+    desk.store.transact(Transaction((), (Delete("nodes/2"),)))
+    desk.run(1)
+    assert desk.is_held()
+    assert "nodes/2" in desk.store.entries
+
+
+def test_a_start_whose_answer_never_came_is_written_once() -> None:
+    desk = Desk()
+    desk.run(0.4)
+    desk.port.is_cut = True
+    desk.run(3)
+    desk.port.is_cut = False
+    desk.run(4)
+    assert desk.is_held()
+    assert desk.stored() == desk.membership

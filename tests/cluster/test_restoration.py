@@ -58,17 +58,6 @@ def restored(there: Standing, *memories: Memory, lost: tuple[int, ...] = ()) -> 
     return restoration(there, memories, lost)
 
 
-def test_the_newest_that_is_remembered_takes_the_place_of_an_older_one() -> None:
-    plan = restored(standing(OLD), memory(1, 30, OLD), memory(2, 50, NEW), memory(3, 44, NEW))
-    assert (plan.put, plan.kept, plan.left) == ({ORDERS: NEW}, (), {})
-
-
-def test_what_is_gone_is_put_again_with_its_topic() -> None:
-    there = standing(None, topic=None)
-    plan = restored(there, memory(2, 50, NEW), memory(3, 44, NEW))
-    assert (plan.put, plan.topics) == ({ORDERS: NEW}, {"orders": TOPIC_OF})
-
-
 def test_what_stands_there_is_kept_where_it_is_as_new() -> None:
     newer = record(8, 3, 3)
     resigned = NEW._replace(leader=None)

@@ -80,20 +80,6 @@ class TestMaking:
         making.confirmed(0, 1)
         assert taken(making) == []
 
-    def test_one_that_exists_is_confirmed_all_the_same(self) -> None:
-        making = new()
-        making.found(1, Found(TOPIC_SEEN, Seen(document(9, 4), 25), None))
-        making.view(25, [0])
-        assert taken(making) == [AskStart(0, 4)]
-
-    def test_one_of_an_earlier_topic_of_the_name_is_replaced(self) -> None:
-        making = new()
-        making.found(1, Found(TOPIC_SEEN, Seen(document(8, 4), 25), None))
-        (create,) = taken(making)
-        assert RevisionIs(keys.channel(*NAME), 25) in create.transaction.compares
-        renewed = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1)))
-        assert renewed in create.transaction.operations
-
     def test_it_says_how_many_partitions_there_were_and_there_was_no_further_one(self) -> None:
         making = new()
         making.found(1, Found(TOPIC_SEEN, None, None, partitions=3))
@@ -101,12 +87,6 @@ class TestMaking:
         assert RevisionIs(keys.partition(NAME.topic, 3), 0) in create.transaction.compares
         put = Put(keys.channel(*NAME), CHANNEL.encode(document(9, 1, partitions=3)))
         assert put in create.transaction.operations
-
-    def test_no_number_is_used_again_that_the_node_knows(self) -> None:
-        making = new()
-        making.found(1, Found(TOPIC_SEEN, None, Seen(ChannelNumbers(9, 4), 3), highest=7))
-        taken(making)
-        assert making.channel_number == 8
 
     def test_a_topic_that_is_gone(self) -> None:
         making = new()

@@ -61,17 +61,6 @@ def test_it_is_led_everywhere_when_the_client_is_answered(cluster: JoinedCluster
         assert len(cluster.record("new", number).members) == 3
 
 
-def test_the_settings_are_those_that_were_wanted(cluster: JoinedCluster) -> None:
-    cluster.make("source", replicas=2)
-    asked = Asked(cluster.nodes[0], NewTopic(1, extended=True, registered=True, like="source"))
-    cluster.until(lambda: asked.answers)
-    made = document(cluster)
-    assert (made.replicas, made.hash_partitions) == (2, 1)
-    topic = next(node.broker.topics["new"] for node in cluster.up() if "new" in node.broker.topics)
-    assert (topic.extended, topic.settings.disable_channel_auto_create) == (True, True)
-    assert topic.created_ns > 0
-
-
 def test_while_the_coordinator_is_away_it_is_not_known(cluster: JoinedCluster) -> None:
     node = cluster.nodes[0]
     cluster.away.add(0)

@@ -9,14 +9,9 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
-from penstock.cluster.coordinator import (
-    Delete,
-    Entry,
-    Put,
-    Reading,
-    Transaction,
-)
+from penstock.cluster.coordinator import Delete, Entry, Put, Reading, Transaction
 from penstock.cluster.documents import (
+    ACTIVE,
     CHANNEL,
     CLUSTER,
     NODE,
@@ -24,15 +19,20 @@ from penstock.cluster.documents import (
     TOPIC,
     Channel,
     Cluster,
+    Membership,
     Node,
     Topic,
 )
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
-from penstock.limits import SECOND, WATCH_PROGRESS_NS
+from penstock.cluster.wishes import Wishes
+from penstock.limits import HEIR_STEADY_NS, SECOND, WATCH_PROGRESS_NS, WISHES_NS
+from penstock.replica.effects import Propose
+from penstock.replica.leading import LeaderLine
 from penstock.replica.record import Member, Record, Seat
 from sim.memory import MemoryCoordinator
+from sim.protocol.modellog import ModelLog
 from sim.store import Store
 
 ORDERS = PartitionName("orders", 0)
@@ -134,25 +134,6 @@ def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
     assert desk.view.refusal(PartitionName("other", 0)) == ""
 
 
-def test_restored_metadata_begins_again() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1, 2, 3))
-    backup = desk.store.backup()
-    desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    desk.store.restore(backup)
-    desk.run(WATCH_PROGRESS_NS / SECOND)
-    desk.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
-    desk.run(2)
-    assert desk.view.frozen == ""
-    assert desk.view.refusal(ORDERS).startswith("its record is of epoch 1")
-    revision = desk.put_record(record(2, 2, 3, leader=2))
-    desk.run()
-    assert desk.view.refusal(ORDERS) == ""
-    assert desk.view.partitions[ORDERS].revision == revision
-    assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
-
-
 @each(
     ("known", "revision", "new", "text"),
     [
@@ -209,18 +190,6 @@ def test_what_has_no_tombstone_stays() -> None:
     assert len(desk.view.channels) == 1
 
 
-def test_with_a_tombstone_it_goes() -> None:
-    desk = Desk()
-    desk.put_record(record(1, 1))
-    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
-    desk.run()
-    desk.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
-    desk.delete(KEY)
-    desk.delete(keys.topic("orders"))
-    assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
-    assert (desk.view.partitions, desk.view.topics) == ({}, {})
-
-
 def test_a_broken_document_freezes_its_partition_alone() -> None:
     desk = Desk()
     desk.put_record(record(1, 1))
@@ -267,3 +236,74 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
     for name_, held in desk.view.partitions.items():
         entry = desk.store.entries[keys.partition(*name_)]
         assert held.document == RECORD.decode(entry.key, entry.value)
+
+
+# --- the leader does what the record wants: who leaves the set, and who leads ---
+
+
+A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
+SEAT = Seat(1, 11, 101)
+
+
+class WishesDesk:
+    def __init__(self, *wanted: int, partitions: int = 1) -> None:
+        self.handed: list[tuple[int, int]] = []
+        self.view = View()
+        for node in (1, 2, 3):
+            self.generation(node, 1)
+        self.lines: dict[PartitionName, LeaderLine] = {}
+        self.wishes = Wishes(self.view, self.lines, self.hand_over)
+        record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
+        for number in range(partitions):
+            name = PartitionName("t", number)
+            self.lines[name] = LeaderLine(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
+            self.wishes.record_changed(name, record)
+
+    def generation(self, node: int, generation: int) -> None:
+        document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
+        self.view.memberships[node] = Held(document, 5, 5)
+
+    def hand_over(self, name: PartitionName, node: int) -> bool:
+        self.handed.append((name.number, node))
+        return True
+
+    def proposed(self) -> tuple[Member, ...]:
+        (line,) = self.lines.values()
+        (proposal,) = [one for one in line.out if isinstance(one, Propose)]
+        return proposal.record.members
+
+
+def test_who_is_not_wanted_any_more_is_left_out() -> None:
+    desk = WishesDesk(1, 3)
+    desk.wishes.tick(0)
+    assert desk.proposed() == (A, C)
+
+
+def test_an_office_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
+    desk = WishesDesk(3, 1, 2)
+    desk.wishes.linked(3, 0)
+    desk.wishes.tick(HEIR_STEADY_NS - 1)
+    assert desk.handed == []
+    desk.wishes.unlinked(3)
+    desk.wishes.tick(HEIR_STEADY_NS + WISHES_NS)
+    assert desk.handed == []
+    desk.wishes.linked(3, HEIR_STEADY_NS)
+    desk.wishes.tick(3 * HEIR_STEADY_NS)
+    assert desk.handed == [(0, 3)]
+
+
+def test_not_to_a_member_whose_node_was_started_again_since() -> None:
+    desk = WishesDesk(3, 1, 2)
+    desk.wishes.linked(3, -HEIR_STEADY_NS)
+    desk.generation(3, 2)
+    desk.wishes.tick(0)
+    assert desk.handed == []
+
+
+def test_an_office_that_is_over_has_no_wishes() -> None:
+    desk = WishesDesk(3, 1, 2)
+    desk.wishes.forget(PartitionName("t", 0))
+    desk.lines.clear()
+    desk.wishes.linked(3, -HEIR_STEADY_NS)
+    desk.wishes.tick(0)
+    assert desk.handed == []

@@ -55,10 +55,6 @@ def test_names_that_are_known(name: str) -> None:
     check_names(OWN, {name: "x"})
 
 
-def test_what_kubernetes_sets() -> None:
-    check_names(OWN, KUBERNETES)
-
-
 @each(
     ("name", "near"),
     [
@@ -72,11 +68,6 @@ def test_what_kubernetes_sets() -> None:
 def test_a_misspelt_name_is_refused_with_the_nearest_one(name: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}.*; the nearest is {near}$"):
         check_names(OWN, {name: "true"})
-
-
-def test_a_name_like_no_other_is_refused_too() -> None:
-    with pytest.raises(ConfigError, match=r"there is no such variable$"):
-        check_names(OWN, {"PENSTOCK_ZZ": "1"})
 
 
 def test_the_command_line_refuses_only_what_is_nearly_its_own() -> None:

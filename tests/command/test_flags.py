@@ -11,7 +11,6 @@ from cases import each
 from penstock.command.flags import (
     Effect,
     Flag,
-    HelpWanted,
     Kind,
     UsageError,
     parse_command_line,
@@ -95,12 +94,6 @@ def test_command_line_mistakes(arguments: list[str], message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
-def test_help(word: str) -> None:
-    with pytest.raises(HelpWanted):
-        parse_command_line(FLAGS, [word])
-
-
 @each(
     ("name", "toml", "value"),
     [
@@ -149,13 +142,6 @@ def test_numbers_beyond_64_bits(name: str, toml: int) -> None:
     flag = next(flag for flag in FLAGS if flag.name == name)
     with pytest.raises(ValueError, match="64 bits"):
         value_from_toml(flag, toml)
-
-
-def test_what_is_no_number() -> None:
-    flag = next(flag for flag in FLAGS if flag.name == "rate")
-    for toml in (float("inf"), "x"):
-        with pytest.raises(ValueError, match="a number is wanted"):
-            value_from_toml(flag, toml)
 
 
 def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> None:

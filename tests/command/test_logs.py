@@ -38,14 +38,6 @@ def test_lines_look_like_those_of_nsqd(stream: io.StringIO) -> None:
         assert re.fullmatch(moment + end, line)
 
 
-def test_levels(stream: io.StringIO) -> None:
-    logs.set_up("warn", "", "text", stream)
-    log.info("quiet")
-    log.warning("heard")
-    assert "quiet" not in stream.getvalue()
-    assert "WARNING: heard" in stream.getvalue()
-
-
 def test_json(stream: io.StringIO) -> None:
     logs.set_up("info", "[nsqd] ", "json", stream)
     try:
@@ -66,9 +58,3 @@ def test_a_traceback_stands_in_the_text(stream: io.StringIO) -> None:
     except ValueError:
         log.exception("it happened")
     assert "ERROR: it happened\nTraceback" in stream.getvalue()
-
-
-def test_tear_down_stops_writing(stream: io.StringIO) -> None:
-    logs.tear_down(logs.set_up("info", "", "text", stream))
-    log.error("late")
-    assert stream.getvalue() == ""

@@ -38,18 +38,6 @@ def test_spans(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 
-def test_a_table_lines_up_names_left_and_numbers_right() -> None:
-    lines = table(("NAME", "N"), [("a", "1"), ("longer", "200")])
-    assert lines == ["NAME      N", "a         1", "longer  200"]
-
-
-def test_colours_only_where_someone_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert painted("x", "31", io.StringIO()) == "x"
-    assert painted("x", "31", Tty()) == "\x1b[31mx\x1b[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert painted("x", "31", Tty()) == "x"
-
-
 def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", Tty())
     monkeypatch.setenv("COLUMNS", "30")

@@ -25,7 +25,6 @@ SOURCE = Path(__file__).with_name("syscalls.c")
 COMPILE_S_MAX = 60.0
 ROOT = "data"
 _RECORD = struct.Struct("=IiQQ")
-_WITH_DATA = "cowrmud"
 
 
 def compile_library(directory: Path) -> Path:

@@ -239,6 +239,3 @@ def test_ids_rise_along_a_publisher(story: Story) -> None:
     story.delivered(2, b"a")
     story.delivered(1, b"b")
     assert story.broken() == [(Promise.RISING, b"b")]
-
-
-# --- the report, and histories that make no sense ---

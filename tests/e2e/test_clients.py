@@ -14,6 +14,10 @@ from typing import IO, Any
 
 import pytest
 
+from cases import each
+from nsqd.test_auth import AuthServer
+
+from .certificates import Certificates
 from .daemon import Daemon
 from .lookupd import Lookupd, eventually, nsqd
 from .node import node_modules
@@ -152,13 +156,6 @@ def wait_for_consumers(daemon: Daemon, topic: str, *channels: str) -> None:
     raise AssertionError(f"no consumers on {topic}: {found}")
 
 
-def test_a_producer_comes_before_any_channel(daemon: Daemon, library: str, topic: str) -> None:
-    with Child(f"{library}_producer", str(daemon.tcp_port), topic) as producer:
-        assert producer.lines()[0] == ["OK"] * 103
-    with consumer(daemon, library, topic, len(PUBLISHED), max_in_flight=1) as child:
-        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
-
-
 def test_a_requeued_message_comes_again_at_once(daemon: Daemon, library: str, topic: str) -> None:
     publish(daemon, topic, "m")
     with consumer(daemon, library, topic, 1, first="requeue") as child:
@@ -276,3 +273,137 @@ def test_pynsq_gathers_batches_until_it_is_starved(daemon: Daemon) -> None:
             for number in range(99):
                 client.pub("batches", b"%d" % number)
         assert len(deliveries(child.lines())) >= 85
+
+
+# --- pynsq and nsqjs with a secret, in front of an auth server ---
+
+
+SECRETS = {"pynsq": "auth_secret", "nsqjs": "authSecret"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp("auth") / "data"
+    with (
+        AuthServer() as server,
+        Daemon(path, f"--auth-http-address={server.address}") as guarded,
+    ):
+        yield guarded
+
+
+@pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
+def test_who_knows_the_secret_publishes_and_consumes(guarded: Daemon, library: str) -> None:
+    topic = f"{library}.secret"
+    options = {SECRETS[library]: "all"}
+    count = len(PUBLISHED)
+    with consumer(guarded, library, topic, count, max_in_flight=20, connection=options) as child:
+        wait_for_consumers(guarded, topic, "chan")
+        assert guarded.channel_stats(topic, "chan")["clients"][0]["authed"] is True
+        arguments = (str(guarded.tcp_port), topic, json.dumps(options))
+        with Child(f"{library}_producer", *arguments) as producer:
+            assert producer.lines()[0] == ["OK"] * 103
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
+
+
+def test_who_does_not_is_told_and_hung_up_on(guarded: Daemon) -> None:
+    arguments = (str(guarded.tcp_port), "refused", json.dumps({"authSecret": "wrong"}))
+    with Child("nsqjs_producer", *arguments) as child:
+        _, err = child.process.communicate(timeout=90)
+        assert child.process.returncode == 1
+    assert "E_AUTH_FAILED AUTH failed" in err
+
+
+# --- pynsq and nsqjs over TLS, snappy and deflate. (ansq has none of the three.) ---
+
+
+WAYS = ["tls", "snappy", "deflate", "tls snappy", "tls deflate"]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def daemon_upgraded(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Daemon]:
+    path = tmp_path_factory.mktemp("upgraded") / "data"
+    with Daemon(path, *certificates.flags) as daemon_upgraded:
+        yield daemon_upgraded
+
+
+@pytest.fixture(scope="module")
+def strict_daemon(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Daemon]:
+    """It wants TLS, and a certificate that its authority has signed."""
+    path = tmp_path_factory.mktemp("strict") / "data"
+    flags = (
+        "--tls-client-auth-policy=require-verify",
+        f"--tls-root-ca-file={certificates.authority}",
+    )
+    with Daemon(path, *certificates.flags, *flags, "--tls-required=tcp-https") as daemon_upgraded:
+        yield daemon_upgraded
+
+
+def options(library: str, way: str, certificates: Certificates, name: str = "") -> dict[str, Any]:
+    """What the library wants to be told."""
+    parts = way.split()
+    found: dict[str, Any] = {part: True for part in parts if part != "tls"}
+    if "tls" not in parts:
+        return found
+    files = [str(path) for path in certificates.client_files(name)] if name else []
+    if library == "pynsq":
+        tls = {"ca_certs": str(certificates.authority)}
+        tls |= dict(zip(("certfile", "keyfile"), files, strict=False))
+        return found | {"tls_v1": True, "tls_options": tls}
+    tls = {"ca": str(certificates.authority)} | dict(zip(("cert", "key"), files, strict=False))
+    return found | {"tls": True} | tls
+
+
+def seen(daemon_upgraded: Daemon, topic: str) -> set[str]:
+    """What the daemon says of its consumer's connection."""
+    (row,) = daemon_upgraded.channel_stats(topic, "chan")["clients"]
+    return {name for name in ("tls", "snappy", "deflate") if row[name]}
+
+
+@each("way", WAYS)
+@each("library", ["pynsq", "nsqjs"])
+def test_every_way_to_publish_and_consume(
+    daemon_upgraded: Daemon, certificates: Certificates, library: str, way: str
+) -> None:
+    topic = f"{library}.{way.replace(' ', '-')}"
+    wanted = options(library, way, certificates)
+    with consumer(
+        daemon_upgraded, library, topic, len(PUBLISHED), max_in_flight=20, connection=wanted
+    ) as child:
+        wait_for_consumers(daemon_upgraded, topic, "chan")
+        assert seen(daemon_upgraded, topic) == set(way.split())
+        arguments = (str(daemon_upgraded.tcp_port), topic, json.dumps(wanted))
+        with Child(f"{library}_producer", *arguments) as producer:
+            assert producer.lines()[0] == ["OK"] * 103
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
+    wait_for_nothing_left(daemon_upgraded, topic)
+
+
+@pytest.mark.parametrize("library", ["pynsq", "nsqjs"])
+def test_a_client_with_a_certificate_is_let_in(
+    strict_daemon: Daemon, certificates: Certificates, library: str
+) -> None:
+    topic = f"{library}.certified"
+    wanted = options(library, "tls", certificates, "client")
+    arguments = (str(strict_daemon.tcp_port), topic, json.dumps(wanted))
+    with Child(f"{library}_producer", *arguments) as producer:
+        assert producer.lines()[0] == ["OK"] * 103
+    with consumer(strict_daemon, library, topic, len(PUBLISHED), connection=wanted) as child:
+        assert sorted(body for body, _ in deliveries(child.lines())) == PUBLISHED
+
+
+def test_ansq_asks_for_nothing_and_is_refused_where_tls_is_required(strict_daemon: Daemon) -> None:
+    """It has none of these features; it must not be left waiting."""
+    with Child("ansq_producer", str(strict_daemon.tcp_port), "locked") as child:
+        _, err = child.process.communicate(timeout=90)
+        assert child.process.returncode != 0
+    assert "ConnectionClosedError" in err
+    assert "locked" not in [row["topic_name"] for row in strict_daemon.stats()["topics"]]

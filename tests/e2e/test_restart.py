@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from .daemon import Daemon, DaemonFailed
+from penstock.tools.main import main
 
-MIB = 1024 * 1024
-START_BYTES_MAX = 40 * MIB  # Python is some 4 MB; the last batches of 4 MB are read a few times
-BIG_LOG_BYTES = 300 * MIB
+from .daemon import Daemon, DaemonFailed
+from .v2client import Closed, V2Client, pub_bytes
 
 
 @pytest.fixture
@@ -63,36 +66,136 @@ def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
 # --- a large log ---
 
 
-def test_a_start_after_a_kill_reads_only_the_tail(daemon: Daemon) -> None:
-    body = bytes(range(256)) * 4096  # 1 MiB
-    bodies = [body[number:] + body[:number] for number in range(4)]
-    partition = daemon.data_path / "topics" / "big" / "0"
-    daemon.post("/topic/create?topic=big")
-    daemon.post("/channel/create?topic=big&channel=ch")
-    with daemon.client() as publisher:
-        for _ in range(BIG_LOG_BYTES // (4 * MIB)):
-            publisher.mpub("big", bodies)
-        # Every two seconds the daemon notes how far the log is synced.
-        newest = max(partition.glob("*.log"))
-        wait_for(lambda: newest.with_suffix(".index").exists())
-        publisher.mpub("big", bodies)
-    daemon.kill()
-    segments = list(partition.glob("*.log"))
-    assert sum(segment.stat().st_size for segment in segments) >= BIG_LOG_BYTES
-    assert len(segments) >= 4
-
-    daemon.start()  # some 0.3 s where nothing else runs
-    assert daemon.bytes_read() < START_BYTES_MAX
-    assert daemon.channel_stats("big", "ch")["depth"] == BIG_LOG_BYTES // MIB + 4
-    with daemon.client() as consumer:
-        consumer.sub("big", "ch")
-        consumer.rdy(4)
-        assert [message.body for message in consumer.messages(4)] == bodies
-
-
 def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline_s:
             raise AssertionError("it did not come true in time")
         time.sleep(0.01)
+
+
+# --- A node with more topics than descriptors, and more clients: the log goes on ---
+
+
+LIMIT = 96
+TOPICS = 150
+
+
+def open_files(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+
+def publish_to_all(connection: http.client.HTTPConnection, body: bytes) -> None:
+    for number in range(TOPICS):
+        connection.request("POST", f"/pub?topic=t{number}", body)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b"OK")
+
+
+def crowd(daemon: Daemon, held: contextlib.ExitStack) -> int:
+    """How many clients get in."""
+    for count in range(LIMIT):
+        try:
+            held.enter_context(V2Client(daemon.tcp_port)).identify()
+        except (Closed, ConnectionError):
+            return count
+    raise AssertionError("as many connections as descriptors")
+
+
+def test_more_topics_than_descriptors(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data", descriptors=LIMIT) as daemon, contextlib.ExitStack() as held:
+        for number in range(TOPICS):
+            daemon.post(f"/topic/create?topic=t{number}")
+            daemon.post(f"/channel/create?topic=t{number}&channel=c")
+        publisher = http.client.HTTPConnection("127.0.0.1", daemon.http_port, timeout=40)
+        held.callback(publisher.close)
+        for body in (b"first", b"second"):
+            publish_to_all(publisher, body)
+            assert open_files(daemon) < 3 * LIMIT // 4
+        assert crowd(daemon, held) > 10
+        assert f"of {LIMIT} descriptors all but {LIMIT // 8} are in use" in daemon.stderr()
+        publish_to_all(publisher, b"third")
+        assert open_files(daemon) > 3 * LIMIT // 4
+        daemon.kill()
+        daemon.start()
+        for number in range(0, TOPICS, 10):
+            with daemon.client() as consumer:
+                consumer.sub(f"t{number}", "c")
+                consumer.rdy(3)
+                bodies = [message.body for message in consumer.messages(3)]
+                assert bodies == [b"first", b"second", b"third"]
+
+
+# --- A flipped bit at the end of a real daemon's log ---
+
+
+def test_a_corrupt_end_is_repaired_and_publishing_goes_on(tmp_path: Path) -> None:
+    data_path = tmp_path / "data"
+    with Daemon(data_path) as daemon:
+        daemon.post("/topic/create?topic=orders")
+        daemon.post("/channel/create?topic=orders&channel=billing")
+        for number in range(5):
+            daemon.post("/pub?topic=orders", b"message %d" % number)
+        assert daemon.stop() == 0
+        (path,) = (data_path / "topics/orders/0").glob("*.log")
+        data = bytearray(path.read_bytes())
+        data[-20] ^= 1
+        path.write_bytes(data)
+        daemon.start()
+        status, said = daemon.http("POST", "/pub?topic=orders", b"refused")
+        assert (status, b"the end of the log is corrupt" in said) == (503, True)
+        assert daemon.stop() == 0
+        assert main(["log", "repair", str(data_path), "--yes"]) == 0
+        daemon.start()
+        assert daemon.http("GET", "/ping") == (200, b"OK")
+        daemon.post("/pub?topic=orders", b"taken")
+        daemon.kill()
+        daemon.start()
+        with daemon.client() as client:
+            client.sub("orders", "billing")
+            client.rdy(10)
+            bodies = [message.body for message in client.messages(5)]
+        assert bodies == [b"message %d" % number for number in range(4)] + [b"taken"]
+        assert daemon.http("GET", "/ping") == (200, b"OK")
+        assert main(["log", "verify", str(data_path)]) == 0
+
+
+# --- A drain of a real daemon ---
+
+
+def wait_for_drain(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["signal", "http"])
+def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path, how: str) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        with daemon.client() as consumer:
+            consumer.sub("t", "c")
+            consumer.mpub("t", [b"%d" % n for n in range(100)])
+            consumer.dpub("t", 1500, b"late")
+            with daemon.client() as orphan:
+                orphan.pub("nobody", b"kept")
+            if how == "signal":
+                daemon.signal(signal.SIGUSR1)
+            else:
+                assert json.loads(daemon.post("/drain"))["left"] == 101
+            wait_for_drain(lambda: daemon.topic_stats("t")["refusal"] == "draining")
+            with daemon.client() as publisher:
+                publisher.send(pub_bytes("t", b"x"))
+                assert publisher.error() == b"E_PUB_FAILED PUB failed draining"
+            consumer.rdy(101)
+            got = consumer.messages(101)
+            assert daemon.running
+            consumer.fin(*(message.id for message in got))
+            assert daemon.wait() == 0
+        assert b"late" in {message.body for message in got}
+        assert "DRAIN: nothing is left" in daemon.stderr()
+        assert daemon.stderr().rstrip().endswith("NSQ: bye")
+        daemon.start()
+        assert daemon.channel_stats("t", "c")["depth"] == 0
+        assert daemon.topic_stats("nobody")["depth"] == 1

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -159,16 +160,6 @@ def test_fin_frees_a_place(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"d"]
 
 
-def test_fin_after_cls_is_taken(side: Side) -> None:
-    tail = side.tail()
-    conn = side.consumer(side.window(tail), rdy=3)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    conn.closing = True
-    assert side.said(conn, fin(id)) == []
-    assert conn.finish_count == 1
-
-
 @pytest.mark.parametrize("text", [b"0123456789abcdef", b"zzzzzzzzzzzzzzzz", b"+123456789abcdef"])
 def test_fin_of_what_is_not_in_flight(side: Side, text: bytes) -> None:
     conn = side.consumer(side.window(side.tail()), rdy=3)
@@ -195,9 +186,6 @@ def test_fin_of_no_id_is_left_to_python(side: Side, params: list[bytes]) -> None
         assert side.said(conn, text + b"\n") == [failed]
     else:
         assert side.said(conn, text + b"\n") == [line(conn, b"FIN", *params)]
-
-
-# --- consuming ---
 
 
 # --- output on hold ---
@@ -346,3 +334,82 @@ def test_an_end_inside_a_publish_is_reported_and_not_appended(
     assert conn.take_output().endswith(b"E_X")
     assert closed(side.settle()) == [conn]
     assert tail.message_count == 0
+
+
+# --- what connections keep of commands that are not whole has one bound for all of them ---
+
+
+BOUND, SMALL, MESSAGE = 3_000, 100, 1_000
+REASON = "the unfinished commands of all clients take too much memory"
+
+
+@pytest.fixture
+def side_of_small_bounds(kernel: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
+    monkeypatch.setattr(limits, "INPUT_BYTES_MAX", BOUND)
+    monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", SMALL)
+    side_of_small_bounds = Side(
+        kernel, message_bytes_max=MESSAGE, body_bytes_max=1_200, rdy_count_max=2500
+    )
+    yield side_of_small_bounds
+    side_of_small_bounds.validate()
+    side_of_small_bounds.close()
+
+
+WHOLE = {
+    "PUB": pub(b"t", b"x" * MESSAGE),
+    "MPUB": mpub(b"t", [b"x" * 100] * 10),
+    "body": b"IDENTIFY\n" + size(MESSAGE) + b"{" * MESSAGE,
+}
+
+
+@pytest.mark.parametrize("verb", ["PUB", "MPUB"])
+def test_who_grows_beyond_the_bound_is_hung_up_on(side_of_small_bounds: Side, verb: str) -> None:
+    tail, whole = side_of_small_bounds.tail(), WHOLE[verb]
+    begun = [side_of_small_bounds.connect() for _ in range(3)]
+    for conn in begun:
+        conn.feed(whole[:910])
+        assert side_of_small_bounds.poll() == []
+    over = side_of_small_bounds.connect()
+    over.feed(whole[:500])
+    assert side_of_small_bounds.poll() == [(Event.CLOSED, over, REASON)]
+    small = side_of_small_bounds.connect()
+    small.feed(pub(b"t", b"small"))
+    begun[0].feed(whole[910:])
+    assert side_of_small_bounds.poll() == []
+    side_of_small_bounds.flush()
+    side_of_small_bounds.seal(tail)
+    tail.commit()
+    side_of_small_bounds.flush()
+    assert frames(small.take_output()) == frames(begun[0].take_output()) == [OK]
+    again = side_of_small_bounds.connect()
+    again.feed(whole[:910])  # there is room again
+    assert side_of_small_bounds.poll() == []
+
+
+def test_what_is_closed_gives_its_room_back(side_of_small_bounds: Side) -> None:
+    for _ in range(10):
+        conn = side_of_small_bounds.connect()
+        conn.feed(WHOLE["PUB"][:910])
+        assert side_of_small_bounds.poll() == []
+        conn.close()
+        assert [event[0] for event in side_of_small_bounds.poll()] == [Event.CLOSED]
+
+
+def test_small_remainders_do_not_count(side_of_small_bounds: Side) -> None:
+    for _ in range(2 * BOUND // SMALL):
+        side_of_small_bounds.connect().feed(WHOLE["PUB"][:SMALL])
+        assert side_of_small_bounds.poll() == []
+
+
+def test_the_bound_has_room_for_two_bodies(
+    kernel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INPUT_BYTES_MAX", 10)
+    monkeypatch.setattr(limits, "INPUT_SMALL_BYTES", 10)
+    side_of_small_bounds = Side(
+        kernel, message_bytes_max=MESSAGE, body_bytes_max=MESSAGE, rdy_count_max=2500
+    )
+    for _ in range(2):
+        side_of_small_bounds.connect().feed(WHOLE["PUB"][:900])
+        assert side_of_small_bounds.poll() == []
+    side_of_small_bounds.close()

@@ -26,24 +26,6 @@ TIMEOUT_NS = 60 * SECOND
 # --- delayed messages ---
 
 
-def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    due_ns = side.wall_ns + 5 * SECOND
-    id = side.publish(tail, b"later", due_ns=due_ns)
-    side.settle()
-    assert (window.delayed, window.depth, window.due_ns) == (1, 0, due_ns)
-    assert (window.low, window.next, window.floor) == (1, 1, 0)
-    assert stray(0, id, 0, Stray.DELAYED, due_ns) in side.journal(window)
-    conn = side.consumer(window, rdy=1)
-    assert side.received(conn) == []
-    side.pass_time(5 * SECOND)
-    side.tick()
-    (message,) = side.received(conn)
-    assert (message.attempts, message.id, message.body) == (1, id, b"later")
-    assert window.finish(conn.serial, id) == Held.DONE
-
-
 def scheduled(side: Side, window: Any, count: int, due_ns: int) -> int:
     """A message, then delayed and other ones in turn, in a batch each. Returns the first's id."""
     first = side.publish(window.tail, b"first")
@@ -175,24 +157,6 @@ def test_an_own_id_that_is_another_messages_by_formula(side: Side) -> None:
             it.window.load(Source.STRAY, with_past(side, it.window, 0, {}))
 
 
-def test_a_delayed_message_with_a_past_keeps_it(side: Side) -> None:
-    it, _ = behind_memory(side)
-    conn = side.consumer(it.window, rdy=10)
-    side.settle()
-    sections = {
-        Section.ID: {0: 9},
-        Section.ATTEMPTS: {0: 2},
-        Section.DUE: {0: side.wall_ns + SECOND},
-    }
-    it.window.load(Source.FORWARD, with_past(side, it.window, 0, sections))
-    assert [message.body for message in side.received(conn)] == [b"b", b"c"]
-    assert it.window.delayed == 1
-    side.pass_time(SECOND)
-    side.tick()
-    got = side.received(conn)
-    assert [(message.id, message.attempts, message.body) for message in got] == [(9, 3, b"a")]
-
-
 # --- reading behind the memory ---
 
 
@@ -307,18 +271,6 @@ def test_draws_are_independent(kernel: ModuleType) -> None:
 
 
 # --- who gets what ---
-
-
-def test_consumers_share_what_there_is(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conns = [side.consumer(window, rdy=100) for _ in range(4)]
-    side.publish(tail, *[b"x"] * 100)
-    side.settle()
-    counts = [conn.in_flight for conn in conns]
-    assert sum(counts) == 100
-    assert max(counts) <= 26
-    assert min(counts) >= 20
 
 
 def test_single_messages_go_round(side: Side) -> None:

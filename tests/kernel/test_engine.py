@@ -367,9 +367,3 @@ def test_closing_the_engine_closes_every_descriptor(kernel: ModuleType) -> None:
     side.close()
     side.engine.close()  # a second time is no harm
     assert set(os.listdir("/proc/self/fd")) <= before
-
-
-# --- output on hold, and deadlines ---
-
-
-# --- reading behind the memory, with many consumers ---

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import resource
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock import limits
+from penstock.kernel import Source
 from penstock.kernel.layout import LENGTH_FIELD_BYTES, SHORT_HEADER_BYTES
 
 from .turns import Side, bodies
@@ -107,3 +111,63 @@ def test_what_all_have_read_is_dropped_but_the_most_recent(
     assert (slow.next, tail.memory_start) == (7, 5)
     tail.validate()
     side.close()
+
+
+# --- A topic with little traffic beside one with much ---
+
+
+ROUNDS = 200
+LARGE_BYTES = 700_000  # below what the pool keeps
+GROWTH_BYTES_MAX = 40 << 20  # a buffer each round would be 140 MB
+
+
+@pytest.fixture
+def side(kernel: ModuleType) -> Iterator[Side]:
+    side = Side(kernel)
+    yield side
+    side.validate()
+    side.close()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_small_topic_does_not_hoard_large_buffers(side: Side) -> None:
+    large, small = side.tail(b"large", memory=1 << 20), side.tail(b"small", memory=1 << 20)
+    conn = side.consumer(side.window(small), rdy=2 * ROUNDS)
+    body = b"x" * LARGE_BYTES
+
+    def publish(number: int) -> None:
+        side.publish(large, body)
+        side.publish(small, b"%d" % number)
+        for written in side.written.values():
+            written.clear()
+
+    for number in range(10):
+        publish(number)
+    before = resident_bytes()
+    for number in range(10, ROUNDS):
+        publish(number)
+    assert resident_bytes() - before < GROWTH_BYTES_MAX
+    received = [message.body for message in side.received(conn)]
+    assert received == [b"%d" % number for number in range(ROUNDS)]
+
+
+# --- A block read from a file and the buffer that it stands on ---
+
+
+def test_a_window_in_a_cycle_gives_its_blocks_buffer_back(kernel: ModuleType) -> None:
+    data = bytearray(kernel.encode_batch([b"a", b"b"], 0, 1 << 22, 1))
+    view = memoryview(data)  # older than the window, so the collector would clear it first
+    engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+    tail = engine.tail(b"t", 2, 0)
+    window = engine.window(tail, 0)
+    window.owner = [window]
+    assert window.load(Source.FORWARD, view) == 1
+    engine.forget_window(window)
+    del window, tail, view
+    engine.close()
+    del engine
+    gc.collect()
+    data.clear()  # BufferError while somebody still looks at it

@@ -317,14 +317,9 @@ def play_for(kernel: ModuleType, seconds: float) -> int:
     return played
 
 
+@pytest.mark.timeout(LONG_S + 300)
 def test_histories(kernel: ModuleType) -> None:
     """Some that are always the same, and fresh ones."""
     for seed in range(20):
         play(kernel, seed)
-    play_for(kernel, RUN_S)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(LONG_S + 300)
-def test_many_histories(kernel: ModuleType) -> None:
-    print(play_for(kernel, LONG_S), "histories")
+    print(play_for(kernel, LONG_S if os.environ.get("PENSTOCK_TEST_LONG") else RUN_S), "histories")

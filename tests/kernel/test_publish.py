@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from penstock import limits
 from penstock.kernel import BadPub, Event, Verb
 
-from .turns import MS, OK, Side, fin, frames, mpub, pub, size
+from .turns import MS, OK, Side, fin, frames, mpub, mpub_ext, pub, pub_ext, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -339,3 +340,187 @@ def test_a_body_of_a_wrong_size(side: Side, wrong: int) -> None:
     side.said(conn, b"IDENTIFY\n")
     conn.read_body(300)
     assert side.said(conn, size(wrong)) == [(Event.BODY_SIZE, conn, wrong)]
+
+
+# --- publishes that find the open batch full ---
+
+
+BODY = b"x" * 100
+HEADERS = b'{"key":"k"}'
+# a command, its verb, and its bytes behind the size that it announces
+COMMANDS = [
+    (pub(b"t", BODY), Verb.PUB, 100),
+    (mpub(b"t", [BODY, BODY]), Verb.MPUB, 4 + 2 * 104),
+    (pub_ext(b"t", HEADERS, BODY), Verb.PUB_EXT, 2 + len(HEADERS) + 100),
+    (mpub_ext(b"t", [(HEADERS, BODY), (b"", BODY)]), Verb.MPUB_EXT, 4 + 2 * 106 + len(HEADERS)),
+]
+
+
+def full(side: Side, bytes_max: int) -> Any:
+    """A tail whose open batch takes no more, and cannot be written yet."""
+    tail = side.tail()
+    tail.append(b"x")
+    tail.seal(side.next_id, side.wall_ns, 0)
+    tail.sealed_max = 1
+    tail.append(bytes(limits.BATCH_BYTES_MAX + 1))
+    tail.waiting_bytes_max = bytes_max
+    return tail
+
+
+def say(side: Side, conn: Any, data: bytes) -> list[tuple[Any, ...]]:
+    conn.feed(data)
+    return side.poll()
+
+
+def write(side: Side, tail: Any) -> None:
+    """There is room again."""
+    tail.commit()
+    tail.sealed_max = limits.SEALED_BATCHES_MAX
+    side.settle()
+
+
+@pytest.mark.parametrize(("command", "verb", "length"), COMMANDS)
+def test_one_may_wait_and_more_up_to_the_bound(
+    side: Side, command: bytes, verb: Verb, length: int
+) -> None:
+    tail = full(side, 2 * length)
+    first, second, third = (side.connect() for _ in range(3))
+    assert say(side, first, command) == []
+    assert tail.waiting_bytes == length
+    assert say(side, second, command) == []
+    assert tail.waiting_bytes == 2 * length
+    assert say(side, third, command) == [(Event.CROWDED, third, verb, tail, length)]
+    assert tail.waiting_bytes == 2 * length
+    write(side, tail)
+    assert tail.waiting_bytes == 0
+    assert [frames(conn.take_output()) for conn in (first, second, third)] == [[OK], [OK], []]
+
+
+def test_one_may_always_wait(side: Side) -> None:
+    tail = full(side, 1)
+    conn = side.connect()
+    assert say(side, conn, pub(b"t", BODY)) == []
+    assert tail.waiting_bytes == len(BODY)
+
+
+def test_what_waits_elsewhere_counts(side: Side) -> None:
+    tail = full(side, 150)
+    tail.waiting_bytes += 51
+    conn = side.connect()
+    assert say(side, conn, pub(b"t", BODY)) == [(Event.CROWDED, conn, Verb.PUB, tail, 100)]
+    write(side, tail)
+    assert tail.waiting_bytes == 51  # who put it there takes it off
+
+
+def test_an_answer_that_is_owed_comes_first(side: Side) -> None:
+    """Nothing overtakes the answer to an earlier publish; by then there is room."""
+    tail = full(side, 150)
+    tail.waiting_bytes += 100
+    other = side.tail(b"u")
+    conn = side.connect()
+    assert say(side, conn, pub(b"u", b"y") + pub(b"t", BODY)) == []
+    assert other.open_count == 1
+    assert tail.waiting_bytes == 100  # it does not wait for room, but for its answer
+    write(side, tail)
+    assert frames(conn.take_output()) == [OK, OK]
+
+
+def test_a_batch_that_is_given_up_makes_room(side: Side) -> None:
+    tail = full(side, 0)
+    conn = side.connect()
+    assert say(side, conn, pub(b"t", BODY)) == []
+    tail.drop_open()
+    assert tail.waiting_bytes == 0
+    write(side, tail)
+    assert frames(conn.take_output()) == [OK]
+
+
+# --- publishes that are refused ---
+
+
+REFUSED = (1, b"refused")
+HEADERS_PASSED = b'{"key":"a","x":"y"}'
+COMMANDS_PASSED = {
+    Verb.PUB: pub(b"t", b"refused"),
+    Verb.MPUB: mpub(b"t", [b"refused", b"PUB t\n\0\0\0\1x"]),
+    Verb.PUB_EXT: pub_ext(b"t", HEADERS_PASSED, b"refused"),
+    Verb.MPUB_EXT: mpub_ext(b"t", [(HEADERS_PASSED, b"refused"), (b"", b"too")]),
+}
+each = pytest.mark.parametrize("verb", COMMANDS_PASSED)
+
+
+def refuse(conn: Any) -> None:
+    conn.reply(*REFUSED)
+    conn.pass_over()
+    conn.resume()
+
+
+def spread(side: Side, count: int) -> list[Any]:
+    tails = [side.tail(partition=number) for number in range(count)]
+    side.engine.set_extended(b"t", True)
+    return tails
+
+
+@each
+@pytest.mark.parametrize("piece_bytes", [1, 5, 1000])
+def test_the_next_command_is_read(side: Side, verb: Verb, piece_bytes: int) -> None:
+    (tail,) = spread(side, 1)
+    conn = side.connect()
+    assert side.said(conn, pub(b"t", b"before")) == []
+    tail.refusing = True
+    stream = COMMANDS_PASSED[verb] + pub(b"t", b"behind") + b"NOP\n"
+    kinds = []
+    for at in range(0, len(stream), piece_bytes):
+        for event in side.said(conn, stream[at : at + piece_bytes]):
+            kinds.append(event[0])
+            refuse(conn)
+            tail.refusing = False
+    assert side.settle() == []
+    assert kinds == [Event.REFUSED]
+    assert frames(conn.take_output()) == [OK, REFUSED, OK]
+    assert conn.published == {b"t": 2}
+    assert tail.committed_end == 2
+
+
+@each
+@pytest.mark.parametrize("word", [b"", b" 3"])
+def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
+    side: Side, verb: Verb, word: bytes
+) -> None:
+    """A topic that is not known is refused behind its line, where the line names a partition or
+    the command has several messages."""
+    command = COMMANDS_PASSED[verb].replace(b" t\n", b" t" + word + b"\n", 1)
+    line = command.index(b"\n") + 1
+    conn = side.connect()
+    events = side.said(conn, command[:line])
+    for at in range(line, len(command)):
+        if events:
+            assert events == [(Event.TOPIC, conn, verb, b"t")]
+            refuse(conn)
+        events = side.said(conn, command[at : at + 1])
+    if events:
+        refuse(conn)
+        assert side.settle() == []
+    assert frames(conn.take_output()) == [REFUSED]
+    tail = side.tail()
+    assert side.said(conn, pub(b"t", b"behind")) == []
+    assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)
+
+
+def test_sizes_are_looked_at(side: Side) -> None:
+    conn = side.connect()
+    side.said(conn, b"MPUB t\n")
+    refuse(conn)
+    wrong = size(8) + size(-1)
+    assert side.said(conn, wrong) == [
+        (Event.BAD_PUB, conn, Verb.MPUB, BadPub.COUNT_INVALID, b"t", -1, 0)
+    ]
+
+
+def test_only_what_waits_for_an_answer_is_passed_over(side: Side) -> None:
+    side.tail()
+    conn = side.connect()
+    with pytest.raises(RuntimeError, match="no publish waits for an answer"):
+        conn.pass_over()
+    assert side.said(conn, pub(b"t", b"x")) == []
+    assert frames(conn.take_output()) == [OK]

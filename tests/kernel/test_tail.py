@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import limits
 from penstock.kernel import Event, Section, Tail, Verb, decode_header, encode_batch
 
 from .batches import short_batch
@@ -34,22 +33,6 @@ def test_there_is_one_tail_for_a_topic(side: Side) -> None:
     side.tail(b"t")
     with pytest.raises(ValueError, match="already"):
         side.engine.tail(b"t", 0, 0)
-
-
-def test_appending_counts(side: Side) -> None:
-    tail = side.tail()
-    tail.append(b"abc")
-    tail.append(bytearray(b"de"))
-    assert (tail.open_count, tail.open_bytes) == (2, 5)
-    assert (tail.message_count, tail.message_bytes) == (2, 5)
-    assert tail.written_end == 0
-
-
-def test_an_empty_message_is_refused(side: Side) -> None:
-    tail = side.tail()
-    with pytest.raises(ValueError, match="empty"):
-        tail.append(b"")
-    assert tail.open_count == 0
 
 
 @pytest.mark.parametrize("bodies", [[b"x", b"y"], [b"ab", b"c" * 100, b"d"], [b"e" * LARGE, b"f"]])
@@ -182,15 +165,6 @@ def test_sealing_goes_one_batch_at_a_time(side: Side) -> None:
     assert tail.open_count == 1
 
 
-def test_the_leader_epoch_stands_in_the_header(side: Side) -> None:
-    tail = side.tail()
-    for epoch in (0, 1, (1 << 32) - 1):
-        tail.append(b"a")
-        data = b"".join(bytes(part) for part in tail.seal(1, 1, 0, epoch))
-        tail.commit()
-        assert side.kernel.decode_header(data, 0).leader_epoch == epoch
-
-
 # --- several sealed batches ---
 
 
@@ -225,15 +199,6 @@ def test_so_many_batches_are_sealed_and_no_more(side: Side, sealed_max: int) -> 
     assert side.engine.dirty_tails() == []
     tail.commit_to(tail.written_end)
     assert side.engine.dirty_tails() == [tail]
-
-
-def test_room_for_no_sealed_batch_is_refused(side: Side) -> None:
-    tail = side.tail()
-    assert tail.sealed_max == limits.SEALED_BATCHES_MAX
-    for count in (0, -1):
-        with pytest.raises(ValueError, match="too few"):
-            tail.sealed_max = count
-    assert tail.sealed_max == limits.SEALED_BATCHES_MAX
 
 
 def test_no_part_of_a_batch_is_committed_or_fails(side: Side) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.kernel import Held, Source, Stray
+from typing import Any
 
-from .turns import (
-    MS,
-    SECOND,
-    Side,
-    cursor,
-    fin,
-    finished,
-    gone,
-    last_of_each,
-    stray,
-)
+import pytest
+
+from penstock.kernel import Held, Section, Source, Stray, StrayRecord
+from penstock.limits import ALLOWANCE_ALL
+
+from .turns import MS, SECOND, Side, bodies, cursor, fin, finished, gone, last_of_each, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -135,23 +130,6 @@ def test_strays_and_new_messages_take_turns(side: Side) -> None:
     assert sorted(got) == [b"new"] * 4 + [b"old"] * 4
 
 
-# --- timeouts ---
-
-
-def test_a_touched_message_can_be_finished_once(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
-    conn = side.consumer(window, rdy=1)
-    id = side.publish(tail, b"a")
-    side.received(conn)
-    window.touch(conn.serial, id, side.mono_ns)
-    assert (window.low, window.floor) == (1, 0)
-    assert stray(0, id, 1, Stray.IN_FLIGHT) in side.journal(window)
-    assert window.finish(conn.serial, id) == Held.DONE
-    assert window.finish(conn.serial, id) == Held.NOT_IN_FLIGHT
-    assert (conn.in_flight, window.in_flight, window.floor) == (0, 0, 1)
-
-
 # --- tick ---
 
 
@@ -214,3 +192,209 @@ def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) 
         seen.append(message.body)
         conn.feed(fin(message.id))
     assert seen == [b"new", b"again", b"newest"]
+
+
+# --- messages that have become too old: what goes at once, what goes when it comes back ---
+
+
+def test_what_was_not_delivered_is_stepped_over(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    side.publish(tail, b"0", b"1", b"2")
+    assert window.outdate(2) == 2
+    assert (window.depth, window.low, window.next, window.expired_count) == (1, 2, 2, 2)
+    side.validate()
+    conn = side.consumer(window, rdy=10)
+    assert [message.body for message in side.received(conn)] == [b"2"]
+
+
+def test_it_is_in_the_journal(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    side.publish(tail, b"0", b"1", b"2")
+    side.journal(window)
+    window.outdate(2)
+    assert side.journal(window) == [cursor(2, 2)]
+
+
+def test_one_in_flight_may_still_be_finished(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(tail, b"0")
+    side.received(conn)
+    assert window.outdate(1) == 0
+    assert window.in_flight == 1
+    assert window.finish(conn.serial, id) == Held.DONE
+    assert (window.finish_count, window.expired_count, window.low) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("how", ["timeout", "requeue", "delayed requeue", "touch and timeout"])
+def test_one_in_flight_is_dropped_when_it_comes_back(side: Side, how: str) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    conn = side.consumer(window, rdy=1)
+    conn.timeout_ns = TIMEOUT_NS
+    id = side.publish(tail, b"0")
+    side.received(conn)
+    window.outdate(1)
+    if how.endswith("requeue"):
+        delay_ns = SECOND if how.startswith("delayed") else 0
+        assert window.requeue(conn.serial, id, delay_ns, side.wall_ns) == Held.DONE
+    else:
+        if how.startswith("touch"):
+            assert window.touch(conn.serial, id, side.mono_ns) == Held.DONE
+        side.pass_time(TIMEOUT_NS + 1)
+        side.tick()
+        assert window.timeout_count == 1
+    side.validate()
+    assert side.received(conn) == []
+    assert (window.depth, window.in_flight, window.delayed) == (0, 0, 0)
+    assert (window.expired_count, window.floor) == (1, 1)
+    assert gone(0, id) in side.journal(window)
+
+
+def test_strays_of_a_restart_go_too(side: Side) -> None:
+    tail = side.tail()
+    side.publish(tail, b"0", b"1", b"2", b"3")
+    window = side.window(tail, 0)
+    strays = [
+        StrayRecord(0, 7, 1, Stray.WAITING, 0),
+        StrayRecord(2, 8, 1, Stray.DELAYED, side.wall_ns + SECOND),
+        StrayRecord(3, 9, 1, Stray.DELAYED, side.wall_ns + SECOND),
+    ]
+    window.restore(1, 4, [], strays)
+    assert (window.depth, window.delayed) == (2, 2)
+    assert window.outdate(3) == 3
+    assert (window.depth, window.delayed, window.floor) == (0, 1, 3)
+    assert gone(0, 7) in side.journal(window)
+
+
+def test_above_what_is_handed_it_waits_for_the_cursor(side: Side) -> None:
+    tail = side.tail(handing=False)
+    window = side.window(tail)
+    side.publish(tail, b"0", b"1", b"2")
+    assert window.outdate(2) == 0
+    assert window.depth == 0
+    tail.hand()
+    side.settle()
+    conn = side.consumer(window, rdy=10)
+    assert bodies(_output(side, conn)) == [b"2"]
+    assert finished(0, 2) not in side.journal(window)
+
+
+def _output(side: Side, conn: object) -> bytes:
+    side.settle()
+    data: bytes = conn.take_output()  # type: ignore[attr-defined]
+    return data
+
+
+# --- messages that were sent too often and are too old: done, instead of being sent again ---
+
+
+AGE_NS = 600 * SECOND
+
+
+def window_of(side: Side, attempts: int = 2, age_ns: int = AGE_NS) -> Any:
+    window = side.window(side.tail())
+    window.auto_ack_attempts, window.auto_ack_age_ns = attempts, age_ns
+    return window
+
+
+def test_both_bounds_must_be_passed(side: Side) -> None:
+    window = window_of(side)
+    conn = side.consumer(window, rdy=1)
+    id = side.publish(window.tail, b"x")
+    for attempts in range(1, 10):  # often, and young
+        assert [message.attempts for message in side.received(conn)] == [attempts]
+        window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert len(side.received(conn)) == 1
+    side.pass_time(AGE_NS)
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert len(side.received(conn)) == 1  # as old as that, and not older
+    side.pass_time(1)
+    window.requeue(conn.serial, id, 0, side.wall_ns)
+    assert side.received(conn) == []
+    assert (window.auto_ack_count, window.finish_count, window.expired_count) == (1, 0, 0)
+    assert (window.depth, window.in_flight, conn.in_flight, window.floor) == (0, 0, 0, 1)
+    assert gone(0, id) in side.journal(window)
+
+
+def test_those_behind_it_are_sent(side: Side) -> None:
+    window = window_of(side, attempts=1)
+    conn = side.consumer(window, rdy=10)
+    ids = [side.publish(window.tail, body) for body in (b"a", b"b")]
+    for _ in range(2):
+        assert len(side.received(conn)) == 2
+        for id in ids:
+            window.requeue(conn.serial, id, 0, side.wall_ns)
+    side.pass_time(AGE_NS + 1)
+    side.publish(window.tail, b"c")
+    assert [message.body for message in side.received(conn)] == [b"c"]
+    assert window.auto_ack_count == 2
+
+
+def test_the_age_is_that_of_the_message(side: Side) -> None:
+    """One that brought its time along."""
+    tail = side.tail()
+    window = side.window(tail)
+    window.auto_ack_attempts, window.auto_ack_age_ns = 1, AGE_NS
+    conn = side.consumer(window, rdy=1)
+    sections = {Section.TIMESTAMP: {0: side.wall_ns - AGE_NS - 1}}
+    batch = side.kernel.encode_batch([b"old"], 0, side.next_id, side.wall_ns, sections=sections)
+    tail.seal_batch(batch)
+    tail.commit()
+    tail.handing = True
+    tail.hand()
+    (first,) = side.received(conn)
+    window.requeue(conn.serial, first.id, 0, side.wall_ns)
+    (second,) = side.received(conn)
+    assert second.attempts == 2
+    window.requeue(conn.serial, first.id, 0, side.wall_ns)
+    assert side.received(conn) == []
+
+
+# --- bounds that an operator sets: bytes that a window may send, and how far RDY counts ---
+
+
+BODY = b"x" * 66  # a frame of 100 bytes
+
+
+def test_what_is_sent_is_taken_off(side: Side) -> None:
+    window = side.window(side.tail())
+    before = window.allowance
+    assert before == ALLOWANCE_ALL
+    conn = side.consumer(window, rdy=100)
+    side.publish(window.tail, *[BODY] * 50)
+    assert len(side.received(conn)) == 50
+    assert window.allowance == before - 5_000
+
+
+def test_nothing_is_sent_without_an_allowance(side: Side) -> None:
+    window = side.window(side.tail())
+    window.allowance = 0
+    conn = side.consumer(window, rdy=100)
+    side.publish(window.tail, BODY)
+    assert (side.received(conn), window.depth) == ([], 1)
+    window.allowance = 1
+    assert len(side.received(conn)) == 1  # the piece in hand may be more, and is paid back
+    assert window.allowance == -99
+    side.publish(window.tail, BODY)
+    assert side.received(conn) == []
+
+
+def test_rdy_counts_no_further(side: Side) -> None:
+    window = side.window(side.tail())
+    conn = side.consumer(window)
+    conn.rdy_limit = 2
+    side.said(conn, b"RDY 100\n")
+    assert (conn.rdy, conn.rdy_limit) == (2, 2)
+    side.publish(window.tail, *[BODY] * 5)
+    assert len(side.received(conn)) == 2
+    conn.rdy_limit = 3
+    assert (conn.rdy, len(side.received(conn))) == (3, 1)
+    conn.rdy = 1
+    assert conn.rdy == 1
+    conn.rdy_limit = 0
+    conn.rdy = 50
+    assert (conn.rdy, len(side.received(conn))) == (50, 2)

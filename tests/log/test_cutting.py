@@ -103,26 +103,6 @@ def test_a_cut_log_is_as_if_the_rest_had_never_been(
         assert_is_cut(log, offset)
 
 
-@pytest.mark.parametrize("offset", [0, 30, 90])
-def test_writing_goes_on_behind_a_cut(disk: SimDisk, offset: int) -> None:
-    log = filled(disk)
-    log.sync()
-    log.cut(offset)
-    writer = Writer(log)
-    while log.written_end < 200:
-        writer.write([b"new %d" % log.written_end], NOW_NS + 100, epoch=9)
-    wanted = [body(n) for n in range(offset)] + [b"new %d" % n for n in range(offset, 200)]
-    assert bodies_from(log, 0) == wanted
-    assert log.epochs()[-1] == (9, offset)
-    log.validate()
-    log.close()
-    assert verify(disk, find(disk, PATH)).findings == []
-    log = PartitionLog.open(disk, PATH, SMALL, owner=OWNER)
-    assert log.report.clean
-    assert bodies_from(log, 0) == wanted
-    assert log.find_time(NOW_NS + 100) == offset
-
-
 def test_no_cut_between_the_messages_of_a_batch(disk: SimDisk) -> None:
     log = filled(disk, 5)
     contents = {name: disk.content(f"{PATH}/{name}") for name in disk.listdir(PATH)}
@@ -208,18 +188,6 @@ def test_a_cut_that_is_not_finished_stops_the_partition(disk: SimDisk) -> None:
         log.cut(0)
     with pytest.raises(PartitionStopped):
         Writer(log).write([b"x"], epoch=9)
-
-
-def test_a_cut_that_cannot_begin_changes_nothing(disk: SimDisk) -> None:
-    log = filled(disk)
-    log.sync()
-    log.mark(NOW_NS + 10 * SECOND)
-    disk.inject(Fault("write", path_part="mark"))
-    with pytest.raises(WriteRefused):
-        log.cut(90)
-    assert log.written_end == 180
-    log.cut(90)
-    assert_is_cut(log, 90)
 
 
 def test_no_cut_behind_a_corrupt_batch(disk: SimDisk) -> None:

@@ -43,26 +43,6 @@ def segments_of(disk: SimDisk) -> list[str]:
     return sorted(f"data/0/{n}" for n in disk.listdir("data/0") if n.endswith(".log"))
 
 
-def test_a_hurt_batch_in_an_old_segment_is_named_when_it_is_read(disk: SimDisk) -> None:
-    closed_log(disk)
-    path, position = position_of(disk, 10)
-    disk.flip(path, position + 90, 5)
-    log = reopened(disk)
-    assert log.damaged == []  # a start reads only the tail
-    for offset in (9, 10, 11):
-        with pytest.raises(LogDamaged) as caught:
-            log.read(offset, 1000)
-        assert (caught.value.from_offset, caught.value.to_offset) == (9, 12)
-        assert caught.value.where == path
-    assert [(start, end) for start, end, _ in log.damaged] == [(9, 12)]
-    assert bodies_from(log, 12) == [body(n) for n in range(12, 180)]
-    block = log.read(0, 100_000)  # all before it
-    assert bytes(block).rstrip(b"\0").endswith(body(8))
-    Writer(log).fill(1)  # writing goes on
-    assert bodies_from(log, 180) == [body(n) for n in range(180, 183)]
-    log.close()
-
-
 def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
     closed_log(disk)
     path, position = position_of(disk, 10)
@@ -88,19 +68,6 @@ def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDis
     assert log.retain(180, written_ns + SECOND - 1, SECOND, 10**9) == 0
     assert log.retain(180, written_ns + SECOND, SECOND, 10**9) == 3
     assert log.start_offset == fourth
-    log.close()
-
-
-def test_a_search_reports_what_it_steps_over(disk: SimDisk) -> None:
-    closed_log(disk)
-    path, position = position_of(disk, 10)
-    disk.flip(path, position + 90, 5)
-    log = reopened(disk)
-    heard: list[tuple[int, int, str]] = []
-    log.damage.on_added = heard.append
-    for _ in range(2):
-        assert log.find_time(NOW_NS + 3 * SECOND) == 12
-    assert heard == [(9, 12, f"{path}: a batch is not sound")]
     log.close()
 
 
@@ -269,15 +236,6 @@ def test_a_disk_that_does_not_read_is_an_error_of_ours(disk: SimDisk) -> None:
         reopened(disk)
 
 
-def test_leftovers_are_removed_at_a_start(disk: SimDisk) -> None:
-    closed_log(disk)
-    disk.create("data/0/spare-3.log")
-    disk.create("data/0/00000000000000099999.index")
-    reopened(disk).close()
-    assert not disk.exists("data/0/spare-3.log")
-    assert not disk.exists("data/0/00000000000000099999.index")
-
-
 # --- the list ---
 
 
@@ -308,14 +266,6 @@ def test_what_is_known_is_half_open_and_goes_with_retention() -> None:
     assert not known.forget_below(19)
     assert known.forget_below(20)
     assert known.ranges == [(30, 40, "b")]
-
-
-def test_what_was_given_up_is_no_news() -> None:
-    known = DamageList(lost=[LostRange(10, 20, "given up", 0)])
-    known.add(12, 20, "a")
-    assert known.ranges == []
-    known.add(12, 21, "a")
-    assert known.ranges == [(12, 21, "a")]
 
 
 def test_where_other_replicas_may_have_it_what_was_given_up_is_news() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DirectoryLocked
-from penstock.log.disk import BUFFERS_MAX, OsDisk, lock_directory, read_file
+from penstock.log.disk import BUFFERS_MAX, OsDisk, lock_directory
 
 
 def test_many_buffers_are_written_in_order(tmp_path: Path) -> None:
@@ -40,30 +40,6 @@ def test_a_write_of_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
     file.close()
 
 
-def test_a_read_stops_at_the_end_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"0123456789")
-    file = OsDisk().open(str(tmp_path / "f"))
-    buffer = bytearray(8)
-    assert file.pread_into(buffer, 4) == 6
-    assert buffer == b"456789\0\0"
-    assert file.pread_into(memoryview(buffer)[:2], 0) == 2
-    assert file.pread_into(buffer, 100) == 0
-    file.close()
-
-
-def test_allocate_truncate_and_size(tmp_path: Path) -> None:
-    file = OsDisk().create(str(tmp_path / "f"))
-    file.pwritev([b"abc"], 0, 3)
-    file.allocate(3, 200_000)
-    assert file.size() == 200_003
-    assert (tmp_path / "f").read_bytes() == b"abc" + bytes(200_000)
-    file.truncate(2)
-    assert file.size() == OsDisk().size(str(tmp_path / "f")) == 2
-    file.fdatasync()
-    file.close()
-    file.close()  # once is enough, twice does no harm
-
-
 def test_directories(tmp_path: Path) -> None:
     disk = OsDisk()
     disk.mkdir(str(tmp_path / "a" / "b"))
@@ -80,12 +56,6 @@ def test_directories(tmp_path: Path) -> None:
     assert not disk.exists(str(tmp_path / "a" / "b"))
     assert disk.is_directory(str(tmp_path / "a"))
     assert disk.free_bytes(str(tmp_path)) > 0
-
-
-def test_reading_a_file_is_bounded(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"0123456789")
-    assert read_file(OsDisk(), str(tmp_path / "f"), 4) == b"0123"
-    assert read_file(OsDisk(), str(tmp_path / "f"), 400) == b"0123456789"
 
 
 def test_one_process_owns_a_directory(tmp_path: Path) -> None:

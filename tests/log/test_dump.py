@@ -92,14 +92,6 @@ def test_a_file_that_is_not_named_like_a_segment_is_refused(disk: SimDisk) -> No
 # --- one file ---
 
 
-def test_a_segment_alone(disk: SimDisk) -> None:
-    path = segments(disk)[1]
-    base = int(path[-24:-4])
-    rows = list(dump_file(disk, path, base + 4))
-    assert offsets(rows)[:2] == [base + 4, base + 5]
-    assert holes(rows) == []
-
-
 def test_an_index_is_a_row_per_entry(disk: SimDisk) -> None:
     rows = list(dump_file(disk, f"{PATH}/{0:020d}.index"))
     assert len(rows) > 1

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from penstock.kernel.layout import name_at
-from penstock.log.epochs import BatchName, EpochStart
+from penstock.log.epochs import EpochStart
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt, put
+from .helpers import NOW_NS, PATH, SECOND, SMALL, Writer, body, corrupt
 
 
 @pytest.fixture
@@ -37,26 +35,6 @@ def reopened(log: PartitionLog, disk: SimDisk) -> PartitionLog:
     return PartitionLog.open(disk, PATH, SMALL)
 
 
-def test_an_empty_log_has_no_epoch_and_its_end_for_a_name(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    assert log.epochs() == ()
-    assert log.last() == BatchName(0, 0, 0)
-    assert reopened(log, disk).epochs() == ()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_epochs_are_found_wherever_they_begin(disk: SimDisk, seed: int) -> None:
-    rng = random.Random(seed)
-    log = PartitionLog.create(disk, PATH, SMALL)
-    epochs = sorted(rng.choices(range(1, rng.choice((2, 4, 30))), k=rng.randint(1, 150)))
-    wanted = fill(log, epochs)
-    assert list(log.epochs()) == wanted  # found now
-    wanted = fill(log, [epochs[-1], epochs[-1] + 1, epochs[-1] + 5])
-    assert list(log.epochs()) == wanted  # remembered while it grows
-    log = reopened(log, disk)
-    assert list(log.epochs()) == wanted  # found by the headers alone
-
-
 def test_few_segments_are_looked_at(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     fill(log, [1] * 400 + [2] * 400)
@@ -65,20 +43,6 @@ def test_few_segments_are_looked_at(disk: SimDisk) -> None:
     disk.bytes_read = 0
     assert log.epochs() == ((1, 0), (2, 1200))
     assert disk.bytes_read < sum(s.bytes_stored for s in log.segments) / 2
-
-
-def test_a_wrong_index_misleads_nobody(disk: SimDisk) -> None:
-    log = PartitionLog.create(disk, PATH, SMALL)
-    wanted = fill(log, [1] * 7 + [2] * 7 + [3] * 30)
-    log = reopened(log, disk)
-    for info in log.segments:
-        path = info.path.replace(".log", ".index")
-        content = bytearray(disk.content(path))
-        for at in range(32, len(content), 32):
-            content[at + 16] ^= 1  # the time: no other sign shows that the entry is wrong
-        put(disk, path, bytes(content))
-    log = PartitionLog.open(disk, PATH, SMALL)
-    assert list(log.epochs()) == wanted
 
 
 def test_a_corrupt_beginning_counts_from_the_first_sound_batch(disk: SimDisk) -> None:

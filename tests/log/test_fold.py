@@ -62,38 +62,6 @@ def test_a_record_is_laid_out_as_the_format_says() -> None:
     assert struct.unpack_from("<BBHIqqQ", data, 48) == (1, 0, 0, 0, 5, 6, 0)
 
 
-def test_a_cursor_with_finished_ranges() -> None:
-    entries = (
-        cursor_entry(Entry.CURSOR, 10, 20)
-        + entry(Entry.FINISHED, 12, 14)
-        + entry(Entry.FINISHED, 14, 15)
-        + entry(Entry.FINISHED, 5, 8)
-        + entry(Entry.FINISHED, 18, 19)
-    )
-    assert fold_entries(entries) == ChannelState(10, 20, ((12, 15), (18, 19)), ())
-
-
-def test_a_stray_stands_for_itself_until_it_is_gone() -> None:
-    entries = cursor_entry(Entry.CURSOR, 0, 10) + stray(4, 44, attempts=2) + stray(0, 40)
-    state = fold_entries(entries)
-    assert state.low == 1
-    assert state.finished == ((4, 5),)
-    assert state.strays == (StrayRecord(0, 40, 1, 1, 0), StrayRecord(4, 44, 2, 1, 0))
-    state = fold_entries(entries + entry(Entry.GONE, 4, id=44))
-    assert state.strays == (StrayRecord(0, 40, 1, 1, 0),)
-    assert state.finished == ((4, 5),)
-
-
-def test_a_reset_forgets() -> None:
-    entries = (
-        cursor_entry(Entry.CURSOR, 0, 10)
-        + stray(4, 44)
-        + entry(Entry.FINISHED, 6, 8)
-        + cursor_entry(Entry.RESET, 3, 3)
-    )
-    assert fold_entries(entries) == ChannelState(3, 3, (), ())
-
-
 def test_a_state_as_entries() -> None:
     entries = (
         cursor_entry(Entry.CURSOR, 10, 30)
@@ -109,29 +77,10 @@ def test_a_state_as_entries() -> None:
     assert fold_entries(state_entries(ChannelState(0, 0, (), ()))) == ChannelState(0, 0, (), ())
 
 
-def test_the_search_for_delayed_messages_goes_on_where_it_was() -> None:
-    entries = cursor_entry(Entry.CURSOR, 0, 10) + searched_entry(7) + searched_entry(9)
-    assert fold_entries(entries).searched == 9
-    assert fold_entries(entries + cursor_entry(Entry.RESET, 3, 3)).searched == 0
-
-
 def test_a_search_of_offsets_that_are_lost_is_no_search_of_new_ones() -> None:
     state = ChannelState(0, 5, (), (), searched=9)
     assert clamped(state, 0, 9) == (state, False)
     assert clamped(state, 0, 7) == (state._replace(searched=7), True)
-
-
-def test_records_count_in_sequence() -> None:
-    data = (
-        record(0, Group(1, cursor_entry(Entry.CURSOR, 0, 0)), handed_end=1)
-        + record(1, Group(1, cursor_entry(Entry.CURSOR, 0, 5)), handed_end=2)
-        + record(2, Group(2, cursor_entry(Entry.RESET, 7, 7)), handed_end=3)
-    )
-    folded = fold(data)
-    assert folded is not None
-    assert folded.channels == {1: ChannelState(0, 5, (), ()), 2: ChannelState(7, 7, (), ())}
-    assert (folded.handed_end, folded.sequence, folded.end) == (3, 3, len(data))
-    assert not folded.torn
 
 
 @each(
@@ -186,30 +135,12 @@ def test_what_is_missing_of_an_older_generation_is_named_as_that() -> None:
     assert rotted_generation(synced(0, 0) + synced(1, 0)) == 0
 
 
-@each("data", [b"", b"PSJ1", record(1), record(0)[:-1], b"\0" * 100])
-def test_a_file_without_a_whole_snapshot_says_nothing(data: bytes) -> None:
-    assert fold(data) is None
-
-
 def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() -> None:
     rising = [generation_of(0, 1), generation_of(0, 900), generation_of(6, 0), generation_of(6, 3)]
     rising += [generation_of(7, 0), generation_of(2**32 - 1, 0)]
     assert rising == sorted(set(rising))
     assert [(epoch_of(one), number_of(one)) for one in rising[:3]] == [(0, 1), (0, 900), (6, 0)]
     assert [named(one) for one in rising[:3]] == ["1", "900", "6.0"]
-
-
-def test_the_epoch_stands_in_the_upper_half_of_the_generation() -> None:
-    data = record(0, generation=generation_of(6, 3))
-    assert struct.unpack_from("<II", data, 16) == (3, 6)
-    assert struct.unpack_from("<Q", record(0, generation=generation_of(0, 3)), 16) == (3,)
-
-
-def test_a_record_of_another_epoch_does_not_join_on() -> None:
-    data = record(0, generation=generation_of(6, 1)) + record(1, generation=generation_of(7, 1))
-    folded = fold(data)
-    assert folded is not None
-    assert (folded.sequence, folded.torn) == (1, True)
 
 
 def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
@@ -222,31 +153,6 @@ def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
     assert fold(record(0)).start_offset == 0  # type: ignore[union-attr]
     unknown = ENTRY.pack(200, 0, 0, 0, 99, 99, 99)
     assert fold(record(0, Group(PARTITION, unknown))).start_offset == 0  # type: ignore[union-attr]
-
-
-ENTRIES = st.one_of(
-    st.builds(entry, st.just(Entry.FINISHED), st.integers(0, 40), st.integers(0, 40)),
-    st.builds(stray, st.integers(0, 40), st.integers(1, 9)),
-    st.builds(
-        lambda offset, id: entry(Entry.GONE, offset, id=id), st.integers(0, 40), st.integers(1, 9)
-    ),
-    st.builds(
-        lambda low, length: cursor_entry(Entry.CURSOR, low, low + length),
-        st.integers(0, 40),
-        st.integers(0, 9),
-    ),
-    st.builds(lambda low: cursor_entry(Entry.RESET, low, low), st.integers(0, 40)),
-    st.builds(searched_entry, st.integers(0, 40)),
-)
-
-
-@given(st.lists(ENTRIES, max_size=40))
-def test_what_is_folded_record_by_record_is_what_a_file_says(entries: list[bytes]) -> None:
-    folding = Folding()
-    for handed_end, one in enumerate(entries):
-        folding.apply(handed_end, [Group(1, one)])
-    assert folding.channels() == ({1: fold_entries(b"".join(entries))} if entries else {})
-    assert folding.handed_end == max(len(entries) - 1, 0)
 
 
 def test_a_follower_does_not_keep_every_range_that_it_was_sent() -> None:

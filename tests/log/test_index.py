@@ -7,7 +7,6 @@ from penstock.log.index import (
     ENTRY_BYTES,
     IndexEntry,
     SparseIndex,
-    decode_entries,
     encode_entries,
     load_index,
 )
@@ -33,29 +32,6 @@ def saved(rows: list[IndexEntry]) -> SimDisk:
     return disk
 
 
-def test_an_entry_is_32_bytes() -> None:
-    assert ENTRY_BYTES == 32
-    assert len(encode_entries(entries(3))) == 96
-    assert decode_entries(encode_entries(entries(3)) + b"half") == entries(3)
-
-
-def test_saved_and_loaded() -> None:
-    disk = saved(entries(50))
-    index = load_index(disk, "i", 100, DATA_BYTES)
-    assert index.entries() == entries(50)
-    assert disk.content("i") == encode_entries(entries(50))
-
-
-def test_only_what_is_new_is_appended() -> None:
-    disk = SimDisk()
-    index = index_of(entries(3))
-    index.save(disk)
-    index.save(disk)
-    index.add(*entries(4)[3])
-    index.save(disk)
-    assert disk.content("i") == encode_entries(entries(4))
-
-
 def test_a_cut_shortens_the_file() -> None:
     disk = SimDisk()
     index = index_of(entries(10))
@@ -75,17 +51,6 @@ def test_a_failed_save_is_made_up_for() -> None:
         index.add(*entries(4)[3])
     index.save(disk)
     assert disk.content("i") == encode_entries(entries(4))
-
-
-def test_lookups() -> None:
-    index = index_of(entries(5))
-    assert [index.at_offset(n) for n in (99, 100, 109, 110, 9999)] == [-1, 0, 0, 1, 4]
-    assert [index.before_time(n) for n in (5000, 5001, 5002, 9999)] == [-1, 0, 1, 4]
-    assert [index.at_id(n) for n in (6999, 7000, 7099, 7100)] == [-1, 0, 0, 1]
-
-
-def test_a_missing_file_is_an_empty_index() -> None:
-    assert len(load_index(SimDisk(), "i", 100, DATA_BYTES)) == 0
 
 
 @given(st.integers(0, 40 * ENTRY_BYTES), st.binary(min_size=0, max_size=80))

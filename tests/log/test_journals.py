@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import struct
+from collections.abc import Callable
+
+import pytest
 
 from cases import each
 from penstock.kernel import crc32c
+from penstock.log import followedjournal
+from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
+    PARTITION,
     Entry,
     Group,
+    Position,
     cursor_entry,
+    decode_record,
     encode_record,
     generation_of,
+    rotted_generation,
+    start_entry,
 )
+from penstock.log.followedjournal import NOTHING, FollowedJournal
 from penstock.log.journals import RECORD_BYTES, read_journal
+from sim.disk import Fault, SimDisk
 
 GROUPS = [Group(1, cursor_entry(Entry.CURSOR, 5, 9)), Group(2, cursor_entry(Entry.CURSOR, 0, 9))]
 SNAPSHOT = encode_record(FLAG_SNAPSHOT, 3, 0, 9, GROUPS)
@@ -39,21 +53,6 @@ def problem(data: bytes) -> tuple[int, str, bool]:
     return len(journal.records), journal.problem, journal.is_torn
 
 
-def test_a_row_of_records() -> None:
-    journal = read_journal(SNAPSHOT + change(1) + change(2))
-    assert (journal.problem, journal.is_torn, journal.generation) == ("", False, 3)
-    assert [(r.position, r.is_snapshot, r.sequence, r.entries) for r in journal.records] == [
-        (0, True, 0, 2),
-        (len(SNAPSHOT), False, 1, 1),
-        (len(SNAPSHOT) + len(change(1)), False, 2, 1),
-    ]
-
-
-def test_an_empty_file_has_no_generation() -> None:
-    journal = read_journal(b"")
-    assert (journal.records, journal.problem, journal.generation) == ([], "", 0)
-
-
 @each(
     ("record", "reason"),
     [
@@ -73,10 +72,6 @@ def test_what_ends_the_row(record: bytes, reason: str) -> None:
     assert problem(SNAPSHOT + record) == (1, reason, False)
 
 
-def test_a_journal_that_begins_with_a_change() -> None:
-    assert problem(change(0)) == (0, "a journal has one snapshot, at its front", False)
-
-
 def test_an_append_that_was_cut_short_at_any_byte() -> None:
     whole = change(1)
     for length in range(1, len(whole)):
@@ -92,8 +87,231 @@ def test_a_record_that_is_whole_but_for_its_length_is_not_torn() -> None:
     assert problem(followed)[::2] == (1, False)  # more was appended: that is no cut
 
 
-def test_a_generation_of_a_cluster_is_shown_with_its_epoch() -> None:
-    journal = read_journal(encode_record(FLAG_SNAPSHOT, generation_of(6, 2), 0, 9, GROUPS))
-    assert (journal.records[0].epoch, journal.records[0].generation) == (6, 2)
-    assert journal.generation == generation_of(6, 2)
-    assert read_journal(SNAPSHOT).records[0][3:5] == (0, 3)
+# --- A follower's journal: its leader's records on its own disk, through every stop ---
+
+
+HISTORIES = 1000
+HISTORIES_PER_TEST = 100
+STEPS = 60
+
+
+class LeaderBooks:
+    """What a leader says: its only channel has a cursor, and each record moves it."""
+
+    def __init__(self, epoch: int = 6) -> None:
+        self.generation = generation_of(epoch, 0)
+        self.sequence = -1
+        self.at = 0
+        self.said: dict[Position, int] = {NOTHING: 0}
+
+    def record(self) -> bytes:
+        """With a count of records that are synced on the leader's disk: all of them."""
+        self.sequence += 1
+        self.at += 1
+        self.said[Position(self.generation, self.sequence)] = self.at
+        flags = FLAG_SNAPSHOT if self.sequence == 0 else 0
+        groups = [
+            Group(1, cursor_entry(Entry.CURSOR, self.at, self.at)),
+            Group(PARTITION, start_entry(self.at // 2)),
+        ]
+        synced = self.sequence
+        return encode_record(flags, self.generation, self.sequence, self.at, groups, synced)
+
+    def snapshot(self, epoch: int | None = None) -> bytes:
+        self.generation += 1
+        if epoch is not None:
+            self.generation = generation_of(epoch, 0)
+        self.sequence = -1
+        return self.record()
+
+
+def disk_and_journal() -> tuple[SimDisk, FollowedJournal]:
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    return disk, FollowedJournal.open(disk, "/p")
+
+
+def followed(records: int) -> tuple[SimDisk, FollowedJournal, LeaderBooks]:
+    disk, journal = disk_and_journal()
+    books = LeaderBooks()
+    journal.replace(books.snapshot())
+    for _ in range(records - 1):
+        journal.append(books.record())
+    return disk, journal, books
+
+
+def at(journal: FollowedJournal) -> int:
+    folded = journal.folded()
+    return folded.channels[1].next if folded is not None else 0
+
+
+def test_what_a_leader_says_is_folded_as_it_comes_and_found_again() -> None:
+    disk, journal, books = followed(5)
+    before = journal.folded()
+    assert (journal.position, at(journal)) == ((books.generation, 4), 5)
+    assert journal.start_offset == 2
+    journal.close()
+    again = FollowedJournal.open(disk, "/p")
+    assert again.folded() == before
+    assert again.position == journal.position
+    again.append(books.record())
+    assert at(again) == 6
+    again.validate()
+
+
+def test_the_leaders_count_of_synced_records_is_not_taken_over() -> None:
+    """On this disk nothing is synced: a power loss that takes a record but not the one behind it
+    is no rot."""
+    disk, _, books = followed(3)
+    data = disk.content("/p/channels.0")
+    first = decode_record(data, 0)
+    assert first is not None
+    for position in (0, first.length):
+        found = decode_record(data, position)
+        assert found is not None
+        assert found.synced_records == 0
+    holed = data[: first.length] + bytes(first.length) + data[2 * first.length :]
+    assert not rotted_generation(holed)
+    books.sequence = 1
+    leaders = data[: first.length] + bytes(first.length) + books.record()
+    assert rotted_generation(leaders)  # as it would be with the leader's count
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda books, record: record[:-1], "bytes that are not one sound record"),
+        (lambda books, record: record + b"\0", "bytes that are not one sound record"),
+        (lambda books, record: books.record(), "record 6.1/4 does not follow 6.1/2"),
+        (lambda books, record: books.snapshot(), "record 6.2/0 does not follow 6.1/2"),
+    ],
+)
+def test_a_record_out_of_its_place_is_refused(
+    change: Callable[[LeaderBooks, bytes], bytes], fault: str
+) -> None:
+    disk, journal, books = followed(3)
+    before = disk.content("/p/channels.0")
+    with pytest.raises(JournalRefused, match=fault):
+        journal.append(change(books, books.record()))
+    assert disk.content("/p/channels.0") == before
+    assert at(journal) == 3
+
+
+@pytest.mark.parametrize("epoch", [5, 6])
+def test_a_snapshot_that_is_not_newer_is_refused(epoch: int) -> None:
+    _, journal, books = followed(2)
+    older = LeaderBooks(epoch).snapshot()
+    with pytest.raises(JournalRefused, match=r"is no snapshot of a generation after 6\.1"):
+        journal.replace(older)
+    with pytest.raises(JournalRefused, match="is no snapshot of a generation after"):
+        journal.replace(books.record())
+    journal.replace(books.snapshot(epoch=7))
+    assert journal.position == (generation_of(7, 0), 0)
+
+
+def test_what_rotted_is_not_gone_on_with_but_replaced() -> None:
+    disk, journal, books = followed(4)
+    journal.close()
+    data = bytearray(disk.content("/p/channels.0"))
+    data[3 * len(data) // 4 - 1] ^= 1  # in the third record
+    disk.replace("/p/channels.0", bytes(data))
+    journal = FollowedJournal.open(disk, "/p")
+    assert journal.position == NOTHING
+    assert at(journal) == 2
+    with pytest.raises(JournalRefused, match="does not follow 0/0"):
+        journal.append(books.record())
+    journal.replace(books.snapshot())
+    assert at(journal) == books.at
+
+
+class History:
+    """A follower and its books: what it has reported as written, and as synced."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk, self.journal = disk_and_journal()
+        self.books = LeaderBooks()
+        self.written = self.synced = NOTHING
+
+    def play(self) -> None:
+        for _ in range(STEPS):
+            step = self.rng.choice(
+                (self.follow, self.follow, self.follow, self.renew, self.sync, self.fail, self.stop)
+            )
+            step()
+            self.check()
+
+    def follow(self) -> None:
+        """One more record, or a snapshot where that does not help."""
+        books, journal = self.books, self.journal
+        if journal.position != (books.generation, books.sequence):
+            self.renew()
+            return
+        with contextlib.suppress(OSError):
+            journal.append(books.record())
+            self.note_written()
+
+    def renew(self) -> None:
+        """The leader begins a generation, or there is another leader."""
+        epoch = (self.books.generation >> 32) + 1 if self.rng.random() < 0.3 else None
+        with contextlib.suppress(OSError):
+            self.journal.replace(self.books.snapshot(epoch))
+            self.note_written()
+
+    def note_written(self) -> None:
+        self.written = max(self.written, self.journal.position)
+
+    def sync(self) -> None:
+        self.journal.files.sync()
+        self.synced = max(self.synced, self.journal.synced)
+
+    def fail(self) -> None:
+        call = self.rng.choice(("write", "truncate", "create"))
+        self.disk.inject(Fault(call, written=self.rng.random()))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """By a kill or a loss of power, perhaps in the middle of a beginning."""
+        if self.rng.random() < 0.3:
+            self.fail()
+            self.renew()
+        if self.rng.random() < 0.5:
+            self.disk.kill()
+        else:
+            self.disk.crash(self.rng)
+            self.written = self.synced
+        self.disk.faults.clear()
+        self.journal = FollowedJournal.open(self.disk, "/p")
+        found = self.journal.files.written
+        assert found >= self.written, f"{found} of {self.written}"
+        self.written = found
+
+    def check(self) -> None:
+        self.journal.validate()
+        place = self.journal.files.written
+        if not self.journal.files.broken:
+            assert at(self.journal) == self.books.said[place]
+        assert not self.journal.files.corrupt
+
+
+@each("first", range(0, HISTORIES, HISTORIES_PER_TEST))
+def test_nothing_that_was_reported_is_lost_in_a_thousand_histories(first: int) -> None:
+    for seed in range(first, first + HISTORIES_PER_TEST):
+        history = History(seed)
+        try:
+            history.play()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_with_two_files_the_same_histories_lose_what_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(followedjournal, "REPLICATED", 2)
+
+    def play_some() -> None:
+        for seed in range(50):
+            History(seed).play()
+
+    with pytest.raises(AssertionError):
+        play_some()

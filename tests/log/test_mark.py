@@ -12,7 +12,11 @@ from penstock.log.mark import (
     decode_file,
     encode,
 )
+from penstock.log.partition import PartitionLog
+from penstock.log.settings import LogSettings
 from sim.disk import SimDisk
+
+from .helpers import NOW_NS, SECOND, Writer, body, new_log
 
 OLD = Mark(10, 12, 99)
 NEW = Mark(20, 20, 150)
@@ -23,12 +27,6 @@ def file_of(first: Mark, second: Mark) -> bytearray:
     for at, mark in zip(COPY_POSITIONS, (first, second), strict=True):
         data[at : at + COPY_BYTES] = encode(mark)
     return data
-
-
-def test_it_is_48_bytes_and_comes_back() -> None:
-    assert COPY_BYTES == 48
-    assert decode(encode(NEW)) == NEW
-    assert decode(encode(NEW._replace(clean=True))) == NEW._replace(clean=True)
 
 
 def test_any_flipped_bit_makes_a_copy_unsound() -> None:
@@ -59,13 +57,6 @@ def test_nothing_sound_is_no_mark() -> None:
     assert decode_file(bytes(FILE_BYTES)).mark is None
 
 
-def test_clean_needs_both_copies() -> None:
-    clean = NEW._replace(clean=True)
-    assert decode_file(bytes(file_of(clean, clean))).mark == clean
-    assert decode_file(bytes(file_of(clean, NEW))).mark == NEW
-    assert decode_file(bytes(file_of(clean, OLD))).mark == NEW
-
-
 def test_copies_are_written_in_turn() -> None:
     disk = SimDisk()
     file = MarkFile(disk, "mark")
@@ -79,3 +70,73 @@ def test_copies_are_written_in_turn() -> None:
     disk.unlink("mark")
     file.write_both(Mark(7, 7, 7))
     assert decode_file(disk.content("mark")).mark == Mark(7, 7, 7)
+
+
+# --- A start reads the tail and nothing else, however long the log is ---
+
+
+KIB = 1024
+SETTINGS = LogSettings(
+    segment_bytes_max=64 * KIB,
+    index_every_bytes=4 * KIB,
+    preallocate_bytes_min=4 * KIB,
+    preallocate_bytes_max=16 * KIB,
+)
+SEGMENTS = 40
+
+
+def long_log(*, marks: bool, syncs: bool = True) -> tuple[SimDisk, PartitionLog]:
+    disk = SimDisk()
+    disk.mkdir("data")
+    log, writer = new_log(disk, "data/0", SETTINGS)
+    while len(log.segments) <= SEGMENTS:
+        writer.write([body(log.written_end, 1000)])
+        if syncs and log.written_end % 5 == 0:
+            log.sync()
+        if marks and log.written_end % 10 == 0:
+            log.mark(NOW_NS + log.written_end * SECOND)
+    writer.fill(30)
+    if syncs:
+        log.sync()
+    return disk, log
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "killed without any mark"])
+def test_a_start_reads_no_more_than_the_newest_segments(stop: str) -> None:
+    disk, log = long_log(marks=stop != "killed without any mark")
+    end = log.written_end
+    if stop == "clean":
+        log.close()
+    disk.kill()
+    disk.bytes_read = 0
+    log = PartitionLog.open(disk, "data/0", SETTINGS)
+    assert log.written_end == end
+    assert log.report.bytes_read <= disk.bytes_read
+    assert disk.bytes_read < 4 * SETTINGS.segment_bytes_max
+    assert log.bytes_stored > 10 * disk.bytes_read
+    log.close()
+
+
+def test_what_was_never_synced_is_read() -> None:
+    disk, log = long_log(marks=False, syncs=False)
+    end = log.written_end
+    disk.kill()
+    disk.bytes_read = 0
+    log = PartitionLog.open(disk, "data/0", SETTINGS)
+    assert log.written_end == end
+    assert disk.bytes_read > log.bytes_stored
+    log.close()
+
+
+def test_an_idle_log_holds_no_file_open() -> None:
+    disk, log = long_log(marks=True)
+    log.close()
+    log = PartitionLog.open(disk, "data/0", SETTINGS)
+    segments = [log._segments[n] for n in range(len(log._segments))]
+    assert not any(segment.is_open for segment in segments)
+    for segment in log.segments:
+        log.read(segment.from_offset, KIB)
+    assert sum(segment.is_open for segment in segments) <= 5
+    Writer(log).fill(1)
+    log.close()
+    assert not any(segment.is_open for segment in segments)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from penstock.kernel import decode_bodies
-from penstock.log import openfiles
 from penstock.log.disk import OsDisk
 from penstock.log.journalfile import JournalFiles
 from penstock.log.openfiles import OpenFiles
@@ -202,11 +201,3 @@ def test_when_there_is_no_descriptor_at_all(
         disk.open(str(tmp_path / "kept"))
     kept.close()
     other.close()
-
-
-def test_shares_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openfiles.resource, "getrlimit", lambda _: (1024, 4096))
-    assert (openfiles.kept_files_max(), openfiles.connections_end()) == (256, 896)
-    assert "all but 128" in openfiles.out_of_connections()
-    monkeypatch.setattr(openfiles.resource, "getrlimit", lambda _: (-1, -1))
-    assert openfiles.connections_end() > 500_000

@@ -11,7 +11,6 @@ from penstock.errors import PartitionMissing, PartitionStopped, StorageError, Wr
 from penstock.kernel import id_at
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
 from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
@@ -20,24 +19,6 @@ from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 @pytest.fixture
 def disk() -> OsDisk:
     return OsDisk()
-
-
-def test_a_clean_stop_leaves_nothing_to_recover(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(100)
-    last_id, stored = log.last_id, log.bytes_stored
-    log.close()
-    log = PartitionLog.open(disk, tmp_path / "0", SMALL)
-    assert log.report.clean
-    assert log.report.cut is None
-    assert (log.written_end, log.synced_end, log.last_id) == (300, 300, last_id)
-    assert log.last_timestamp_ns == NOW_NS
-    assert log.bytes_stored == stored
-    assert bodies_from(log, 0) == [body(n) for n in range(300)]
-    Writer(log).fill(10)
-    assert bodies_from(log, 290)[2:] == [body(n) for n in range(290, 330)]
-    assert log.last_id > last_id
-    log.close()
 
 
 def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
@@ -51,14 +32,6 @@ def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
     with pytest.raises(IndexError):
         log.read(0, 100)
     log.close()
-
-
-def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "topic" / "0")
-    writer.fill(50)
-    log.close()
-    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "topic" / "0").iterdir()} == {0o600}
-    assert (tmp_path / "topic" / "0").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_missing_partition_is_a_loss(disk: OsDisk, tmp_path: Path) -> None:
@@ -75,14 +48,6 @@ def test_create_refuses_to_overwrite_a_log(disk: OsDisk, tmp_path: Path) -> None
     log.close()
     with pytest.raises(WriteRefused):
         PartitionLog.create(disk, tmp_path / "0", SMALL)
-
-
-def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_path: Path) -> None:
-    (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "00000000000000000000.log").touch()
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(1)
-    log.close()
 
 
 def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> None:
@@ -134,22 +99,6 @@ def test_a_roll_during_a_sync_is_synced_by_the_next_job(disk: OsDisk, tmp_path: 
     log.close()
 
 
-def test_a_sync_error_is_final(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    writer.fill(1)
-    job = log.sync_begin()
-    assert job is not None
-    log.sync_end(job, OSError(5, "I/O error"))
-    assert isinstance(log.stopped, PartitionStopped)
-    assert log.synced_end == 0
-    assert log.sync_begin() is None
-    with pytest.raises(PartitionStopped):
-        writer.fill(1)
-    assert bodies_from(log, 0) == [body(n) for n in range(3)]
-    log.close()
-    assert log.synced_end == 0
-
-
 # --- looking for things ---
 
 
@@ -181,21 +130,6 @@ def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None
     before = log.written_end
     writer.fill(1)
     assert bodies_from(log, before)[0] == body(before)
-    log.close()
-
-
-def test_find_id_and_message(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    for n in range(100):
-        writer.fill(1, NOW_NS + n * SECOND)
-    for offset in range(300):
-        message = log.message(offset)
-        assert message.body == body(offset)
-        assert message.timestamp_ns == NOW_NS + offset // 3 * SECOND
-        assert log.find_id(message.id) == offset
-    assert log.find_id(log.last_id + 1) is None
-    assert log.find_id(1) is None
-    assert log.find_id(log.message(0).id + 3) is None  # between two batches
     log.close()
 
 
@@ -264,20 +198,6 @@ def test_a_removal_that_is_not_durable_is_completed_before_the_next(
     log.close()
 
 
-def test_retention_by_age(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
-    for n in range(100):
-        writer.fill(1, NOW_NS + n * SECOND)
-    log.sync()
-    end = log.written_end
-    second = log.segments[1].from_offset
-    newest_of_first = log.message(second - 1).timestamp_ns
-    assert log.retain(end, newest_of_first + 10 * SECOND, 10 * SECOND, 10**9) == 0
-    assert log.retain(end, newest_of_first + 11 * SECOND, 10 * SECOND, 10**9) == 1
-    assert log.start_offset == second
-    log.close()
-
-
 def test_an_idle_log_can_shrink_to_nothing_and_ids_go_on(disk: OsDisk, tmp_path: Path) -> None:
     log, writer = new_log(disk, tmp_path / "0")
     writer.fill(100)
@@ -291,21 +211,6 @@ def test_an_idle_log_can_shrink_to_nothing_and_ids_go_on(disk: OsDisk, tmp_path:
     Writer(log).fill(2)
     assert bodies_from(log, 300) == [body(n) for n in range(300, 306)]
     assert log.message(300).id > last_id
-    log.close()
-
-
-def test_a_segment_rolls_by_age(disk: OsDisk, tmp_path: Path) -> None:
-    settings = LogSettings(segment_age_max_ns=10 * SECOND)
-    log, writer = new_log(disk, tmp_path / "0", settings)
-    writer.fill(1, NOW_NS)
-    writer.fill(1, NOW_NS + 10 * SECOND)
-    assert len(log.segments) == 1
-    writer.fill(1, NOW_NS + 11 * SECOND)
-    assert [s.from_offset for s in log.segments] == [0, 6]
-    log.close()
-    log = PartitionLog.open(disk, tmp_path / "0", settings)  # the age is known again
-    Writer(log).fill(1, NOW_NS + 30 * SECOND)
-    assert [s.from_offset for s in log.segments] == [0, 6, 9]
     log.close()
 
 

@@ -6,8 +6,6 @@ import pytest
 
 from penstock.kernel import StrayRecord
 from penstock.log.fold import FLAG_SNAPSHOT, ChannelState, Entry, Group, cursor_entry, encode_record
-from penstock.log.head import Owner
-from penstock.log.inspect import Place
 from penstock.log.queues import Queue, read_owner, read_queues
 from penstock.log.sealed import seal
 from sim.disk import SimDisk
@@ -53,19 +51,6 @@ def test_a_channel_that_the_journal_does_not_know_yet(disk: SimDisk) -> None:
     assert lowest(disk) == [("channel ch", 20)]
 
 
-@pytest.mark.parametrize("document", [b'{"name":"orders"}', b'{"paused":true,"channels":[]}'])
-def test_a_topic_without_channels_holds_messages_itself(disk: SimDisk, document: bytes) -> None:
-    topic(disk, document)
-    assert lowest(disk) == [("the topic's own queue", 50)]
-    own = Place("_trace", 0, PATH)
-    assert read_queues(disk, own) == []  # Penstock's own topics hold nothing back
-
-
-def test_a_paused_topic_holds_messages_beside_its_channels(disk: SimDisk) -> None:
-    topic(disk, b'{"paused":true,"channels":[{"name":"ch","number":1}]}')
-    assert lowest(disk) == [("channel ch", 20), ("the topic's own queue", 50)]
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -91,10 +76,6 @@ def test_files_that_are_missing_or_corrupt_tell_nothing(disk: SimDisk) -> None:
     for name in ("channels.0", "channels.1"):
         disk.unlink(f"{PATH}/{name}")
     assert read_queues(disk, PLACE) == []
-
-
-def test_the_owner_is_named_by_the_topic_file(disk: SimDisk) -> None:
-    assert read_owner(disk, PLACE) == Owner("orders", 0, "abc")
 
 
 def test_what_a_queue_wants() -> None:

@@ -50,24 +50,6 @@ def test_a_stretch_leads_to_the_batch_that_is_wanted(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_stretch_begins_where_the_one_before_ended(tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    first = log.stretch(0)
-    assert first is not None
-    positions = [first.position]
-    for _ in range(3):
-        data = os.pread(first.descriptor, SMALL.segment_bytes_max, positions[-1])
-        positions.append(positions[-1] + decode_header(data, 0).length)
-    third = 2 * BATCH_MESSAGES
-    log.remember(first, third, positions[2])
-    stretch = log.stretch(third)
-    assert stretch is not None
-    assert (stretch.position, stretch.expected) == (positions[2], third)
-    log.release(first)
-    log.release(stretch)
-    log.close()
-
-
 def test_a_stretch_outlives_the_removal_of_its_file(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.sync()
@@ -152,35 +134,4 @@ def test_after_some_bytes_of_log(tmp_path: Path) -> None:
             assert abs(found - wanted) * even < SMALL.index_every_bytes
             assert found > offset  # a caller that goes on from there gets on
     assert log.after_bytes(299, 1 << 40) == log.after_bytes(0, log.bytes_stored) == 300
-    log.close()
-
-
-# --- searches ---
-
-
-def test_an_index_that_says_something_else_is_made_again_by_a_search(tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    ids = [log.message(offset).id for offset in range(log.written_end)]
-    log.close()
-    for segment in log.segments[:-1]:
-        path = Path(segment.path).with_suffix(".index")
-        data = bytearray(path.read_bytes())
-        data[32 + 24] ^= 1  # the id of the second entry
-        path.write_bytes(data)
-        wrong = bytes(data)
-        log = PartitionLog.open(OsDisk(), tmp_path / "0", SMALL)
-        for offset in range(segment.from_offset, segment.to_offset):
-            assert log.find_id(ids[offset]) == offset
-        assert path.read_bytes() != wrong
-        assert log.damaged == []
-        log.close()
-
-
-def test_batches_come_one_by_one_up_to_the_end_at_the_call(tmp_path: Path) -> None:
-    log = filled(tmp_path, 10)
-    batches = log.batches(4)
-    first, data = next(batches)
-    assert (first.base_offset, len(data)) == (3, first.length)
-    Writer(log).fill(2)
-    assert [header.base_offset for header, _ in batches] == list(range(6, 30, BATCH_MESSAGES))
     log.close()

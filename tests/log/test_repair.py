@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import LogDamaged
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.inspect import find
-from penstock.log.lost import LostRange, is_lost, read_lost
+from penstock.log.lost import read_lost
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
 from penstock.log.sealed import seal
@@ -97,15 +97,6 @@ def test_a_corrupt_end(disk: SimDisk) -> None:
     assert findings(disk) == []
 
 
-def test_a_segment_that_is_gone(disk: SimDisk) -> None:
-    first, second = sorted(n for n in disk.listdir(PATH) if n.endswith(".log"))[1:3]
-    disk.unlink(f"{PATH}/{first}")
-    (loss,) = find_losses(disk, PLACE)
-    assert (loss.from_offset, loss.to_offset) == (int(first[:20]), int(second[:20]))
-    repaired(disk)
-    assert findings(disk) == []
-
-
 def test_a_repair_that_fails_changes_nothing(disk: SimDisk) -> None:
     corrupt(disk, 10)
     for call in ("write", "sync", "rename"):
@@ -126,11 +117,3 @@ def test_a_corrupt_list_is_no_list(disk: SimDisk) -> None:
     assert read_lost(disk, PATH) == []
     assert (9, 12) in findings(disk)
     assert [(loss.from_offset, loss.to_offset) for loss in find_losses(disk, PLACE)] == [(9, 12)]
-
-
-def test_ranges_that_touch_are_one() -> None:
-    ranges = [LostRange(0, 5, "", 0), LostRange(5, 9, "", 0), LostRange(12, 15, "", 0)]
-    assert is_lost(ranges, 3, 9)
-    assert not is_lost(ranges, 3, 10)
-    assert not is_lost(ranges, 9, 12)
-    assert is_lost(ranges, 12, 15)

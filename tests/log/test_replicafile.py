@@ -7,7 +7,6 @@ import random
 import msgspec
 import pytest
 
-from penstock.errors import PartitionStopped
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
@@ -160,14 +159,6 @@ def test_a_replica_in_mid_copy_believes_its_own_mark_alone(disk: SimDisk) -> Non
     assert verify(disk, find(disk, PATH)).findings == []
 
 
-@pytest.mark.parametrize("state", [None, "alone", "in_sync"])
-def test_a_member_believes_the_headers(disk: SimDisk, state: State | None) -> None:
-    torn_log(disk, state)
-    log = PartitionLog.open(disk, PATH, SMALL)
-    assert [damage[:2] for damage in log.damaged] == [(9, 15)]
-    assert log.written_end == 16
-
-
 def test_a_copy_that_its_own_mark_vouches_for_is_corrupt_where_it_is(disk: SimDisk) -> None:
     log = PartitionLog.create(disk, PATH, SMALL)
     Writer(log).fill(5)
@@ -180,19 +171,6 @@ def test_a_copy_that_its_own_mark_vouches_for_is_corrupt_where_it_is(disk: SimDi
     assert log.written_end == 15
     findings = verify(disk, find(disk, PATH)).findings
     assert any(finding.from_offset == 0 for finding in findings)
-
-
-def test_a_replica_that_was_given_up_stays_so(disk: SimDisk) -> None:
-    torn_log(disk, "stopped")
-    syncs = disk.syncs
-    log = PartitionLog.open(disk, PATH, SMALL)
-    assert disk.syncs == syncs  # no proof of anything
-    assert log.stopped is not None
-    assert "a sync failed" in log.stopped.reason
-    assert (log.written_end, log.synced_end) == (9, 0)
-    with pytest.raises(PartitionStopped):
-        Writer(log).write([b"x"], epoch=1)
-    assert bodies_from(log, 0) == [body(n) for n in range(9)]
 
 
 # --- epochs along the walk ---

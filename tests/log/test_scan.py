@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-from penstock.kernel import BatchCheck, encode_batch
+import json
+
+import pytest
+
+from penstock.kernel import encode_batch
 from penstock.log.scan import WINDOW_BYTES, Batch, Blocks, find_beyond, walk
+from penstock.log.sealed import seal, unseal
 from sim.disk import SimDisk
 
 
@@ -32,18 +37,6 @@ def test_a_walk_goes_from_batch_to_batch() -> None:
 def test_a_walk_ends_at_the_next_segments_offset() -> None:
     content = b"".join(batch(n) for n in range(0, 20, 2))
     assert offsets(list(walk(blocks_of(content), 0, 0, 8))) == [0, 2, 4, 6]
-
-
-def test_batches_larger_than_the_window() -> None:
-    content = batch(0) + batch(2, 1, 3 * WINDOW_BYTES) + batch(3)
-    assert offsets(list(walk(blocks_of(content), 0, 0, None))) == [0, 2, 3]
-
-
-def test_a_batch_cut_short_is_short() -> None:
-    content = batch(0) + batch(2)[:-8]
-    blocks = blocks_of(content)
-    assert blocks.check(len(batch(0)))[0] == BatchCheck.SHORT
-    assert offsets(list(walk(blocks, 0, 0, None))) == [0]
 
 
 def test_old_batches_of_a_recycled_file_are_no_part_of_the_log() -> None:
@@ -101,8 +94,38 @@ def test_a_magic_across_two_windows_is_found() -> None:
         assert found.position == WINDOW_BYTES - shift
 
 
-def test_used_end() -> None:
-    assert blocks_of(bytes(1000)).used_end(0) == 0
-    assert blocks_of(bytes(1000)).used_end(40) == 40
-    assert blocks_of(bytes(WINDOW_BYTES + 9) + b"\1" + bytes(9)).used_end(8) == WINDOW_BYTES + 10
-    assert blocks_of(b"\1" + bytes(2 * WINDOW_BYTES)).used_end(0) == 1
+# --- the checksum of JSON files: every flipped bit is found ---
+
+
+DOCUMENT = (
+    b'{"name":"orders","channels":[{"name":"ch","number":1}],"created_ns":1795228439718974468}'
+)
+
+
+def test_a_sealed_file_is_still_json_and_gives_its_document_back() -> None:
+    sealed = seal(DOCUMENT)
+    assert unseal(sealed) == DOCUMENT
+    value = json.loads(sealed)
+    assert list(value)[-1] == "crc32c"
+    assert {name: value[name] for name in json.loads(DOCUMENT)} == json.loads(DOCUMENT)
+
+
+def test_no_flipped_bit_goes_unseen() -> None:
+    sealed = seal(DOCUMENT)
+    for position in range(len(sealed)):
+        for bit in range(8):
+            hurt = bytearray(sealed)
+            hurt[position] ^= 1 << bit
+            with pytest.raises(ValueError, match="checksum"):
+                unseal(bytes(hurt))
+
+
+def test_what_was_never_sealed_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not end with its checksum"):
+        unseal(DOCUMENT)
+
+
+@pytest.mark.parametrize("document", [b"", b"{}", b"[]", b'{"a":1}\n'])
+def test_only_an_object_with_a_member_can_be_sealed(document: bytes) -> None:
+    with pytest.raises(ValueError, match="sealed"):
+        seal(document)

@@ -17,7 +17,7 @@ from penstock.log.sealed import seal
 from penstock.log.verify import Report, verify
 from sim.disk import SimDisk
 
-from .helpers import NOW_NS, SMALL, Writer, body, new_log
+from .helpers import NOW_NS, SMALL, body, new_log
 
 PARTITION = "data/topics/orders/0"
 
@@ -50,17 +50,6 @@ def small_directory(batches: int = 40) -> SimDisk:
 
 def put(disk: SimDisk, path: str, content: bytes) -> None:
     disk.create(path).pwritev([content], 0, len(content))
-
-
-def test_a_sound_directory_is_sound() -> None:
-    disk = small_directory()
-    report = check(disk)
-    assert report.findings == []
-    assert report.notes == []
-    (summary,) = report.partitions
-    assert (summary.topic, summary.partition, summary.clean) == ("orders", 0, True)
-    assert (summary.from_offset, summary.to_offset, summary.batches) == (0, 120, 40)
-    assert report.bytes_checked == disk.used_bytes()
 
 
 def bits_of_small_files_and_some_of_large_ones() -> list[tuple[str, int, int]]:
@@ -119,17 +108,6 @@ class Readonly:
         return getattr(self._disk, name)
 
 
-def test_a_finding_names_file_position_and_offsets() -> None:
-    disk = small_directory()
-    path = f"{PARTITION}/00000000000000000000.log"
-    log = PartitionLog.open(disk, PARTITION, SMALL)
-    position = log._reader.locate(9).position
-    log.close()
-    disk.flip(path, position + 80, 3)
-    (finding,) = check(disk).findings
-    assert finding == (path, position, 9, 12, "no sound batch where one must be")
-
-
 def test_bytes_behind_the_tail_of_a_cleanly_closed_log() -> None:
     disk = small_directory()
     last = sorted(n for n in disk.listdir(PARTITION) if n.endswith(".log"))[-1]
@@ -176,22 +154,6 @@ def test_a_live_log_is_sound_with_its_tail_unfinished() -> None:
     log.close()
 
 
-def test_a_journal_that_an_append_cut_short() -> None:
-    disk = small_directory()
-    path = f"{PARTITION}/channels.1"
-    whole = disk.content(path)
-    disk.replace(path, whole[:-10])
-    assert [f.path for f in check(disk).findings] == [path]  # after a clean stop: a loss
-    disk = small_directory()
-    log = PartitionLog.open(disk, PARTITION, SMALL)
-    Writer(log).fill(1)
-    disk.kill()
-    disk.replace(path, whole[:-10])
-    report = check(disk)
-    assert report.findings == []  # after a kill: nothing to wonder at
-    assert [note.path for note in report.notes] == [path]
-
-
 def test_an_older_journal_may_end_torn_but_not_rotten() -> None:
     disk = small_directory()
     path = f"{PARTITION}/channels.0"
@@ -202,12 +164,6 @@ def test_an_older_journal_may_end_torn_but_not_rotten() -> None:
     disk.replace(path, whole)
     disk.flip(path, 150, 1)
     assert [f.path for f in check(disk).findings] == [path]
-
-
-def test_settings_must_be_json() -> None:
-    disk = small_directory()
-    put(disk, "data/topics/orders/topic.json", b'{"name": \xff')
-    assert [f.path for f in check(disk).findings] == ["data/topics/orders/topic.json"]
 
 
 @each(
@@ -347,15 +303,6 @@ def test_what_can_be_wrong_with_an_index() -> None:
     report = check(disk)
     assert report.findings == []
     assert [note.reason for note in report.notes] == ["no index; it will be rebuilt"]
-
-
-def test_an_index_without_a_segment_is_a_note() -> None:
-    disk = small_directory()
-    path = f"{PARTITION}/00000000000000000999.index"
-    put(disk, path, b"")
-    report = check(disk)
-    assert report.findings == []
-    assert [(n.path, n.reason) for n in report.notes] == [(path, "an index without a segment")]
 
 
 # --- what batches say of each other ---

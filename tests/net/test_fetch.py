@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.errors import FetchFailed
-from penstock.net.fetch import Fetcher, gather_json, public, without_password
+from penstock.net.fetch import Fetcher, public, without_password
 
 MS = limits.MS
 OK_JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
@@ -81,17 +80,6 @@ async def with_fetcher(server: Server, test: Any, **options: Any) -> None:
 
 def check(*replies: bytes | None, test: Any, **options: Any) -> None:
     run(with_fetcher(Server(*replies), test, **options))
-
-
-def test_get_json_sends_the_url_as_it_is() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
-        assert await fetcher.get_json(server.url + "/a?b=%2Fc+d%FF", {"X-Mine": "1"}) == {"a": 1}
-        head = server.requests[0]
-        assert head.startswith(b"GET /a?b=%2Fc+d%FF HTTP/1.1\r\n")
-        assert b"Accept: application/vnd.nsq; version=1.0\r\n" in head
-        assert b"X-Mine: 1\r\n" in head
-
-    check(OK_JSON, test=test)
 
 
 def test_post_json() -> None:
@@ -182,25 +170,6 @@ def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:
 
     body = b'{"message": "TLS_REQUIRED", "https_port": 4152}'
     check(answer("403 Forbidden", body), OK_JSON, test=test)
-
-
-def test_gather_keeps_the_order_and_the_failures() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
-        found = await gather_json(fetcher, [server.url, "http://127.0.0.1:1/none"])
-        assert found[0] == {"a": 1}
-        assert isinstance(found[1], FetchFailed)
-
-    check(OK_JSON, test=test, tls=ssl.create_default_context())
-
-
-@pytest.mark.parametrize(("keeps", "count"), [(True, 1), (False, 2)])
-def test_connections_are_kept_or_not(keeps: bool, count: int) -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
-        await fetcher.get_json(server.url)
-        await fetcher.post_json(server.url)
-        assert server.connections == count
-
-    check(OK_JSON, OK_JSON, test=test, keeps_connections=keeps)
 
 
 def test_an_endless_redirect_shows_no_secret() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from cases import each
+from e2e.certificates import Certificates
 from penstock.errors import ConfigError
 from penstock.net.gate import Caller, Gate, check_allowed, host_of
+from penstock.net.secretfile import authorization, first_secret, read_secrets
+from penstock.net.tls import Tls
 
 EVIL = b"http://evil.example"
 OWN = b"127.0.0.1:4151"
@@ -84,18 +91,6 @@ def test_what_changes_something(gate: Gate, said: dict[str, bytes | None], expec
     assert [status(gate, method, **said) for method in ("POST", "PUT", "DELETE")] == [expected] * 3
 
 
-def test_what_only_reads() -> None:
-    for path in ("/stats", "/message/get", "/topic/config"):
-        assert status(LOOPBACK, "GET", path, host=OWN, origin=EVIL) == 200
-        assert status(LOOPBACK, "GET", path, host=OWN, fetch_site=b"cross-site") == 200
-        assert (
-            status(LOOPBACK, "GET", path, host=b"evil.example") == 403
-        )  # it could read the answer
-    assert status(LOOPBACK, "GET", "/ping", host=b"balancer.example") == 200
-    assert status(LOOPBACK, "GET", "/debug/pprof/profile", fetch_site=b"cross-site") == 403
-    assert status(LOOPBACK, "GET", "/debug/pprof/profile", host=OWN) == 200
-
-
 def test_the_secret_is_for_changes() -> None:
     gate = Gate(True, secrets=[b"0123456789abcdef", b"another-secret-of-ours"])
     assert status(gate, "GET") == status(gate, "OPTIONS") == 200
@@ -130,3 +125,79 @@ def test_names_in_the_list() -> None:
     for wrong in ("nsqd:4151", "http://panel", "", "a b", "*.example.com"):
         with pytest.raises(ConfigError, match="http-allowed-host"):
             check_allowed([wrong])
+
+
+# --- files of secrets: what is taken, what is refused, and that no error shows one ---
+
+
+def test_files_of_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"  0123456789abcdef  \n\nanother-secret-of-ours\r\n")
+    assert read_secrets(str(path)) == (b"0123456789abcdef", b"another-secret-of-ours")
+    assert read_secrets("") == ()
+    for content in (b"", b"\n", b"too short", b"0123456789abcdef\nshort", b"0123456789 abcdef",
+                    b"\xff" * 20, b"x" * 70_000):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(ConfigError) as raised:
+            read_secrets(str(path))
+        assert "0123456789" not in str(raised.value)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_secrets(str(tmp_path / "none"))
+
+
+# --- both sides of TLS as buffers: what one says the other reads, and a farewell is one ---
+
+
+class Client:
+    """The standard library's side of it."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def shake(self) -> bool:
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+
+def pair(path: Path) -> tuple[Tls, Client]:
+    certificates = Certificates(path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.cert, certificates.key)
+    server, client = Tls(context), Client(certificates.client())
+    done = [False, False]
+    while not all(done):
+        done[0] = done[0] or client.shake()
+        server.feed(client.outgoing.read())
+        done[1] = done[1] or server.shake()
+        client.incoming.write(server.output())
+    return server, client
+
+
+def test_a_farewell_is_seen_and_answered(tmp_path: Path) -> None:
+    server, client = pair(tmp_path)
+    view = memoryview(bytearray(1000))
+    client.object.write(b"last words")
+    server.feed(client.outgoing.read())
+    assert view[: server.read_into(view)] == b"last words"
+    assert not server.ended
+    with suppress(ssl.SSLWantReadError):
+        client.object.unwrap()
+    server.feed(client.outgoing.read())
+    assert server.read_into(view) == 0
+    assert server.ended
+    client.incoming.write(server.close())
+    client.object.unwrap()  # would want to read more without the answer
+
+
+def test_a_client_sends_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"the-new-secret-of-ours\nthe-old-secret-of-ours\n")
+    secret = first_secret(str(path), "http_secret_file")
+    assert authorization(secret) == {"Authorization": "Bearer the-new-secret-of-ours"}
+    assert authorization(first_secret("", "http_secret_file")) == {}
+    with pytest.raises(ConfigError, match="http_secret_file"):
+        first_secret(str(tmp_path / "none"), "http_secret_file")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import struct
 
@@ -11,28 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import each, examples
+from cases import examples
 from penstock import limits
 from penstock.net import http
 from penstock.net.http import HttpConnection
 
 from .httpserver import SILENCE_S, App, Server, serving, until
-
-
-def test_keep_alive_and_headers() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n\r\n")
-            status, headers, body = await client.response()
-            assert (status, body) == (200, b"GET /a?b=c ")
-            assert set(headers) == {"Date", "Content-Length"}
-            assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", headers["Date"])
-            assert await client.body(b"GET /d HTTP/1.1\r\n\r\n") == b"GET /d "
-        request = server.app.requests[0]
-        assert (request.path, request.query, request.body) == ("/a", b"b=c", b"")
-        assert request.remote.startswith("127.0.0.1:")
-
-    serving(story)
 
 
 @pytest.mark.parametrize(
@@ -55,26 +38,6 @@ def test_who_closes(request_head: bytes, answered: str) -> None:
                 assert len(server.app.requests) == 1
             else:
                 assert await client.body() == b"GET /second "
-
-    serving(story)
-
-
-def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(
-                b"GET /later HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
-                b"GET /c HTTP/1.1\r\n\r\n"
-            )
-            await until(lambda: bool(server.app.requests))
-            await asyncio.sleep(SILENCE_S)
-            assert [request.path for request in server.app.requests] == ["/later"]
-            server.app.waiting.pop()()
-            assert [await client.body() for _ in range(3)] == [
-                b"GET /later ",
-                b"POST /b hi",
-                b"GET /c ",
-            ]
 
     serving(story)
 
@@ -126,33 +89,6 @@ def test_an_answer_that_closes_drops_those_behind_it() -> None:
     serving(story)
 
 
-@pytest.mark.parametrize("step", [1, 7, 50, 10_000])
-def test_a_known_head_is_read_as_at_the_first_time(step: int) -> None:
-    one = b"POST /p?a=%41 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
-    other = b"POST /q HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
-    chunked = b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"
-    waits = b"POST /e HTTP/1.1\r\nExpect: x\r\nContent-Length: 1\r\n\r\ny"
-    last = b"POST /z HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n\r\nz"
-    stream = one + (one + other + chunked + waits) * 3 + last
-
-    async def story(server: Server) -> None:
-        for _ in range(2):  # the second connection knows the heads from the start
-            async with server.client() as client:
-                for at in range(0, len(stream), step):
-                    client.writer.write(stream[at : at + step])
-                    if step < 10_000:
-                        await asyncio.sleep(0)
-                assert (await client.rest()).count(b"200 OK") == 14
-        first, second = server.app.requests[:14], server.app.requests[14:]
-        seen, again = ([request[:4] + request[5:7] for request in rows] for rows in (first, second))
-        assert seen == again
-        assert seen[0] == seen[1] == ("POST", "/p", b"a=%41", b"abc", "1.1", True)
-        assert [row[1] for row in seen] == ["/p", *["/p", "/q", "/c", "/e"] * 3, "/z"]
-        assert [row[3] for row in seen[1:5]] == [b"abc", b"", b"x", b"y"]
-
-    serving(story)
-
-
 @pytest.mark.parametrize("step", [1, 10_000])
 def test_a_request_has_its_headers_also_when_its_head_was_known(step: int) -> None:
     head = b"POST /p HTTP/1.1\r\nHost: h\r\nX-Mixed-CASE:  A b \r\nEmpty:\r\n"
@@ -199,17 +135,6 @@ def test_many_pipelined_requests_stop_the_reading_and_are_all_served() -> None:
     serving(story)
 
 
-def test_a_chunked_body_and_bytes_one_by_one() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            for byte in b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n":
-                client.writer.write(bytes([byte]))
-                await asyncio.sleep(0)
-            assert await client.body(b"2\r\nde\r\n0\r\n\r\n") == b"POST / abcde"
-
-    serving(story)
-
-
 def test_expect_100_continue() -> None:
     async def story(server: Server) -> None:
         async with server.client() as client:
@@ -238,39 +163,6 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_closed(request_by
             assert (status, body, headers["Connection"]) == (413, b"too big", "close")
             assert await client.rest() == b""
         assert server.app.requests == []
-
-    serving(story)
-
-
-def test_a_body_of_the_limit_is_taken() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            head = b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n"
-            assert await client.body(head + b"x" * 100) == b"POST / " + b"x" * 100
-
-    serving(story)
-
-
-@each(
-    "junk",
-    [
-        b"  V2IDENTIFY\n\0\0\0\2{}",
-        b"\x16\x03\x01\x02\x00",
-        b"hello\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    ],
-)
-def test_bytes_that_are_not_http(junk: bytes) -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(junk)
-            assert await client.rest() == (
-                b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
-                b"Connection: close\r\n\r\n400 Bad Request"
-            )
 
     serving(story)
 
@@ -351,23 +243,6 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0.9)
             server.app.waiting.pop()()
             assert await slow.body() == b"GET /later "
-
-    serving(story)
-
-
-def test_headers_that_trickle_in_do_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_IDLE_SECONDS", 0.1)
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"GET / HTTP/1.1\r\nX:")
-
-            def at_end() -> bool:
-                """Of what goes out as it closes, a reset may come back."""
-                client.writer.write(b"x")
-                return client.reader.at_eof() or client.reader.exception() is not None
-
-            await until(at_end)
 
     serving(story)
 

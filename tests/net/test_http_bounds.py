@@ -7,10 +7,13 @@ import json
 
 import pytest
 
+from cases import each
 from penstock import limits
 from penstock.net import http, incoming
 from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import Response
+from penstock.net.heads import Head, heads_of, remember
+from penstock.net.query import QueryInvalid, parse_query, whole_number
 
 from .httpserver import Server, serving, until
 
@@ -208,3 +211,68 @@ def test_the_last_descriptors_are_not_for_connections(monkeypatch: pytest.Monkey
         assert server.app.requests == []
 
     serving(story)
+
+
+# --- what is remembered of heads, and for whom ---
+
+
+class Ruler:
+    """Whoever decides about requests: a listener's gate, or an application."""
+
+
+HEAD = Head("GET", "/a", b"", b"", 0, False)
+
+
+def test_they_are_bounded() -> None:
+    ruler = Ruler()
+    for number in range(limits.HTTP_HEADS_MAX + 1):
+        remember(heads_of(ruler), b"%d" % number, HEAD)
+    assert heads_of(ruler) == {b"%d" % limits.HTTP_HEADS_MAX: HEAD}
+
+
+@each(
+    ("query", "values"),
+    [
+        (b"", {}),
+        (b"a=1&b=2", {"a": "1", "b": "2"}),
+        (b"a=1&a=2", {"a": "1"}),
+        (b"a", {"a": ""}),
+        (b"a=&&=b", {"a": "", "": "b"}),
+        (b"a=b=c", {"a": "b=c"}),
+        (b"a=%20%2b+x", {"a": " + x"}),
+        (b"%61=1", {"a": "1"}),
+        (b"a=%ff", {"a": "\udcff"}),
+        ("a=ä".encode(), {"a": "ä"}),
+    ],
+)
+def test_parse(query: bytes, values: dict[str, str]) -> None:
+    assert parse_query(query) == values
+
+
+@each("query", [b"a=%", b"a=%2", b"%zz=1", b"a=1;b=2", b"a=%%20"])
+def test_what_spoils_a_query(query: bytes) -> None:
+    with pytest.raises(QueryInvalid):
+        parse_query(query)
+
+
+@each(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("000", 0),
+        ("0" * 5000 + "99", 99),
+        ("100", 100),
+        ("101", None),
+        ("0000000000000000000000000000000101", None),
+        ("9" * 5000, None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        ("\u0663", None),
+        ("0x", None),
+        ("1_0", None),
+    ],
+)
+def test_whole_numbers(text: str, number: int | None) -> None:
+    assert whole_number(text, 100) == number

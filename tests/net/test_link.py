@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import time
 import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import trustme
 import uvloop
 
 from penstock import limits
@@ -99,21 +97,6 @@ def deflated(link: Link) -> None:
 def sync_flushed(data: bytes) -> bytes:
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
-
-
-def test_what_was_queued_before_goes_out_as_it_is() -> None:
-    async def story(world: World) -> None:
-        world.conn.reply(0, b"in the clear")
-        deflated(world.link)
-        world.conn.reply(0, b"compressed")
-        inflate = zlib.decompressobj(-15)
-        data = b""
-        await world.until(lambda: world.conn.unsent == 0)
-        data = world.received()
-        plain = inflate.decompress(data)
-        assert plain == encode_frame(0, b"in the clear") + encode_frame(0, b"compressed")
-
-    in_loop(story)
 
 
 def test_a_halted_connection_is_not_read() -> None:
@@ -209,23 +192,6 @@ def test_output_stays_with_the_kernel_while_the_socket_is_full() -> None:
     in_loop(story)
 
 
-def test_a_client_that_cannot_be_reached_is_cut() -> None:
-    async def story(world: World) -> None:
-        world.link.open()
-        for _ in range(20):
-            world.conn.reply(0, bytes(1 << 20))
-        await asyncio.sleep(0)
-        world.turn()
-        world.conn.close()
-        await world.until(lambda: world.closed and not world.links.by_serial)
-        size = 0
-        while data := world.peer.recv(1 << 20):
-            size += len(data)
-        assert 0 < size < 20 << 20  # what was in the socket is all it gets
-
-    in_loop(story)
-
-
 def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -251,32 +217,6 @@ def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
 
         await world.until(send)
         assert not world.links.by_serial
-
-    in_loop(story)
-
-
-def test_a_client_that_hangs_up_while_it_is_quiet() -> None:
-    async def story(world: World) -> None:
-        world.peer.close()
-        world.link.secure(server_context(), lambda failure: None)
-        await world.until(lambda: world.closed and not world.links.by_serial)
-
-    in_loop(story)
-
-
-def server_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("localhost").configure_cert(context)
-    return context
-
-
-def test_an_end_from_our_side_during_the_handshake() -> None:
-    async def story(world: World) -> None:
-        said: list[str] = []
-        world.link.secure(server_context(), said.append)
-        world.conn.close_after_flush()
-        await world.until(lambda: world.closed and not world.links.by_serial)
-        assert said == []
 
     in_loop(story)
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+import errno
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
+import pytest
+
+from penstock import limits
+from penstock.kernel import BulkResult, BulkStatus
 from penstock.net.api import Answer
+from penstock.net.bulk import BulkThread, FileBody
 from penstock.net.exchange import Request, Response
 from penstock.net.slices import in_turns
 
@@ -47,11 +55,95 @@ def test_others_have_their_turn_between_two_pieces() -> None:
     assert run(work) == (order, [])
 
 
-def test_an_error_on_the_way_is_answered() -> None:
-    def work(done: list[str]) -> Generator[None, None, str]:
-        yield
-        raise ValueError("broken")
+# --- the loop's side of bulk reading: jobs in line, what is given up, and bodies in slices ---
 
-    done, answers = run(work)
-    assert "result" not in done
-    assert answers == [Response(500, b"broken")]
+
+DATA = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def file_fd(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "file"
+    path.write_bytes(DATA)
+    fd = os.open(path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def test_more_jobs_than_may_be_out_wait_in_line(
+    file_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BULK_JOBS_MAX", 2)
+
+    async def main() -> list[bytes]:
+        bulk = BulkThread(asyncio.get_running_loop())
+        found: list[bytes] = []
+        all_done = asyncio.Event()
+
+        def done(result: BulkResult) -> None:
+            found.append(result.data)
+            if len(found) == 10:
+                all_done.set()
+
+        for number in range(10):
+            bulk.read(file_fd, number, 1, done)
+        assert len(bulk._out) == 2
+        await all_done.wait()
+        bulk.close()
+        return found
+
+    assert sorted(asyncio.run(main())) == [bytes([number]) for number in range(10)]
+
+
+def test_what_is_not_done_at_the_end_is_cancelled(file_fd: int) -> None:
+    async def main() -> list[BulkResult]:
+        bulk = BulkThread(asyncio.get_running_loop())
+        found: list[BulkResult] = []
+        for _ in range(limits.BULK_JOBS_MAX + 5):
+            bulk.read(file_fd, 0, 1, found.append)
+        bulk.close()
+        assert len(found) == limits.BULK_JOBS_MAX + 5
+        bulk.read(file_fd, 0, 1, found.append)
+        assert len(found) == limits.BULK_JOBS_MAX + 5  # never within the call
+        await asyncio.sleep(0)
+        bulk.close()
+        return found
+
+    last = asyncio.run(main())[-1]
+    assert (last.status, last.error) == (BulkStatus.FAILED, errno.ECANCELED)
+
+
+def test_a_body_in_slices(file_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BULK_SLICE_BYTES", 300)
+    released: list[None] = []
+
+    async def main() -> list[bytes | OSError]:
+        loop = asyncio.get_running_loop()
+        bulk = BulkThread(loop)
+        body = FileBody(bulk, file_fd, 100, 700, lambda: released.append(None))
+        found: list[bytes | OSError] = []
+        while not found or found[-1]:
+            slice_ = loop.create_future()
+            body.read(slice_.set_result)
+            found.append(await slice_)
+        bulk.close()
+        return found
+
+    assert asyncio.run(main()) == [DATA[100:400], DATA[400:700], DATA[700:800], b""]
+    assert released == [None]
+
+
+def test_a_cancelled_body_reads_no_more(file_fd: int) -> None:
+    released: list[None] = []
+    bulk_errors: list[bytes | OSError] = []
+
+    async def main() -> None:
+        bulk = BulkThread(asyncio.get_running_loop())
+        body = FileBody(bulk, file_fd, 0, 10, lambda: released.append(None))
+        body.cancel()
+        body.read(bulk_errors.append)
+        bulk.close()
+
+    asyncio.run(main())
+    assert isinstance(bulk_errors[0], OSError)
+    assert released == [None]

@@ -35,16 +35,6 @@ def pool(woken: Woken) -> Iterator[SyncPool]:
     made.close()
 
 
-def test_a_job_runs_elsewhere_and_comes_back(pool: SyncPool, woken: Woken) -> None:
-    names = []
-    job = Task(lambda: names.append(threading.current_thread().name))
-    pool.submit(job)
-    assert woken.event.wait(40)
-    assert pool.take_done() == [(job, None)]
-    assert pool.take_done() == []
-    assert names[0].startswith("sync-")
-
-
 def test_an_oserror_is_an_answer(pool: SyncPool) -> None:
     broken = OSError(5, "I/O error")
 
@@ -71,18 +61,6 @@ def test_any_other_exception_comes_up_in_the_callers_thread(pool: SyncPool) -> N
     with pytest.raises(ValueError, match="a fault"):
         pool.take_done()
     assert pool.take_done() == []
-
-
-def test_jobs_run_side_by_side(pool: SyncPool) -> None:
-    both = threading.Barrier(2, timeout=40)
-    jobs = [Task(lambda: print(both.wait())) for _ in range(2)]
-    for job in jobs:
-        pool.submit(job)
-    done: list[tuple[object, OSError | None]] = []
-    while len(done) < 2:
-        pool.wait()
-        done += pool.take_done()
-    assert {id(job) for job, error in done if error is None} == {id(job) for job in jobs}
 
 
 def test_wait_returns_at_once_when_nothing_is_out(pool: SyncPool) -> None:
@@ -149,27 +127,6 @@ def test_an_awaited_job_runs_at_once_when_such_jobs_have_been_quick(clock: Clock
         ran_here(pool, Timed(clock))
     assert ran_here(pool, Timed(clock))
     assert not ran_here(pool, Timed(clock), awaited=False)
-    pool.close()
-
-
-def test_what_is_no_sync_teaches_nothing(clock: Clock) -> None:
-    class Bulk(Timed):
-        teaches = False
-
-    pool = SyncPool(lambda: None, threads=1)
-    for _ in range(20):
-        ran_here(pool, Bulk(clock))
-    assert not ran_here(pool, Timed(clock))
-    assert sum(pool.times.read()[0]) == 1
-    pool.close()
-
-
-def test_after_a_slow_one_the_threads_are_back(clock: Clock) -> None:
-    pool = SyncPool(lambda: None, threads=1)
-    for _ in range(20):
-        ran_here(pool, Timed(clock))
-    assert ran_here(pool, Timed(clock, 50 * limits.MS))
-    assert not ran_here(pool, Timed(clock))
     pool.close()
 
 

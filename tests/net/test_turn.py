@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,8 @@ from penstock.kernel import Event
 from penstock.net.order import LOAD_ROUNDS_MAX
 from penstock.net.soon import Soon
 from penstock.net.turn import Turn
+from sim.clock import FakeClock
+from sim.loop import FakeLoop
 
 from .recorder import Recorder
 
@@ -56,31 +58,6 @@ def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def test_the_descriptor_starts_a_turn() -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.02)
-        world.notes.clear()
-        os.eventfd_write(world.wake_fd, 1)
-        while not world.notes:
-            await asyncio.sleep(0.001)
-        assert world.notes[:2] == ["poll", "flush"]
-
-    in_loop(story)
-
-
-@pytest.mark.usefixtures("no_ticks")
-def test_soon_runs_one_turn_however_often_it_is_said() -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        world.turn.soon()
-        world.turn.soon()
-        await asyncio.sleep(0.001)
-        assert world.polls == 1
-
-    in_loop(story)
-
-
 def test_busy_means_again_at_once() -> None:
     async def story(world: World) -> None:
         world.busy = True
@@ -118,46 +95,6 @@ def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence() ->
     in_loop(story)
 
 
-@pytest.mark.parametrize("source", ["tick", "engine"])
-def test_a_timer_fires_when_it_was_said_to(source: str) -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.02)
-        started = world.loop.time()
-        if source == "tick":
-            world.wait_ns = 60 * MS
-        else:
-            world.deadline_ns = world.mono_ns() + 60 * MS
-        world.turn.tick()
-        world.wait_ns = 0
-        polls = world.polls
-        while world.polls == polls:
-            await asyncio.sleep(0.001)
-        world.deadline_ns = 0
-        assert 0.058 < world.loop.time() - started < 20
-
-    in_loop(story)
-
-
-def test_an_earlier_deadline_moves_the_timer() -> None:
-    async def story(world: World) -> None:
-        world.wait_ns = 10_000 * MS
-        world.turn.tick()
-        world.turn.start()
-        await asyncio.sleep(0.05)
-        world.wait_ns = 0
-        started = world.loop.time()
-        world.deadline_ns = world.mono_ns() + 3 * MS
-        polls = world.polls
-        world.turn.soon()
-        while world.polls < polls + 2:
-            await asyncio.sleep(0.001)
-        world.deadline_ns = 0
-        assert world.loop.time() - started < 8
-
-    in_loop(story)
-
-
 def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
     async def story(world: World) -> None:
         def broken(tails: list[Any], wall_ns: int) -> None:
@@ -186,3 +123,134 @@ def test_gathered_events_are_stored_though_nothing_else_happens() -> None:
                 await asyncio.sleep(0.005)
 
     in_loop(story)
+
+
+@pytest.fixture
+def loop() -> FakeLoop:
+    return FakeLoop(FakeClock())
+
+
+@pytest.fixture
+def soon(loop: FakeLoop) -> Soon:
+    return Soon(cast(asyncio.AbstractEventLoop, loop))
+
+
+def test_a_turn_that_nobody_gave_is_a_fault(loop: FakeLoop, soon: Soon) -> None:
+    soon.ask()
+    with pytest.raises(RuntimeError, match="there is none"):
+        loop.run_ready()
+
+
+# --- what a turn does, and in which order, with a kernel and a broker that only take notes ---
+
+
+NOW_NS = 1_000 * limits.SECOND
+LINE = (Event.LINE, "conn", [b"NOP"])
+
+
+@pytest.fixture
+def world() -> Recorder:
+    world = Recorder()
+    world.frozen_ns = NOW_NS
+    return world
+
+
+def test_the_sequence_of_a_full_turn(world: Recorder) -> None:
+    failed = (Event.PUB_FAILED, "conn", 1, "tail")
+    world.polled.append([LINE])
+    world.flushed += [[(Event.NEED, "window", 1, 7), failed], []]
+    world.tails, world.windows, world.conns = ["tail"], ["window"], ["conn"]
+    world.done.append("job")
+    world.order.trace_due_ns = NOW_NS
+    assert not world.order.run(NOW_NS)
+    assert world.notes == [
+        "poll",
+        ("handle", LINE),
+        "synced",
+        ("write", ["tail"]),
+        "write_trace",
+        "flush",
+        ("load", "window", 1, 7),
+        ("handle", failed),
+        "flush",
+        ("journal", ["window"]),
+        ("serve", ["conn"]),
+    ]
+
+
+def test_a_sync_that_ran_at_once_is_answered_in_the_same_turn(world: Recorder) -> None:
+    def write(tails: list[Any], wall_ns: int) -> None:
+        world.notes.append("write")
+        world.done.append("job")
+
+    world.write = write  # type: ignore[method-assign]
+    world.tails = ["tail"]
+    world.order.run(NOW_NS)
+    assert world.notes == ["poll", "write", "synced", "flush"]
+
+
+@pytest.mark.parametrize("place", ["handle", "synced", "synced after write"])
+def test_a_turn_that_is_stopped_writes_and_sends_nothing_more(world: Recorder, place: str) -> None:
+    def stop(*_: object) -> None:
+        world.notes.append("stop")
+        world.order.stopped = True
+
+    world.polled.append([LINE])
+    world.tails = ["tail"]
+    if place == "handle":
+        world.handle = stop  # type: ignore[method-assign]
+        world.done.append("job")
+    else:
+        world.synced = stop  # type: ignore[method-assign]
+    if place == "synced":
+        world.done.append("job")
+    elif place == "synced after write":
+        world.write = lambda tails, wall_ns: world.done.append("job")  # type: ignore[method-assign]
+    world.busy = True
+    assert not world.order.run(NOW_NS)
+    assert world.notes[-1] == "stop"
+
+
+def test_a_deep_backlog_is_loaded_in_portions(world: Recorder) -> None:
+    world.flushed += [[(Event.NEED, "window", 0, 0)]] * (LOAD_ROUNDS_MAX + 3)
+    loads = []
+    while world.order.run(NOW_NS):
+        loads.append(len([note for note in world.notes if note[0] == "load"]))
+        world.notes.clear()
+    loads.append(len([note for note in world.notes if note[0] == "load"]))
+    assert loads == [LOAD_ROUNDS_MAX + 1, 2]
+
+
+def test_a_tick_hears_what_has_come_before_it_looks_at_the_timers(world: Recorder) -> None:
+    world.polled.append([LINE])
+    world.wait_ns = 5
+    assert world.order.tick() == (False, NOW_NS + 5)
+    heard = ["poll", ("handle", LINE), "flush"]
+    assert world.notes == [*heard, "tick"]
+    world.notes.clear()
+    world.has_work = True  # a timer has fired
+    assert world.order.tick() == (False, NOW_NS + 5)
+    assert world.notes == ["poll", "flush", "tick", "poll", "flush", "tick"]
+
+
+def stored(world: Recorder, turns: int) -> int:
+    """How often the events were stored in so many turns."""
+    world.notes.clear()
+    for _ in range(turns):
+        world.order.run(world.frozen_ns)
+    return world.notes.count("write_trace")
+
+
+def test_events_are_gathered_for_a_while(world: Recorder) -> None:
+    """And then stored before the flush, so that who reads them is not a turn behind."""
+    world.trace_pending = True
+    assert stored(world, 3) == 0
+    world.frozen_ns += limits.TRACE_GATHER_NS - 1
+    assert stored(world, 3) == 0
+    world.frozen_ns += 1
+    assert stored(world, 1) == 1
+    assert world.notes.index("write_trace") < world.notes.index("flush")
+    assert stored(world, 1) == 0  # there is nothing new
+    world.trace_pending = True
+    world.frozen_ns += limits.TRACE_GATHER_NS
+    assert stored(world, 1) == 0  # the new ones begin a time of their own

@@ -80,14 +80,6 @@ def not_yet() -> None:
     pytest.fail("housekeeping was begun")
 
 
-def test_nodes_share_nothing(make: Make) -> None:
-    one, other = make("one"), make("other")
-    one.say(one.connect(), pub(b"t", b"x"))
-    assert (list(one.broker.topics), list(other.broker.topics)) == (["t"], [])
-    one.pass_ns(5 * SECOND)
-    assert other.clock.since_ns == 0
-
-
 def test_a_deleted_channel_drops_its_consumers(make: Make) -> None:
     world = make("one")
     consumer, other = world.connect(), world.connect()
@@ -97,15 +89,6 @@ def test_a_deleted_channel_drops_its_consumers(make: Make) -> None:
     assert consumer.is_open
     world.loop.run_ready()  # the node asked for a turn by itself
     assert (consumer.is_open, other.is_open) == (False, True)
-
-
-def test_a_client_is_known_by_where_it_comes_from(make: Make) -> None:
-    world = make("one")
-    conn = world.engine.open_detached()
-    world.node.connect(conn, "[::1]:4711")
-    (session,) = world.protocol.sessions.values()
-    assert (session.settings.client_id, session.settings.hostname) == ("::1", "::1")
-    assert (session.remote, world.broker.trace.client_name(conn)) == ("[::1]:4711",) * 2
 
 
 class AuthServers:

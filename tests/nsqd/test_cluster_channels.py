@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -11,17 +12,19 @@ import pytest
 
 from penstock import kernel
 from penstock.broker.channel import Channel
+from penstock.broker.stats import rows
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
 from penstock.net.exchange import Response
 from penstock.nsqd.consuming import Consuming
+from penstock.nsqd.topics import Found
 from penstock.nsqd.waits import Waits
 from penstock.wire.errors import WireFault
 from penstock.wire.states import State
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode
 
-from .asked import BILLING, OPTIONS, ask
+from .asked import BILLING, OPTIONS, ask, topic_maker
 
 
 @pytest.fixture
@@ -86,22 +89,6 @@ def test_sub_makes_the_channel_and_is_answered_when_it_is_there(cluster: JoinedC
         cluster.until(lambda other=other: cluster.has_channel(other, "orders", "billing"))
 
 
-def test_a_second_sub_waits_for_nothing(cluster: JoinedCluster) -> None:
-    first, second = Client(cluster.nodes[0]), Client(cluster.nodes[0])
-    first.command(b"SUB", b"orders", b"billing")
-    cluster.until(lambda: not first.waits)
-    second.command(b"SUB", b"orders", b"billing")
-    assert not second.waits
-    assert b"OK" in second.answered
-
-
-def test_an_ephemeral_channel_is_made_here(cluster: JoinedCluster) -> None:
-    client = Client(cluster.nodes[0])
-    client.command(b"SUB", b"orders", b"tail#ephemeral")
-    assert not client.waits
-    assert b"OK" in client.answered
-
-
 def test_sub_goes_on_without_the_partitions_that_have_no_leader(cluster: JoinedCluster) -> None:
     cluster.kill(1)
     cluster.kill(2)
@@ -122,24 +109,7 @@ def test_sub_fails_when_the_coordinator_cannot_be_asked(cluster: JoinedCluster) 
     assert client.state is State.INIT
 
 
-def test_registered_channels_only(cluster: JoinedCluster) -> None:
-    cluster.make("fixed", disable_channel_auto_create=True)
-    client = Client(cluster.led_by("fixed"))
-    client.command(b"SUB", b"fixed", b"billing")
-    assert not client.waits
-    assert len(client.errors) == 1
-
-
 # --- HTTP ---
-
-
-def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
-    answers = ask(cluster.nodes[0], "/channel/create")
-    assert answers == []
-    cluster.until(lambda: answers)
-    assert answers[0].status == 200
-    again = ask(cluster.nodes[0], "/channel/create")
-    assert again[0].status == 200
 
 
 def test_create_does_not_care_who_leads_when_all_have_confirmed(cluster: JoinedCluster) -> None:
@@ -162,18 +132,6 @@ def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedClus
     assert answers[0].status == 503
     assert document["unconfirmed"] == [0, 1]
     assert "partitions 0, 1 did not confirm it" in document["message"]
-
-
-def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
-    node = cluster.nodes[0]
-    client = Client(node)
-    client.command(b"SUB", b"orders", b"billing")
-    cluster.until(lambda: not client.waits)
-    answers = ask(node, "/channel/delete")
-    cluster.until(lambda: answers)
-    assert answers[0].status == 200
-    assert "billing" not in node.broker.topics["orders"].channels
-    assert ask(node, "/channel/delete")[0].status == 404
 
 
 def test_a_deletion_whose_outcome_is_not_known(cluster: JoinedCluster) -> None:
@@ -262,34 +220,12 @@ def test_two_nodes_are_asked_for_different_changes_at_once(cluster: JoinedCluste
         assert (settings.max_attempts, settings.order, settings.poison) == (3, "key", "hold")
 
 
-def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
-    cluster.make_channel("orders", "billing")
-    for query in ("&max_attempts=-1", "&dead_letter_topic=orders", "&nothing=1"):
-        (answer,) = ask(cluster.nodes[0], "/channel/config", BILLING + query)
-        assert answer.status == 400
-    (found,) = ask(cluster.nodes[0], "/channel/config", method="GET")
-    assert json.loads(found.body)["own"] == []
-
-
 def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     deleted = ask(cluster.nodes[0], "/channel/delete")
     changed = ask(cluster.nodes[1], "/channel/config", f"{BILLING}&order=key")
     cluster.until(lambda: deleted and changed)
     assert (deleted[0].status, changed[0].status) == (200, 404)
-
-
-def test_nothing_is_changed_on_one_node_alone(cluster: JoinedCluster) -> None:
-    cluster.make_channel("orders", "billing")
-    topic = cluster.nodes[0].broker.topics["orders"]
-    channel = topic.channels["billing"]
-    for act in (
-        topic.pause, topic.extend, channel.pause, lambda: topic.configure({"max_depth": 1}),
-        lambda: channel.configure({"max_attempts": 1}),
-        lambda: channel.skips.change(channel.skips.begun()),
-    ):  # fmt: skip
-        with pytest.raises(Refused, match="changed by the cluster"):
-            act()
 
 
 def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:
@@ -299,3 +235,111 @@ def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:
     cluster.until(lambda: client.state is State.SUBSCRIBED or client.errors)
     assert client.errors == []
     cluster.until(lambda: all(everywhere(cluster, lambda one: one.settings.order == "strict")))
+
+
+# --- operators make, grow and delete topics of a cluster by the verbs of HTTP, at any node ---
+
+
+@pytest.fixture
+def four() -> Iterator[JoinedCluster]:
+    made = JoinedCluster(kernel, nodes=4)
+    yield made
+    made.close()
+
+
+def asked(four: JoinedCluster, number: int, path: str, query: str) -> Response:
+    answers = ask(four.nodes[number], path, query)
+    four.until(lambda: answers)
+    (answer,) = answers
+    return answer
+
+
+def test_a_topic_is_made_grows_and_goes(four: JoinedCluster) -> None:
+    answer = asked(four, 0, "/topic/create", "topic=t&partition_num=2&extend=true")
+    assert answer.status == 200
+    leader = four.led_by("t")
+    assert leader.broker.topics["t"].extended
+    number = leader.number
+    assert asked(four, number, "/topic/partition/expand", "topic=t&partition_num=3").status == 200
+    assert four.leader("t", 2) is not None
+    assert asked(four, number, "/topic/delete", "topic=t").status == 200
+    assert "t" not in leader.broker.topics
+
+
+def test_each_partition_is_in_the_stats_of_its_leader(four: JoinedCluster) -> None:
+    assert asked(four, 0, "/topic/create", "topic=t&partition_num=3").status == 200
+    assert asked(four, four.led_by("t").number, "/channel/create", "topic=t&channel=c")
+    told = [row for node in four.nodes for row in rows(node.broker.topics, "t") or ()]
+    for found in (told, [channel for row in told for channel in row["channels"]]):
+        numbers = [part["partition"] for row in found for part in row.get("partitions", ())]
+        assert sorted(numbers) == [0, 1, 2]
+
+
+def test_a_node_that_has_nothing_of_it_makes_it_too(four: JoinedCluster) -> None:
+    """There are three replicas, and four nodes."""
+    for number in range(4):
+        assert asked(four, number, "/topic/create", f"topic=t{number}").status == 200
+    without = [
+        node for node in four.nodes for number in range(4)
+        if f"t{number}" not in node.broker.topics
+    ]  # fmt: skip
+    assert len(without) == 4  # each topic is missing on one node
+    for number in range(4):
+        for node in range(4):
+            assert asked(four, node, "/topic/create", f"topic=t{number}").status == 200
+            differs = asked(four, node, "/topic/create", f"topic=t{number}&partition_num=2")
+            assert (differs.status, b"has 1; more come" in differs.body) == (409, True)
+            headed = asked(four, node, "/topic/create", f"topic=t{number}&extend=true")
+            assert (headed.status, b"NOT_EXTENDED" in headed.body) == (409, True)
+
+
+def test_what_breaks_a_rule_is_named(four: JoinedCluster) -> None:
+    asked(four, 0, "/topic/create", "topic=t&partition_num=2")
+    number = four.led_by("t").number
+    fewer = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=1")
+    assert (fewer.status, b"a topic never gets fewer" in fewer.body) == (409, True)
+    again = asked(four, number, "/topic/partition/expand", "topic=t&partition_num=4&rehash=true")
+    assert (again.status, b"not rehashed yet" in again.body) == (409, True)
+    assert asked(four, number, "/topic/delete", "topic=other").status == 404
+
+
+def test_while_the_coordinator_is_away_the_outcome_is_not_known(
+    four: JoinedCluster,
+) -> None:
+    four.away.add(1)
+    answer = asked(four, 1, "/topic/create", "topic=t")
+    assert answer.status == 503
+    assert b'"changed":"unknown"' in answer.body
+
+
+def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(
+    four: JoinedCluster,
+) -> None:
+    four.away.add(1)
+    maker = topic_maker(four.nodes[1])
+    found: list[Found] = []
+    maker.topic("t", found.append)
+    assert found == []
+    asyncio.run(maker.stop())
+    (refused,) = found
+    assert isinstance(refused, Refused)
+    four.run(10)  # the metadata gives up, too: it is not answered again
+    assert len(found) == 1
+
+
+def test_a_topic_has_as_many_copies_as_were_asked_for(four: JoinedCluster) -> None:
+    assert asked(four, 0, "/topic/create", "topic=t&replicator=2").status == 200
+    assert len(four.record("t", 0).members) == 2
+    (told,) = ask(four.led_by("t"), "/topic/config", "topic=t", "GET")
+    assert json.loads(told.body)["replicas"] == 2
+    for node in range(4):  # also one that has none of them
+        assert asked(four, node, "/topic/create", "topic=t&replicator=2").status == 200
+        differs = asked(four, node, "/topic/create", "topic=t&replicator=3")
+        assert (differs.status, b"topic t has 2 copies" in differs.body) == (409, True)
+    for query, said in (
+        ("topic=u&replicator=17", b"'17': a whole number, 1 to 16"),
+        ("topic=u&replicator=0", b"'0': a whole number, 1 to 16"),
+        ("topic=u%23ephemeral&replicator=2", b"'2': a node by itself, and an ephemeral topic"),
+    ):
+        refused = asked(four, 0, "/topic/create", query)
+        assert (refused.status, said in refused.body) == (400, True)

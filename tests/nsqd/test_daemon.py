@@ -10,31 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock import limits
 from penstock.errors import ConfigError
 from penstock.wire import frames
 
 from .world import Running, eventually, ok, pub
-
-
-def test_scheduled_messages_of_a_backlog_are_deferred_without_a_consumer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In many slices, and none of it is in memory."""
-    monkeypatch.setattr(limits, "SEARCH_SLICE_HEADERS", 3)
-    with Running(tmp_path / "data", "--durability=os") as nsqd:
-        for number in range(50):
-            defer = "&defer=600000" if number % 2 else ""
-            assert nsqd.request("POST", f"/pub?topic=late{defer}", b"x").status == 200
-    with Running(tmp_path / "data") as nsqd:
-        assert nsqd.request("POST", "/channel/create?topic=late&channel=c").status == 200
-        assert nsqd.request("POST", "/channel/pause?topic=late&channel=c").status == 200
-
-        def counts() -> tuple[int, int]:
-            row = nsqd.channel("late", "c")
-            return row["depth"], row["deferred_count"]
-
-        assert eventually(lambda: counts() == (25, 25))
 
 
 def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
@@ -67,15 +46,6 @@ def test_a_stop_answers_what_it_has_read_and_hangs_up(tmp_path: Path) -> None:
             assert not thread.is_alive()
     with Running(tmp_path) as nsqd:
         assert nsqd.stats("&topic=busy")["topics"][0]["depth"] >= sum(acknowledged)
-
-
-def test_durability_os(tmp_path: Path) -> None:
-    with Running(tmp_path, "--durability=os") as nsqd, nsqd.client() as client:
-        for _ in range(10):
-            assert client.ask(pub(b"t", b"x")) == ok()
-        assert nsqd.stats()["topics"][0]["durability"] == "os"
-    with Running(tmp_path) as nsqd:
-        assert nsqd.stats()["topics"][0]["depth"] == 10
 
 
 def test_unix_sockets(tmp_path: Path) -> None:

@@ -25,14 +25,6 @@ def has_ended(nsqd: Running) -> bool:
     return nsqd.daemon.ended.done()
 
 
-def test_nothing_left_is_the_end(tmp_path: Path) -> None:
-    with Running(tmp_path / "data") as nsqd:
-        assert ask(nsqd, "GET")["state"] == "off"
-        assert ask(nsqd)["state"] == "draining"
-        assert eventually(lambda: has_ended(nsqd))
-        assert nsqd.daemon.ended.result() == 0
-
-
 def test_publishes_are_refused_and_deliveries_go_on(tmp_path: Path) -> None:
     with Running(tmp_path / "data") as nsqd, subscriber(nsqd) as consumer:
         with nsqd.client() as publisher:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.broker.letters import Letter
 from penstock.kernel import Section, murmur3_32
 from penstock.log.reader import Message
 from penstock.wire import frames
+from penstock.wire.frames import FrameType
 from penstock.wire.traced import decode_reply
 
-from .world import Running, ok, u32
+from .world import V2, Running, error, eventually, ok, u32
 
 PARTITIONS = 3
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[Running]:
+def keyed_node(tmp_path: Path) -> Iterator[Running]:
     with Running(tmp_path / "data") as running:
         query = f"topic=t&partition_num={PARTITIONS}&extend=true"
         assert running.request("POST", f"/topic/create?{query}").status == 200
@@ -43,11 +47,11 @@ def keyed(key: bytes) -> bytes:
     return b'{"key":"%b"}' % key
 
 
-def stored(nsqd: Running, topic: str = "t") -> list[list[Message]]:
+def stored(keyed_node: Running, topic: str = "t") -> list[list[Message]]:
     """The messages of each partition."""
     return [
         [leader.log.message(offset) for offset in range(leader.tail.committed_end)]
-        for leader in nsqd.daemon.broker.topics[topic].leaders
+        for leader in keyed_node.daemon.broker.topics[topic].leaders
     ]
 
 
@@ -60,12 +64,12 @@ def keys_apart() -> list[bytes]:
     return [found[number] for number in range(PARTITIONS)]
 
 
-def test_keys_choose_partitions_and_headers_are_stored(nsqd: Running) -> None:
+def test_keys_choose_partitions_and_headers_are_stored(keyed_node: Running) -> None:
     keys = keys_apart()
-    with nsqd.client() as client:
+    with keyed_node.client() as client:
         assert client.ask(mpub_ext(b"t", [(keyed(key), key) for key in keys])) == ok()
         assert client.ask(pub_ext(b"t 1", keyed(keys[0]), b"named")) == ok()
-    found = stored(nsqd)
+    found = stored(keyed_node)
     assert [[message.body for message in part] for part in found] == [
         [keys[0]],
         [keys[1], b"named"],
@@ -75,29 +79,17 @@ def test_keys_choose_partitions_and_headers_are_stored(nsqd: Running) -> None:
     assert found[1][1].sections[Section.KEY] == keys[0]
 
 
-def test_a_restart_leaves_keys_where_they_are(tmp_path: Path) -> None:
-    key = keys_apart()[2]
-    for _ in range(2):
-        with Running(tmp_path / "data") as nsqd:
-            query = f"topic=t&partition_num={PARTITIONS}&extend=true"
-            assert nsqd.request("POST", f"/topic/create?{query}").status == 200
-            with nsqd.client() as client:
-                assert client.ask(pub_ext(b"t", b'{"key":"%b","a":"b"}' % key, b"x")) == ok()
-            counts = [len(part) for part in stored(nsqd)]
-    assert counts == [0, 0, 2]
-
-
-def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
+def test_a_trace_id_gets_the_traced_reply(keyed_node: Running) -> None:
     key = keys_apart()[1]
     headers = b'{"key":"%b","##trace_id":"77"}' % key
-    with nsqd.client() as client:
+    with keyed_node.client() as client:
         client.ask(pub_ext(b"t", keyed(key), b"first"))
         answer = client.ask(pub_ext(b"t", headers, b"hello"))
         message_id, trace_id, offset, stored_bytes = decode_reply(answer.data)
         assert client.ask(pub_ext(b"t", keyed(key), b"last")) == ok()
-        (session,) = nsqd.daemon.protocol.sessions.values()
+        (session,) = keyed_node.daemon.protocol.sessions.values()
         assert session.conn.published == {b"t": 3}
-    found = stored(nsqd)[1][1]
+    found = stored(keyed_node)[1][1]
     assert (found.id, found.body) == (message_id, b"hello")
     assert (trace_id, offset) == (77, 1)
     assert stored_bytes == 4 + 5 + 12 + 8 + len(key) + 8 + len(headers)
@@ -108,33 +100,152 @@ def test_a_trace_id_gets_the_traced_reply(nsqd: Running) -> None:
     }
 
 
-def test_a_bound_on_the_depth_is_exact_for_keys(nsqd: Running) -> None:
+def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:
     """Its room is shared out among the partitions, and given to those that are asked for."""
     keys = keys_apart()
-    topic = nsqd.daemon.broker.topics["t"]
-    assert nsqd.request("POST", "/channel/create?topic=t&channel=c").status == 200
-    nsqd.call(lambda: topic.configure({"max_depth": 8}))
-    with nsqd.client() as client:
+    topic = keyed_node.daemon.broker.topics["t"]
+    assert keyed_node.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    keyed_node.call(lambda: topic.configure({"max_depth": 8}))
+    with keyed_node.client() as client:
         for number in range(5):
             assert client.ask(pub_ext(b"t", keyed(keys[1]), b"%d" % number)) == ok()
         spread = [(keyed(keys[0]), b"x"), (keyed(keys[0]), b"x"), (keyed(keys[2]), b"x")]
         assert client.ask(mpub_ext(b"t", spread)) == ok()
         refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"too many"))
         assert refused.data.startswith(b"E_PUB_FAILED PUB failed topic depth limit of 8")
-    assert [len(part) for part in stored(nsqd)] == [2, 5, 1]
+    assert [len(part) for part in stored(keyed_node)] == [2, 5, 1]
 
 
-def test_a_partition_that_has_stopped_refuses_its_keys_alone(nsqd: Running) -> None:
-    keys = keys_apart()
-    topic = nsqd.daemon.broker.topics["t"]
-    nsqd.call(lambda: topic.leader(1).group.stop("the disk is gone"))
-    with nsqd.client() as client:
-        assert client.ask(pub_ext(b"t", keyed(keys[0]), b"x")) == ok()
-        refused = client.ask(pub_ext(b"t", keyed(keys[1]), b"x"))
-        assert refused.data.startswith(b"E_PUB_FAILED PUB failed ")
-        assert b"the disk is gone" in refused.data
-    with nsqd.client() as client:
-        both = [(keyed(keys[0]), b"x"), (keyed(keys[1]), b"x")]
-        refused = client.ask(mpub_ext(b"t", both))
-        assert refused.data.startswith(b"E_MPUB_FAILED MPUB failed ")
-    assert len(stored(nsqd)[0]) == 1
+# --- consumers of topics with headers, over real sockets ---
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as nsqd:
+        for topic, extend in (("with", "true"), ("without", "false")):
+            path = f"/topic/create?topic={topic}&extend={extend}"
+            assert nsqd.request("POST", path).status == 200
+        yield nsqd
+
+
+def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None]) -> None:
+    """One batch: bodies with their headers."""
+    letters = [
+        Letter(body, {Section.HEADERS: json.dumps(headers).encode()} if headers else {})
+        for body, headers in said
+    ]
+    failures: list[Any] = []
+    nsqd.call(
+        lambda: nsqd.daemon.broker.topics[topic].publish_letters(
+            letters, lambda error, place: failures.append(error)
+        )
+    )
+    assert eventually(lambda: len(failures) == 1)
+    assert failures == [None]
+
+
+def subscribe(client: V2, topic: bytes, rdy: int = 10) -> None:
+    assert client.ask(b"SUB " + topic + b" c\n") == ok()
+    client.send(b"RDY %d\n" % rdy)
+
+
+def read_long(client: V2) -> tuple[dict[str, str] | None, bytes]:
+    """Headers and body of the next message."""
+    frame = client.read()
+    assert frame.type == FrameType.MESSAGE
+    version, rest = frame.data[26], frame.data[27:]
+    if version == 0:
+        return None, rest
+    assert version == 4
+    (size,) = struct.unpack_from(">H", rest)
+    return json.loads(rest[2 : 2 + size]), rest[2 + size :]
+
+
+MESSAGES = ((b"one", {"color": "red"}), (b"two", None), (b"three", {"color": "blue"}))
+
+
+def test_headers_come_to_those_who_ask(extended: Running) -> None:
+    publish(extended, "with", *MESSAGES)
+    with extended.client(extend_support=True) as client:
+        subscribe(client, b"with")
+        assert [read_long(client) for _ in MESSAGES] == [
+            ({"color": "red"}, b"one"),
+            (None, b"two"),
+            ({"color": "blue"}, b"three"),
+        ]
+
+
+def test_a_daemon_may_want_all_to_ask(tmp_path: Path) -> None:
+    with Running(tmp_path / "data", "--sub-extend-must=true") as nsqd:
+        assert nsqd.request("POST", "/topic/create?topic=with&extend=true").status == 200
+        with nsqd.client() as client:
+            assert client.ask(b"SUB with c\n") == error(
+                b'E_SUB_EXTEND_NEED SUB topic "with" is extended: IDENTIFY has to say '
+                b"extend_support"
+            )
+            assert client.is_closed()
+        with nsqd.client(extend_support=True) as client:
+            assert client.ask(b"SUB with c\n") == ok()
+        with nsqd.client() as client:
+            assert client.ask(b"SUB other c\n") == ok()
+
+
+def test_an_envelope_is_right_on_any_topic(tmp_path: Path) -> None:
+    with Running(tmp_path / "data", "--durability=os", "--sub-extend-must=true") as nsqd:
+        for shape in ("topic=with&extend=true&partition_num=3", "topic=without&partition_num=3"):
+            assert nsqd.request("POST", f"/topic/create?{shape}").status == 200
+        assert nsqd.request("POST", "/pub?topic=without&partition=1", b"one").status == 200
+        assert nsqd.request("POST", "/pub?topic=without&key=k", b"two").status == 200
+        ext = "ext=%7B%22a%22%3A%22b%22%7D"
+        assert nsqd.request("POST", f"/pub_ext?topic=with&partition=1&{ext}", b"one").status == 200
+        for topic, expected in (
+            (b"without", {b"\x00\x01\x00one", b"\x00\x02\x01\x00\x01ktwo"}),
+            (b"with", {b'\x00\x01\x04\x00\x09{"a":"b"}one'}),
+        ):
+            with nsqd.client(feature_negotiation=True, envelope=True) as client:
+                subscribe(client, topic)
+                assert {client.read().data[26:] for _ in expected} == expected
+
+
+RED = {"type": 1, "filter_ext_key": "color", "filter_data": "red"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bodies"),
+    [
+        (RED, [b"one"]),
+        ({**RED, "inverse": True}, [b"two", b"three"]),
+        ({**RED, "type": 2, "filter_data": "^[rg]"}, [b"one"]),
+        ({**RED, "type": 3, "filter_data": "*e*"}, [b"one", b"three"]),
+        ({"type": 4, "filter_ext_key": "any", "filter_data_list": [RED]}, [b"one"]),
+    ],
+)
+def test_filters(extended: Running, wanted: dict[str, Any], bodies: list[bytes]) -> None:
+    publish(extended, "with", *MESSAGES)
+    with extended.client(ext_filter=wanted, extend_support=True) as client:
+        subscribe(client, b"with")
+        assert [read_long(client)[1] for _ in bodies] == bodies
+        left = len(MESSAGES) - len(bodies)
+        assert eventually(lambda: extended.channel("with", "c")["in_flight_count"] == len(bodies))
+        assert extended.channel("with", "c")["depth"] == 0, left
+
+
+def test_tags_in_all_partitions(extended: Running) -> None:
+    path = "/topic/create?topic=wide&partition_num=4&extend=true"
+    assert extended.request("POST", path).status == 200
+    with (
+        extended.client(desired_tag="new") as new,
+        extended.client() as stable,
+        extended.client() as publisher,
+    ):
+        subscribe(new, b"wide", 100)
+        subscribe(stable, b"wide", 100)
+        for number in range(40):
+            tag = {"##client_dispatch_tag": "new"} if number % 2 else {}
+            headers = json.dumps({"key": str(number), **tag}).encode()
+            data = struct.pack(">H", len(headers)) + headers + b"%d" % number
+            assert publisher.ask(b"PUB_EXT wide\n" + frames.with_size(data)) == ok()
+        for client, rest in ((new, 1), (stable, 0)):
+            found = sorted(int(client.message().body) for _ in range(20))
+            assert found == list(range(rest, 40, 2))
+    assert extended.channel("wide", "c")["depth"] == 0

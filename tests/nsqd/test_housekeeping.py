@@ -89,10 +89,3 @@ def test_a_fault_is_reported(world: World, monkeypatch: pytest.MonkeyPatch, plac
     monkeypatch.setattr(world, place, broken)
     world.pass_s(1)
     assert world.faults == ["impossible"]
-
-
-def test_after_the_stop_nothing_is_done(world: World) -> None:
-    world.slices = 1 << 30
-    world.pass_s(1)
-    world.house.stop()
-    assert world.pass_s(5) == []

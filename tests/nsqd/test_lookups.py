@@ -12,13 +12,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cases import each
 from penstock import limits
 from penstock.broker.context import Change
 from penstock.broker.settings import TopicSettings
-from penstock.errors import ConfigError
-from penstock.nsqd.dialogue import all_commands, commands_of
+from penstock.errors import ConfigError, PeerFault
+from penstock.nsqd.dialogue import Dialogue, all_commands, commands_of, read_info
 from penstock.nsqd.lookups import Lookups, Timing
 
 MS = limits.MS
@@ -187,33 +189,6 @@ def test_a_start_waits_for_who_answers_and_not_long_for_others() -> None:
     run(test)
 
 
-def test_a_lookupd_that_restarts_is_told_anew() -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        for count in (2, 3):
-            await world.lookupd.stop()
-            await until(lambda: not world.lookups.http_addresses())
-            await world.lookupd.start()
-            await world.registered(count)
-
-    run(test)
-
-
-def test_one_that_comes_later_is_found() -> None:
-    async def test(world: World) -> None:
-        await world.lookupd.stop()
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        world.changed(Change.TOPIC_CREATED, "v")  # nobody is there to hear it
-        await asyncio.sleep(0.05)
-        assert world.lookups.http_addresses() == []
-        await world.lookupd.start()
-        await world.registered(1)
-        assert "REGISTER v" not in world.lookupd.heard[0]
-
-    run(test)
-
-
 def test_one_that_falls_silent_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World) -> None:
         await world.connected()
@@ -328,12 +303,6 @@ def test_partitions_are_named_to_one_that_knows_them() -> None:
     run(test)
 
 
-def test_to_an_official_one_a_topic_with_partitions_is_a_topic() -> None:
-    topics = [Named("s", ["c"], 3, extended=True), Named("u", (), 3)]
-    told = list(all_commands(topics, False))  # type: ignore[arg-type]
-    assert told == ["REGISTER s c", "REGISTER u"]
-
-
 def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic = Named("t", ["c"], partitions=2)
     topic.hosted = True
@@ -348,3 +317,93 @@ def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic.leaders = []
     assert told() == ["UNREGISTER t"]
     assert list(all_commands([cast(Any, topic)], False)) == []
+
+
+# --- nsqd's side of the lookup protocol, byte by byte ---
+
+
+INFO_DIALOGUE = b'{"broadcast_address":"lookup","http_port":4161,"tcp_port":4160,"version":"1.3.0"}'
+
+
+def introduced() -> Dialogue:
+    dialogue = Dialogue(IDENTITY)
+    dialogue.begin()
+    dialogue.feed(sized(INFO_DIALOGUE))
+    return dialogue
+
+
+def test_commands_are_answered_in_order_however_the_bytes_come() -> None:
+    dialogue = introduced()
+    assert dialogue.command("REGISTER t c") == b"REGISTER t c\n"
+    dialogue.command("PING")
+    answers = [a for byte in sized(b"OK") * 2 for a in dialogue.feed(bytes((byte,)))]
+    assert [answer.command for answer in answers] == ["REGISTER t c", "PING"]
+    assert not dialogue.owed
+
+
+@each(
+    ("answer", "address"),
+    [
+        (INFO_DIALOGUE, "lookup:4161"),
+        (b'{"broadcast_address":"::1","http_port":1}', "[::1]:1"),
+        (b'{"broadcast_address":"","http_port":1}', ""),
+        (b'{"broadcast_address":"a/b","http_port":1}', ""),
+        (b'{"broadcast_address":"a@b","http_port":1}', ""),
+        (b'{"broadcast_address":"a\\nb","http_port":1}', ""),
+        (b'{"broadcast_address":1,"http_port":1}', ""),
+        (b'{"broadcast_address":"a","http_port":-1}', ""),
+        (b'{"broadcast_address":"a","http_port":65536}', ""),
+        (b'{"broadcast_address":"a","http_port":true}', ""),
+        (b"{}", ""),
+    ],
+)
+def test_where_its_http_api_is(answer: bytes, address: str) -> None:
+    assert read_info(answer).http_address == address
+
+
+@each(
+    ("answer", "reason"),
+    [
+        (b"E_INVALID", "lookupd returned E_INVALID"),
+        (b"E_BAD_BODY IDENTIFY missing fields", "lookupd returned E_BAD_BODY IDENTIFY"),
+        (b"OK", "parsing response - OK"),
+        (b"[]", r"parsing response - \[\]"),
+        (b"\xff\x00\n" * 200, r"parsing response - \\ufffd\\x00\\n.*\.\.\.$"),
+        (b"[" * 60_000, r"parsing response - \["),
+    ],
+)
+def test_a_bad_answer_to_identify(answer: bytes, reason: str) -> None:
+    dialogue = Dialogue(IDENTITY)
+    dialogue.begin()
+    with pytest.raises(PeerFault, match=reason):
+        dialogue.feed(sized(answer))
+
+
+@each(
+    ("data", "reason"),
+    [
+        (sized(b"E_INVALID x"), "PING - E_INVALID x"),
+        (sized(b""), "PING - $"),
+        (sized(b"OK") * 2, "an answer to nothing: OK"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "this is no nsqlookupd"),
+        (b"\xff\xff\xff\xff", "an answer of -1 bytes"),
+        (struct.pack(">i", limits.LOOKUP_ANSWER_BYTES_MAX + 1), "an answer of 65537 bytes"),
+    ],
+)
+def test_other_bad_answers(data: bytes, reason: str) -> None:
+    dialogue = introduced()
+    dialogue.command("PING")
+    with pytest.raises(PeerFault, match=reason):
+        dialogue.feed(data)
+
+
+@given(st.lists(st.binary(max_size=30)))
+def test_any_bytes_are_answers_or_a_fault(parts: list[bytes]) -> None:
+    dialogue = Dialogue(IDENTITY)
+    dialogue.begin()
+    for part in parts:
+        try:
+            dialogue.feed(part)
+        except PeerFault:
+            return
+        assert len(dialogue._buffer) <= limits.LOOKUP_ANSWER_BYTES_MAX + 4

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from cases import each
-from penstock.command.flags import Effect
+from penstock import __version__
+from penstock.command.flags import Effect, resolve
 from penstock.errors import ConfigError
 from penstock.nsqd.options import FLAGS, Options, default_node_id, read_options
+
+from .process import NSQD, WAIT_SECONDS, Process
+from .world import V2, mpub, ok
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -19,61 +27,10 @@ def test_every_field_is_a_flag_and_every_flag_that_works_is_a_field() -> None:
     assert working - {"verbose"} == names
 
 
-def test_defaults() -> None:
-    options = read_options([], {})
-    assert (options.tcp_address, options.http_address) == ("127.0.0.1:4150", "127.0.0.1:4151")
-    assert (options.durability, options.data_path) == ("disk", "")
-    assert options.msg_timeout_ns == 60 * S
-    assert options.output_buffer_timeout_ns == 250 * MS
-    assert (options.max_msg_size, options.max_body_size) == (1048576, 5242880)
-    assert 0 <= options.node_id <= 1023
-    assert options.without_effect == ()
-
-
 def test_the_node_id_is_the_one_that_nsqd_would_choose() -> None:
     # crc32 of the 16 bytes of md5 of the name, modulo 1024
     assert default_node_id("localhost") == 16
     assert default_node_id("localhost") != default_node_id("other")
-
-
-@each(
-    ("arguments", "attribute", "value"),
-    [
-        (["--verbose", "--snappy", "-lookupd-tcp-address=127.0.0.1:4160"], "log_level", "info"),
-        (["-node-id=617"], "node_id", 617),
-        (["-http-address="], "http_address", ""),
-        (["--durability", "os"], "durability", "os"),
-        (["-retain-age=1h30m"], "retain_age_ns", 5400 * S),
-        (["--trace-rate=0.01"], "trace_rate", 0.01),
-        (["--log-format=JSON"], "log_format", "json"),
-        (["--log-level=ERROR"], "log_level", "error"),
-        (["-tls-required=false"], "data_path", ""),
-        (["-auth-http-address=a:1,b:2"], "auth_http_address", ("a:1", "b:2")),
-        (["-auth-http-request-method=POST"], "auth_http_request_method", "post"),
-        (["-max-channel-consumers=3"], "max_channel_consumers", 3),
-        (
-            ["-e2e-processing-latency-percentile=0.5,1", "-e2e-processing-latency-percentile=0.99"],
-            "e2e_processing_latency_percentile",
-            (1.0, 0.99, 0.5),
-        ),
-    ],
-)
-def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
-    assert getattr(read_options(arguments, {}), attribute) == value
-
-
-def test_config_shows_what_is_in_force() -> None:
-    options = read_options(
-        [
-            "-e2e-processing-latency-percentile=0.5,1,0.99",
-            "-auth-http-request-method=POST",
-            "-tls-client-auth-policy=require",
-        ],
-        {},
-    )
-    assert options.all_values["e2e-processing-latency-percentile"] == (1.0, 0.99, 0.5)
-    assert options.all_values["auth-http-request-method"] == "post"
-    assert options.all_values["tls-required"] == options.tls_required == "true"
 
 
 @each(
@@ -102,11 +59,125 @@ def test_values_out_of_range(argument: str) -> None:
     assert caught.value.name == name
 
 
-def test_version_needs_nothing_else_to_be_right() -> None:
-    assert read_options(["-version", "-node-id=5000", "-tls-required"], {}).version
-
-
 @pytest.mark.parametrize("value", ["0", "1.01", "-0.5", "nan"])
 def test_percentiles_outside_their_range_are_refused(value: str) -> None:
     with pytest.raises(ConfigError, match=r"e2e-processing-latency-percentile.*above 0"):
         read_options([f"-e2e-processing-latency-percentile=0.9,{value}"], {})
+
+
+# --- docs/nsqd.toml names every key, and says of each what its default is ---
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "nsqd.toml"
+FROM_THE_HOST = {"id", "broadcast_address"}  # the file shows an example of these
+COMMAND_LINE_ONLY = {"version", "config"}
+KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
+
+
+def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
+    lines = KEY.findall(EXAMPLE.read_text())
+    keys = [line.split(" = ")[0] for line in lines]
+    wanted = {flag.file_key for flag in FLAGS} - COMMAND_LINE_ONLY
+    assert len(keys) == len(set(keys))
+    assert set(keys) == wanted
+    uncommented = tmp_path / "nsqd.toml"
+    uncommented.write_text("\n".join(lines))
+    resolved = resolve(FLAGS, [f"--config={uncommented}"], {})
+    for flag in FLAGS:
+        if flag.file_key in wanted - FROM_THE_HOST:
+            assert resolved.explicit[flag.name] == flag.default, flag.file_key
+
+
+def test_the_example_says_what_has_no_effect() -> None:
+    head, later = re.split(r"^## Accepted.*$", EXAMPLE.read_text(), flags=re.M)
+    for flag in FLAGS:
+        if flag.file_key in COMMAND_LINE_ONLY | {"verbose"}:
+            continue
+        part = {Effect.NOW: head, Effect.LATER: later}[flag.effect]
+        assert f"# {flag.file_key} = " in part
+
+
+# --- the executable as a process: flags, exit codes, signals, and one message all the way ---
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*NSQD, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_message_all_the_way_and_an_orderly_end(nsqd_process: Process, number: int) -> None:
+    with V2(nsqd_process.tcp) as client:
+        client.send(mpub(b"e2e", [b"one", b"two"]) + b"SUB e2e c\nRDY 1\n")
+        assert [client.read(), client.read()] == [ok(), ok()]
+        message = client.message()
+        assert message.body == b"one"
+        client.send(b"FIN %b\n" % message.id)
+        assert client.message().body == b"two"
+        assert nsqd_process.end(number) == 0
+    log = nsqd_process.log.read_text()
+    assert re.search(rf"INFO: nsqd v{re.escape(__version__)} \(built w/", log)
+    assert re.search(r"INFO: ID: \d+$", log, re.MULTILINE)
+    assert "TOPIC(e2e): created" in log
+    assert "TOPIC(e2e): new channel(c)" in log
+    assert log.rstrip().endswith("INFO: NSQ: bye")
+
+
+def test_version_and_help() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"nsqd v{re.escape(__version__)} \(built w/python[\d.]+\S*\)\n", done.stdout
+    )
+    done = run("-help")
+    assert done.returncode == 0
+    assert "-tcp-address string" in done.stdout
+    assert "loopback" in done.stdout
+
+
+def test_a_wrong_command_line() -> None:
+    done = run("-no-such-flag")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "flag provided but not defined: -no-such-flag\nUsage of nsqd:\n  -version\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["-node-id=1024"], {}, "node-id: 1024 is not valid: 0 to 1023"),
+        (["-tls-required"], {}, "cannot require TLS client connections without TLS key and cert"),
+        (["-tls-cert=/no/such", "-tls-key=k"], {}, "tls-cert: '/no/such' is not valid"),
+        ([], {"PENSTOCK_MSG_TIMEOUT": "x"}, "PENSTOCK_MSG_TIMEOUT: 'x' is not valid"),
+        (
+            [],
+            {"PENSTOCK_AUTH_HTTP_ADRESSES": "a:1"},
+            "'PENSTOCK_AUTH_HTTP_ADRESSES' is not valid: there is no such variable; the nearest is"
+            " PENSTOCK_AUTH_HTTP_ADDRESSES",
+        ),
+        (
+            ["-config={}/misspelt.toml"],
+            {},
+            "'tls_requird' is not valid: there is no such key; the nearest is tls_required",
+        ),
+        (["-data-path=/no/such"], {}, "/no/such: the data directory does not exist"),
+        (["-tcp-address=127.0.0.1:99999"], {}, "tcp-address: '127.0.0.1:99999' is not valid"),
+    ],
+)
+def test_a_start_that_fails_says_why_in_one_line(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str], text: str
+) -> None:
+    (tmp_path / "misspelt.toml").write_text("tls_requird = true\n")
+    base = [f"-data-path={tmp_path}", "-tcp-address=127.0.0.1:0", "-http-address="]
+    done = run(*base, *(word.format(tmp_path) for word in arguments), **environment)
+    assert done.returncode == 1
+    fatal = [line for line in done.stderr.splitlines() if " FATAL: " in line]
+    assert len(fatal) == 1
+    assert text in fatal[0]
+    assert "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .world import Running, error, ok
+from .world import V2, Running, error, ok
 
 CONFIG = "/channel/config?topic=t&channel=c"
 
@@ -50,21 +50,6 @@ def test_one_message_after_the_other_of_one_partition(nsqd: Running) -> None:
         assert (struct.unpack(">q", second.body[:8])[0], second.body[12:]) == (1, b"two")
         client.send(b"FIN " + second.id + b"\n")
         assert client.is_silent()  # the other partition is not its own
-
-
-def test_the_channel_is_strict_until_it_is_said_otherwise(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(b"SUB_ORDERED t c 0\n") == ok()
-    assert config(nsqd, CONFIG)["order"] == "strict"
-    pub(nsqd, 0, b"one", b"two")
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 10\n")
-        assert client.message().body == b"one"
-        assert client.is_silent()
-        target = "/channel/setorder?topic=t&channel=c&order=false"
-        assert nsqd.request("POST", target).status == 200
-        assert client.message().body == b"two"
 
 
 def test_a_refused_consumer_changes_nothing(nsqd: Running) -> None:
@@ -145,18 +130,6 @@ def test_a_publish_says_where_it_belongs(nsqd: Running, verb: str, command: byte
 
 
 @pytest.mark.parametrize(
-    "command",
-    [b"PUB t 1\n" + size(b"x"), b"PUB_EXT t\n" + KEYED,
-     b"MPUB_EXT t\n" + size(struct.pack(">I", 1) + KEYED),
-     b"MPUB_EXT t 0\n" + size(struct.pack(">I", 1) + KEYLESS)],
-)  # fmt: skip
-def test_one_that_does_is_taken(nsqd: Running, command: bytes) -> None:
-    assert nsqd.request("POST", "/topic/config?topic=t&ordered=true").status == 200
-    with nsqd.client() as client:
-        assert client.ask(command) == ok()
-
-
-@pytest.mark.parametrize(
     ("path", "query"),
     [("/pub", ""), ("/mpub", ""), ("/pubtrace", "&trace_id=7"), ("/pub_ext", "&ext=%7B%7D")],
 )
@@ -183,3 +156,64 @@ def test_one_partition_is_order_enough(nsqd: Running) -> None:
         assert grown.status == 200
         missing = error(f"E_BAD_PARTITION PUB {MISSING}".encode())
         assert client.ask(b"PUB one\n" + size(b"x")) == missing
+
+
+# --- SUB_ADVANCED: positions in the frames, and a place to begin at ---
+
+
+@pytest.fixture(params=[1, 4])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    with Running(tmp_path / "data") as running:
+        made = f"/topic/create?topic=t&partition_num={request.param}"
+        assert running.request("POST", made).status == 200
+        assert running.request("POST", "/channel/create?topic=t&channel=ch").status == 200
+        for number in range(8):
+            path = "/pub?topic=t&partition=0"
+            assert running.request("POST", path, b"%d" % number).status == 200
+        yield running
+
+
+def subscribed(node: Running, place: bytes, channel: bytes = b"ch") -> V2:
+    client = node.client()
+    assert client.ask(b"SUB_ADVANCED t %b %b\n" % (channel, place)) == ok()
+    client.send(b"RDY 100\n")
+    return client
+
+
+def detail(client: V2) -> tuple[int, int, bytes]:
+    """Offset, stored bytes and body of the next message."""
+    data = client.read().data[8 + 2 + 16 :]
+    offset, stored_bytes = struct.unpack(">qi", data[:12])
+    return offset, stored_bytes, data[12:]
+
+
+def test_frames_have_positions(node: Running) -> None:
+    with subscribed(node, b"0") as client:
+        found = [detail(client) for _ in range(8)]
+    assert [(offset, body) for offset, _, body in found] == [(n, b"%d" % n) for n in range(8)]
+    assert {stored_bytes for _, stored_bytes, _ in found} == {5}
+
+
+def test_the_first_consumer_chooses_where_it_begins(node: Running) -> None:
+    with subscribed(node, b"0 virtual_queue:5") as first:
+        assert [detail(first)[0] for _ in range(3)] == [5, 6, 7]
+        with subscribed(node, b"0 virtual_queue:0") as second:
+            assert second.is_silent()
+        assert first.is_silent()
+
+
+def test_from_a_time(node: Running) -> None:
+    with subscribed(node, b"-1 special:-1") as client:
+        client.ask(b"CLS\n")
+    with subscribed(node, b"-1 timestamp:1000000000") as client:
+        assert [detail(client)[0] for _ in range(8)] == list(range(8))
+
+
+def test_an_offset_is_of_one_partition(node: Running) -> None:
+    several = len(node.daemon.broker.find_topic("t").leaders) > 1
+    with node.client() as client:
+        answer = client.ask(b"SUB_ADVANCED t ch -1 msgcount:2\n")
+        if several:
+            assert answer == error(b'E_BAD_PARTITION SUB_ADVANCED partition "-1" is not valid')
+        else:
+            assert answer == ok()

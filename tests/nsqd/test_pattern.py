@@ -145,13 +145,6 @@ def matches(type_: FilterType, data: str, value: str) -> bool:
     return rule.matches(value)
 
 
-def test_texts_are_compared_by_the_kernel() -> None:
-    wanted = ExtFilter(FilterType.MULTI, (("a", "ä"), ("b", "c")), every=True, inverse=True)
-    found = kernel_filter(wanted)
-    assert (found.every, found.inverse) == (True, True)
-    assert [tuple(rule) for rule in found.rules] == [(b"a", "ä".encode(), None), (b"b", b"c", None)]
-
-
 @each(
     ("glob", "value", "is_match"),
     [
@@ -183,14 +176,6 @@ def test_texts_are_compared_by_the_kernel() -> None:
 )
 def test_globs(glob: str, value: str, is_match: bool) -> None:
     assert matches(FilterType.GLOB, glob, value) is is_match
-
-
-@pytest.mark.parametrize(
-    ("pattern", "value", "is_match"),
-    [("^red|blue$", "dark blue", True), ("^red$", "reddish", False), ("", "x", True)],
-)
-def test_regular_expressions(pattern: str, value: str, is_match: bool) -> None:
-    assert matches(FilterType.REGEXP, pattern, value) is is_match
 
 
 def test_no_pattern_takes_for_ever() -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from penstock.errors import Refused, StorageError, WriteRefused
-from penstock.kernel import BadPub, Verb
+from broker.hostedworld import Cluster
+from penstock import kernel
+from penstock.errors import WriteRefused
 from penstock.log.partition import PartitionLog
-from penstock.nsqd.publishing import bad_pub
+from penstock.nsqd.waits import Waits
 from penstock.wire import frames
-from penstock.wire.errors import reason_of
+from penstock.wire.errors import Fault, WireFault
 
-from .world import V2, Running, dpub, error, mpub, ok, pub
+from .world import HEARTBEAT, V2, Running, error, eventually, mpub, ok, pub
 
 SUB = b"SUB conform c\n"
 
@@ -41,39 +46,6 @@ def test_another_client_does_not_own_the_message(client: V2, nsqd: Running) -> N
         assert other.is_silent()
 
 
-def test_a_consumer_too_many(tmp_path: Path) -> None:
-    with Running(tmp_path, "--max-channel-consumers=1") as nsqd, nsqd.client() as first:
-        assert first.ask(b"SUB t c\n") == ok()
-        with nsqd.client() as second:
-            assert second.ask(b"SUB t c\n") == error(
-                b"E_SUB_FAILED SUB failed consumers for t:c exceeds limit of 1"
-            )
-            assert second.is_closed()
-
-
-def test_deleting_a_channel_hangs_up_on_its_consumers(client: V2, nsqd: Running) -> None:
-    assert client.ask(b"SUB doomed c\n") == ok()
-    assert nsqd.request("POST", "/channel/delete?topic=doomed&channel=c").status == 200
-    assert client.is_closed()
-
-
-def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
-    assert client.ask(pub(b"stopped", b"x")) == ok()
-
-    def stop() -> None:
-        nsqd.daemon.broker.topics["stopped"].leader().group.stop("a bad disk")
-
-    nsqd.call(stop)
-    assert client.ask(pub(b"stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
-    assert client.is_closed()
-    for command, code in (
-        (mpub(b"stopped", [b"x"]), b"MPUB"),
-        (dpub(b"stopped", 5, b"x"), b"DPUB"),
-    ):
-        with nsqd.client() as other:
-            assert other.ask(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
-
-
 def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,13 +70,141 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         assert nsqd.request("GET", "/ping").body == b"OK"
 
 
-def test_every_malformed_publish_has_its_fault() -> None:
-    texts = {
-        bad_pub(verb, kind, b"t", 1, 2).data for verb in (Verb.PUB, Verb.MPUB) for kind in BadPub
-    }
-    assert len(texts) == 2 * len(BadPub) - 2  # a message is too big, alone or among others
+# --- heartbeats, deadlines, timeouts and held output, on the real clock with short intervals ---
 
 
-def test_reasons() -> None:
-    assert reason_of(Refused("exiting")) == b"exiting"
-    assert reason_of(StorageError("/d", "is full")) == b"/d: is full"
+FAST = ("--msg-timeout=150ms", "--max-msg-timeout=5s")
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("hasty"), *FAST) as running:
+        yield running
+
+
+def test_a_silent_client_gets_two_heartbeats_and_the_end(nsqd: Running) -> None:
+    started = time.monotonic()
+    with nsqd.client(heartbeat_interval=1500) as client:
+        assert client.read() == HEARTBEAT
+        first = time.monotonic() - started
+        assert client.read() == HEARTBEAT
+        second = time.monotonic() - started
+        assert client.is_closed()
+    assert first > 1.45
+    assert second > 2.95
+
+
+def test_without_heartbeats_there_is_no_deadline_and_no_sub(nsqd: Running) -> None:
+    with nsqd.client(heartbeat_interval=1000) as client:
+        client.identify(heartbeat_interval=-1)
+        assert client.is_silent(2.3)
+        assert client.ask(b"SUB quiet c\n").data == (
+            b"E_INVALID cannot SUB with heartbeats disabled"
+        )
+
+
+def test_a_full_buffer_is_sent_before_its_time(nsqd: Running) -> None:
+    with nsqd.client(output_buffer_timeout=30_000, output_buffer_size=64) as client:
+        client.send(b"SUB full c\nRDY 10\n")
+        assert client.read() == ok()
+        with nsqd.client() as producer:
+            assert producer.ask(pub(b"full", b"y" * 100)) == ok()
+        assert client.message(15).body == b"y" * 100
+
+
+def test_a_client_that_does_not_read_is_hung_up_on(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd, nsqd.client(heartbeat_interval=1000) as client:
+        client.send(mpub(b"deaf", [b"x" * 100_000] * 40) * 4 + b"SUB deaf c\nRDY 2500\n")
+
+        def is_gone() -> bool:
+            with contextlib.suppress(ConnectionError):  # that it is gone, it may hear first
+                client.send(b"NOP\n")
+            return nsqd.stats()["producers"] is None
+
+        assert eventually(is_gone)
+
+
+# --- what a command waits for: the other replicas of a partition ---
+
+
+class Client:
+    """A session that only waits and is resumed; its commands' errors are kept."""
+
+    def __init__(self) -> None:
+        self.waits, self.gone, self.awaits = False, False, None
+        self.resumed, self.told = 0, list[object]()
+        self.conn = SimpleNamespace(resume=self._resume)
+        nothing: Any = None
+        self.commands = Waits(nothing, nothing, self._guard)
+
+    def _resume(self) -> None:
+        self.resumed += 1
+
+    def _guard(self, session: Any, act: Callable[..., None], *arguments: Any) -> None:
+        try:
+            act(session, *arguments)
+        except WireFault as error:
+            self.told.append(error)
+
+    def wait(self, cluster: Cluster) -> None:
+        session: Any = self
+        leaders = cluster.nodes[0].topic.leaders
+        self.commands.until_held(
+            session, leaders, Fault.SUB_FAILED, lambda: self.told.append("held")
+        )
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster(kernel)
+    made.place([0])
+    yield made
+    for node in made.up():
+        node.engine.close()
+
+
+def test_what_is_held_already_is_answered_at_once(cluster: Cluster) -> None:
+    Client().wait(cluster)
+    cluster.run()
+    client = Client()
+    client.wait(cluster)
+    assert (client.told, client.waits, client.resumed) == (["held"], False, 0)
+
+
+def test_no_command_is_read_until_the_set_has_it(cluster: Cluster) -> None:
+    client = Client()
+    cluster.nodes[0].topic.find_channel("billing").empty()
+    cluster.publish(0, b"a")
+    cluster.cut.add(2)
+    cluster.nodes[0].topic.find_channel("billing").seek(0)
+    client.wait(cluster)
+    cluster.run()
+    assert (client.told, client.waits) == ([], True)
+    cluster.cut.clear()
+    cluster.unlink(cluster.nodes[2])
+    cluster.link(cluster.nodes[2])
+    cluster.run()
+    assert (client.told, client.waits, client.resumed) == (["held"], False, 1)
+
+
+def test_an_office_that_ends_is_an_error_of_the_command(cluster: Cluster) -> None:
+    client = Client()
+    cluster.cut.add(0)
+    cluster.nodes[0].topic.find_channel("billing").empty()
+    client.wait(cluster)
+    cluster.cut.clear()
+    cluster.elect(2)
+    (error,) = client.told
+    assert isinstance(error, WireFault)
+    assert "ask again" in str(error)
+
+
+def test_a_client_that_has_gone_hears_nothing(cluster: Cluster) -> None:
+    client = Client()
+    cluster.cut.add(2)
+    cluster.nodes[0].topic.find_channel("billing").empty()
+    client.wait(cluster)
+    client.gone = True
+    cluster.cut.clear()
+    cluster.elect(2)
+    assert client.told == []

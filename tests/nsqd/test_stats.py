@@ -16,6 +16,8 @@ from penstock import __version__, limits
 from penstock.nsqd.stats import Query, View, json_parts
 from penstock.nsqd.stats_text import short_duration
 
+from .skewed import COUNTS, HEAVY, skewed
+from .test_metrics import samples
 from .world import V2, Running, eventually, mpub, ok, pub
 
 CLIENT_KEYS = [
@@ -120,16 +122,6 @@ def test_filters(nsqd: Running, consumer: V2) -> None:
     assert nsqd.request("GET", "/stats?format=%zz").status == 400
 
 
-@pytest.mark.parametrize("value", ["false", "0"])
-def test_leaving_things_out(nsqd: Running, consumer: V2, value: str) -> None:
-    document = nsqd.stats(f"&include_mem={value}&include_clients={value}&topic=st")
-    assert "memory" not in document
-    assert document["producers"] is None
-    (channel,) = document["topics"][0]["channels"]
-    assert (channel["clients"], channel["client_count"]) == (None, 1)
-    assert "memory" in nsqd.stats("&include_mem=anything")
-
-
 def test_the_text(tmp_path: Path) -> None:
     with Running(tmp_path) as nsqd, nsqd.client(hostname="hn", user_agent="ua/1") as client:
         port = client.socket.getsockname()[1]
@@ -232,28 +224,6 @@ def test_short_durations(duration_ns: float, text: str) -> None:
     assert short_duration(duration_ns) == text
 
 
-def test_latencies_stand_in_both_forms(tmp_path: Path) -> None:
-    with (
-        Running(tmp_path / "data", "--e2e-processing-latency-percentile=0.5,0.99") as nsqd,
-        nsqd.client() as client,
-    ):
-        assert client.ask(b"SUB t ch\n") == ok()
-        assert client.ask(pub(b"t", b"x")) == ok()
-        assert nsqd.channel("t", "ch")["e2e_processing_latency"] == {
-            "count": 0,
-            "percentiles": [{"quantile": 0.99, "value": 0}, {"quantile": 0.5, "value": 0}],
-        }
-        client.send(b"RDY 1\n")
-        client.send(b"FIN " + client.message().id + b"\n")
-        assert eventually(lambda: nsqd.channel("t", "ch")["e2e_processing_latency"]["count"] == 1)
-        topic = nsqd.stats("&topic=t")["topics"][0]["e2e_processing_latency"]
-        assert topic["count"] == 1
-        values = [one["value"] for one in topic["percentiles"]]
-        assert 0 < values[0] == values[1] < 10_000_000_000
-        text = nsqd.request("GET", "/stats").body.decode()
-        assert len(re.findall(r" e2e%: \d+\.\d(?:us|ms|s), \d+\.\d(?:us|ms|s)\n", text)) == 2
-
-
 def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:
     nsqd.request("POST", "/topic/create?topic=aged")
     nsqd.request("POST", "/channel/create?topic=aged&channel=c")
@@ -264,3 +234,118 @@ def test_the_disk_and_the_oldest_message(nsqd: Running) -> None:
     assert 0 < disk["free_bytes"] < disk["size_bytes"]
     assert 0 < disk["sync_slowest_seconds"] < 60
     assert 0 <= disk["last_sync_seconds_ago"] < 60
+
+
+# --- /stats ---
+
+
+ALL = sum(COUNTS)
+
+
+@pytest.fixture(scope="module")
+def lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Channel `slow` has nothing of the heavy partition, `quick` has all."""
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        skewed(running, "t")
+        for channel in ("quick", "slow"):
+            name = f"?topic=t&channel={channel}"
+            assert running.request("POST", f"/channel/create{name}").status == 200
+            assert running.request("POST", f"/channel/empty{name}").status == 200
+        back = f"/channel/setoffset?topic=t&channel=slow&partition={HEAVY}"
+        assert running.request("POST", back, b"earliest").status == 200
+        running.request("POST", "/topic/create?topic=one")
+        yield running
+
+
+def topic(lagging: Running, query: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = lagging.stats(f"&topic=t{query}")["topics"][0]
+    return found
+
+
+def test_the_topic_adds_up_its_partitions(lagging: Running) -> None:
+    row = topic(lagging)
+    parts = row["partitions"]
+    assert [next(iter(part.items())) for part in parts] == [("partition", n) for n in range(3)]
+    assert [part["message_count"] for part in parts] == list(COUNTS)
+    assert [part["committed_end"] for part in parts] == list(COUNTS)
+    for key in ("depth", "message_count", "message_bytes", "stored_bytes", "committed_end"):
+        assert row[key] == sum(part[key] for part in parts), key
+    assert (row["message_count"], row["start_offset"], row["damaged"]) == (ALL, 0, [])
+    assert list(row)[-1] == "partitions"
+
+
+def test_a_channel_says_in_which_partition_it_lags(lagging: Running) -> None:
+    quick, slow = topic(lagging)["channels"]
+    assert [part["depth"] for part in quick["partitions"]] == [0, 0, 0]
+    assert [part["depth"] for part in slow["partitions"]] == [0, COUNTS[HEAVY], 0]
+    assert (slow["depth"], slow["next"]) == (COUNTS[HEAVY], ALL - COUNTS[HEAVY])
+    ages = [part["oldest_age_seconds"] for part in slow["partitions"]]
+    assert (ages[0], ages[2]) == (None, None)
+    assert ages[HEAVY] > 0
+    assert slow["oldest_age_seconds"] > 0  # of its oldest anywhere
+
+
+def test_topics_that_have_it_are_left(lagging: Running) -> None:
+    def names(partition: int) -> list[str]:
+        return [row["topic_name"] for row in lagging.stats(f"&partition={partition}")["topics"]]
+
+    assert (names(0), names(2), names(3)) == (["one", "t"], ["t"], [])
+    assert names(-1) == ["one", "t"]
+
+
+@pytest.mark.parametrize("text", ["x", "255", "-2"])
+def test_a_partition_that_is_none(lagging: Running, text: str) -> None:
+    answer = lagging.request("GET", f"/stats?partition={text}")
+    assert answer.status == 400
+    assert json.loads(answer.body)["message"].startswith(f"INVALID_ARG_PARTITION '{text}'")
+
+
+def test_the_text_has_a_line_for_each(lagging: Running) -> None:
+    lines = lagging.request("GET", "/stats?topic=t").body.decode().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("   [t "))
+    assert f"msgs: {ALL} " in lines[at]
+    assert [line.split()[:2] for line in lines[at + 1 : at + 4]] == [
+        ["partition", str(number)] for number in range(3)
+    ]
+    assert lines[at + 2].endswith(f"offsets: 0-{COUNTS[HEAVY]}")
+    slow = next(number for number, line in enumerate(lines) if "[slow " in line)
+    assert f"depth: {COUNTS[HEAVY]}" in lines[slow + 1 + HEAVY]
+    alone = lagging.request("GET", "/stats?topic=one").body.decode()
+    assert "partition" not in alone
+
+
+def test_metrics_by_partition_have_names_of_their_own(lagging: Running) -> None:
+    found = samples(lagging.request("GET", "/metrics").body.decode())
+    for partition, count in enumerate(COUNTS):
+        place = f'topic="t",partition="{partition}"'
+        assert found[f"nsqd_topic_partition_messages_total{{{place}}}"] == count
+        assert found[f"nsqd_topic_partition_end_offset{{{place}}}"] == count
+    place = f'topic="t",channel="slow",partition="{HEAVY}"'
+    assert found[f"nsqd_channel_partition_depth{{{place}}}"] == COUNTS[HEAVY]
+    assert found[f"nsqd_channel_partition_oldest_age_seconds{{{place}}}"] > 0
+    assert found['nsqd_topic_messages_total{topic="t"}'] == ALL
+    assert not [name for name in found if 'topic="one"' in name and "partition" in name]
+
+
+def test_consumers_of_one_partition_are_counted_there(lagging: Running) -> None:
+    skewed(lagging, "chosen")
+    with lagging.client() as one, lagging.client() as all_:
+        assert one.ask(b"SUB chosen c 1\n") == ok()
+        assert all_.ask(b"SUB chosen c\n") == ok()
+        row = lagging.stats("&topic=chosen")["topics"][0]["channels"][0]
+        assert row["client_count"] == 2
+        assert [part["client_count"] for part in row["partitions"]] == [1, 2, 1]
+        assert [client.get("partition") for client in row["clients"]] == [1, None]
+        listed = json.loads(lagging.request("GET", "/connections").body)["connections"]
+        found = [client for client in listed if client.get("topic") == "chosen"]
+        assert sorted(client.get("partition", -1) for client in found) == [-1, 1]
+
+
+@pytest.mark.parametrize("partition", range(3))
+def test_one_partition_alone(lagging: Running, partition: int) -> None:
+    row = topic(lagging, f"&partition={partition}&include_clients=false")
+    assert (row["partition"], row["message_count"]) == (partition, COUNTS[partition])
+    assert "partitions" not in row
+    slow = row["channels"][1]
+    lag = COUNTS[HEAVY] if partition == HEAVY else 0
+    assert (slow["partition"], slow["depth"]) == (partition, lag)

@@ -156,19 +156,6 @@ def test_failed_lookups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "nsqlookupd c: 1 bad channel names" in text
 
 
-def test_several_who_wait_share_one_lookup() -> None:
-    async def test() -> None:
-        world = World(a={"channels": []})
-        for name in ("t", "u", "t"):
-            world.ask(name)
-        assert world.maker.at_once("t") is None
-        await world.wait()
-        assert sorted(topic.name for topic in world.found) == ["t", "t", "u"]
-        assert len(world.fetcher.asked) == 2
-
-    run(test())
-
-
 def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() -> None:
     """A publisher was first, and wants none."""
 

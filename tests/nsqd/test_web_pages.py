@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -37,20 +36,6 @@ def test_pages_change_nothing(tmp_path: Path, headers: dict[str, str]) -> None:
         topics = nsqd.stats()["topics"]
         assert [(row["topic_name"], row["message_count"]) for row in topics] == [("t", 1)]
         assert nsqd.request("POST", "/pub?topic=t", b"x").status == 200  # it does not drain
-
-
-def test_a_head_that_is_remembered_is_judged_like_the_first(tmp_path: Path) -> None:
-    """Heads of keep-alive clients are not parsed again: what is let in must not let in others."""
-    head = b"POST /pub?topic=t HTTP/1.1\r\nHost: %b\r\nContent-Length: 1\r\n\r\nx"
-    with Running(tmp_path / "data") as nsqd:
-        address = nsqd.daemon.http_address
-        with socket.create_connection((address.host, address.port), 40) as sock:
-            for _ in range(3):
-                sock.sendall(head % b"127.0.0.1")
-                assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
-            sock.sendall(head % b"evil.example")
-            assert sock.recv(4096).startswith(b"HTTP/1.1 403 ")
-        assert nsqd.stats()["topics"][0]["message_count"] == 3
 
 
 def test_a_list_of_names(tmp_path: Path) -> None:

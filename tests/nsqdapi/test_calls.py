@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -15,7 +14,6 @@ from penstock.errors import RangeCorrupt
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.calls import AnswerInvalid, Call, Committed, Move, Positions, Span, Stage
 
-LOG = {"earliest": 3, "end": 9, "committed": 11, "bytes": 400}
 RANGE = {"x-penstock-base-offset": "4", "x-penstock-next-offset": "9"}
 
 
@@ -28,22 +26,6 @@ def query_of(call: Call[Any]) -> list[tuple[str, str]]:
 
 
 # --- positions ---
-
-
-def test_positions_are_by_partition() -> None:
-    entry = {"identity": "x", "partitions": {"10": LOG, "2": {**LOG, "end": 10}}}
-    found = answered(calls.positions(["t"]), {"topics": {"t": entry}, "missing": ["u"]})
-    assert found.topics["t"].identity == "x"
-    assert found.topics["t"].partitions == {10: Span(3, 9, 11), 2: Span(3, 10, 11)}
-    assert found.missing == ("u",)
-    assert found.ended == {}
-    assert pickle.loads(pickle.dumps(found)) == found
-
-
-def test_topics_come_sorted() -> None:
-    entry = {"identity": "x", "partitions": {"0": LOG}}
-    found = answered(calls.positions(pattern=".*"), {"topics": {"b": entry, "a": entry}})
-    assert list(found.topics) == ["a", "b"]
 
 
 def test_many_topics_take_several_calls() -> None:
@@ -64,14 +46,6 @@ def test_a_from_names_its_partition() -> None:
     many = {name: dict.fromkeys(range(60), 0) for name in ("a", "b", "c")}
     parts = list(calls.positions_of_many(many, many))
     assert [len(query_of(call)) for call in parts] == [61, 61, 61]
-
-
-def test_ends_are_by_partition() -> None:
-    ends = {"t": {"x": {"0": 4, "1": 36}}}
-    found = answered(calls.positions(["t"]), {"topics": {}, "ended_partitions": ends})
-    assert found.ends == {"t": {"x": {0: 4, 1: 36}}}
-    before = answered(calls.positions(["t"]), {"topics": {}, "ended": {"t": {"x": 4}}})
-    assert before.ends == {"t": {"x": {0: 4}}}
 
 
 def test_parts_are_joined() -> None:
@@ -196,10 +170,3 @@ def test_refusals_have_a_status_and_a_name() -> None:
     for body in (b"", b"oh no", b"[1]", b'{"message":7}', b"[" * 100_000):
         assert calls.code_of(body) == ""
     assert calls.refusal("u", 500, b"oh no").document == {}
-
-
-def test_the_query_of_stats() -> None:
-    light = {"format": "json", "include_clients": "false", "include_mem": "false"}
-    assert calls.stats_query() == light
-    more = {**light, "include_clients": "true", "topic": "t", "channel": "c"}
-    assert calls.stats_query("t", "c", clients=True) == more

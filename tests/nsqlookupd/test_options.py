@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
+import socket
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from penstock import __version__, limits
 from penstock.command.flags import UsageError, resolve
 from penstock.errors import ConfigError
 from penstock.nsqlookupd.options import FLAGS, Options, read_options
 
-S = 1_000_000_000
+from .running import Running
+from .test_routes import eventually
+from .world import sized
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "nsqlookupd.toml"
 OFFICIAL = {
     "version", "config", "log-level", "log-prefix", "verbose", "tcp-address", "http-address",
@@ -28,34 +36,6 @@ def test_every_flag_is_known_and_has_a_field() -> None:
     assert {flag.name for flag in FLAGS} == OFFICIAL | OURS
     names = {field.name for field in fields(Options)}
     assert {flag.attribute for flag in FLAGS} - {"verbose"} == names
-
-
-def test_defaults() -> None:
-    options = read_options([], {})
-    assert (options.tcp_address, options.http_address) == ("127.0.0.1:4160", "127.0.0.1:4161")
-    assert options.inactive_producer_timeout_ns == 300 * S
-    assert options.tombstone_lifetime_ns == 45 * S
-    assert options.log_prefix == "[nsqlookupd] "
-
-
-@pytest.mark.parametrize(
-    ("arguments", "attribute", "value"),
-    [
-        (["--verbose", "-broadcast-address=127.0.0.1"], "broadcast_address", "127.0.0.1"),
-        (["-tombstone-lifetime", "0s"], "tombstone_lifetime_ns", 0),
-        (["-inactive-producer-timeout=1m30s"], "inactive_producer_timeout_ns", 90 * S),
-        (["-log-level=WARN"], "log_level", "warn"),
-    ],
-)
-def test_flags(arguments: list[str], attribute: str, value: Any) -> None:
-    assert getattr(read_options(arguments, {}), attribute) == value
-
-
-def test_file_and_environment(tmp_path: Path) -> None:
-    file = tmp_path / "nsqlookupd.cfg"
-    file.write_text('tcp_address = "0.0.0.0:1"\ntombstone_lifetime = 300\n')
-    options = read_options([f"--config={file}"], {"PENSTOCK_TCP_ADDRESS": "0.0.0.0:2"})
-    assert (options.tcp_address, options.tombstone_lifetime_ns) == ("0.0.0.0:2", 300_000_000)
 
 
 def test_mistakes() -> None:
@@ -77,3 +57,135 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
     for flag in FLAGS:
         if flag.file_key in wanted - {"broadcast_address"}:
             assert resolved.explicit[flag.name] == flag.default, flag.file_key
+
+
+# --- the executable as a process: flags, exit codes, signals ---
+
+
+LOOKUPD = [sys.executable, "-m", "penstock.nsqlookupd.main"]
+PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+WAIT_SECONDS = 60
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LOOKUPD, *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
+    )
+
+
+def test_version_help_and_a_wrong_flag() -> None:
+    done = run("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"nsqlookupd v{__version__} (built w/python")
+    done = run("--help")
+    assert done.returncode == 0
+    assert "-inactive-producer-timeout" in done.stdout
+    done = run("--nope")
+    assert done.returncode == 2
+    assert done.stderr.startswith("flag provided but not defined: -nope\nUsage of nsqlookupd:")
+
+
+def test_a_start_that_fails() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run(f"--tcp-address=127.0.0.1:{taken.getsockname()[1]}")
+    assert done.returncode == 1
+    assert done.stderr.count("FATAL: failed to start nsqlookupd - [Errno") == 1
+    done = run("--tombstone-lifetime=-1s")
+    assert (done.returncode, done.stderr.count("FATAL: tombstone-lifetime")) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it(number: int) -> None:
+    with subprocess.Popen([*LOOKUPD, *PORTS], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = ""
+        while "HTTP: listening on" not in said:
+            line = process.stderr.readline()
+            assert line
+            said += line
+        process.send_signal(number)
+        said += process.stderr.read()
+        assert process.wait(WAIT_SECONDS) == 0
+    assert said.startswith("[nsqlookupd] ")
+    assert said.rstrip().endswith("INFO: NSQLOOKUPD: bye")
+
+
+# --- A whole nsqlookupd on real sockets ---
+
+
+def test_answers_come_in_order_and_a_fatal_one_is_the_last() -> None:
+    with Running() as lookupd, lookupd.client() as client:
+        assert client.ask(b"  V1PING\nPING\nFOO\n" + b"x" * 300_000) == b"OK"
+        assert client.read() == b"OK"
+        assert client.read() == b"E_INVALID invalid command FOO"
+        assert client.read() == b""
+
+
+def test_a_half_closed_client_hears_its_answers() -> None:
+    with Running() as lookupd, lookupd.client() as client:
+        client.socket.sendall(b"  V1PING\nIDENTIFY\n\0\0")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.read() == b"OK"
+        assert client.read() == b"E_BAD_BODY IDENTIFY failed to read body size"
+        assert client.read() == b""
+
+
+def test_a_client_that_does_not_read_is_not_read() -> None:
+    with Running() as lookupd, lookupd.client() as client:
+        client.socket.sendall(b"  V1")
+        client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.socket.sendall(b"PING\n" * 20_000_000)
+        (connection,) = lookupd.daemon.connections
+        assert connection._transport is not None
+        assert connection._transport.get_write_buffer_size() < 4 << 20
+
+
+def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LOOKUP_MAGIC_NS", 1 * limits.SECOND)
+    with Running() as lookupd, lookupd.nsqd("t") as nsqd, lookupd.client() as client:
+        client.socket.sendall(b"  V")
+        with contextlib.suppress(ConnectionError):
+            assert client.read() == b""
+        assert nsqd.ask(b"PING\n") == b"OK"
+
+
+def test_a_stop_ends_connections() -> None:
+    with Running() as lookupd:
+        client = lookupd.nsqd("t")
+    with client, contextlib.suppress(ConnectionError):
+        assert client.read() == b""
+
+
+def test_a_lost_connection_takes_its_producer_along() -> None:
+    with Running() as lookupd:
+        lookupd.nsqd("t").close()
+        assert eventually(lambda: lookupd.get("/lookup?topic=t")["producers"] == [])
+        assert lookupd.get("/topics") == {"topics": ["t"]}
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    tcp, http = tmp_path / "tcp", tmp_path / "http"
+    with Running(f"--tcp-address={tcp}", f"--http-address={http}") as lookupd:
+        assert lookupd.daemon.about["http_port"] == -1
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(40)
+            sock.connect(str(tcp))
+            sock.sendall(b"  V1PING\n")
+            assert sock.recv(100) == sized(b"OK")
+    assert not tcp.exists()
+    assert not http.exists()
+
+
+def test_a_taken_port_fails_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for flag in ("tcp", "http"):
+            with (
+                pytest.raises(OSError, match=f"listen \\({address}\\) failed"),
+                Running(f"--{flag}-address={address}"),
+            ):
+                pass
+    for flag in ("--tcp-address=127.0.0.1:x", "--tcp-address=", "--http-address="):
+        with pytest.raises(ConfigError, match="-address"), Running(flag):
+            pass

@@ -14,7 +14,7 @@ from penstock import limits
 from penstock.nsqlookupd.protocol import Client, Refusal, read_peer
 from penstock.nsqlookupd.registry import Meta
 
-from .world import ABOUT_JSON, NSQD, WALL_NS, S, World, answers, identify, sized
+from .world import ABOUT_JSON, NSQD, World, answers, identify, sized
 
 JSON_FAULT = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
 FIELDS_FAULT = b"E_BAD_BODY IDENTIFY missing fields"
@@ -129,11 +129,6 @@ def test_bytes_may_come_one_by_one(sent: bytes, expected: list[bytes]) -> None:
     assert answers(said) == expected
 
 
-@pytest.mark.parametrize("magic", [b"  V2", b"GET ", b"\0\0\0\0", b"V1\n\n"])
-def test_another_magic(magic: bytes) -> None:
-    check(World().client(), magic, [b"E_BAD_PROTOCOL"])
-
-
 @each(
     ("sent", "expected"),
     [
@@ -177,16 +172,6 @@ def test_too_many_names() -> None:
     client = World(names_max=2).identified()
     check(client, b"REGISTER t c\n", [b"OK"])
     check(client, b"REGISTER u\n", [b"E_INVALID REGISTER too many topics and channels"])
-
-
-def test_a_ping_is_heard() -> None:
-    world = World()
-    client = world.identified()
-    world.clock.pass_ns(400 * S)
-    assert world.registry.nodes() == []
-    client.feed(b"PING\n")
-    (producer,) = world.registry.nodes()
-    assert producer.heard_wall_ns == WALL_NS + 400 * S
 
 
 def test_a_producer_that_was_never_identified_leaves_nothing() -> None:
@@ -266,18 +251,6 @@ def test_a_channel_may_be_a_number_of_who_does_not() -> None:
     assert world.registry.channel_names("u") == ["1"]
     assert world.registry.partitions_of("t") == {}
     check(client, b"META t partition_num=8\n", [b"E_INVALID invalid command META"])
-
-
-@pytest.mark.parametrize("said", [{"partitions": False}, {"partitions": 1}, {"partitions": None}])
-def test_only_true_says_so(said: dict[str, Any]) -> None:
-    client = World().identified(**said)
-    check(client, b"REGISTER t 0 c\n", [b"OK"])
-
-
-def test_without_a_number_it_is_as_in_nsq() -> None:
-    world = World()
-    check(speaker(world, partitions=True), b"REGISTER t c\nREGISTER u\n", [b"OK"] * 2)
-    assert world.registry.channel_names("t") == ["c"]
 
 
 @each(

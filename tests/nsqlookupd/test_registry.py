@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cases import examples
-from penstock.errors import Refused
+from cases import each, examples
+from nsqd.skewed import skewed
+from nsqd.world import Running as Nsqd
+from nsqd.world import eventually
+from penstock.client.discovery import partitions_in
 from penstock.nsqlookupd.registry import Producer, Registry
 
-from .world import INACTIVE_NS, TOMBSTONE_NS, World, peer
+from .running import Running
+from .world import World, peer
 
 
 def found(registry: Registry, topic: str) -> list[str]:
@@ -48,41 +57,6 @@ def test_a_channel_goes_with_the_last_partition_that_named_it() -> None:
     registry.validate()
 
 
-def test_a_silent_producer_is_inactive_until_it_is_heard() -> None:
-    world = World()
-    registry = world.registry
-    producer = registry.join(peer())
-    registry.register(producer, "t")
-    world.clock.pass_ns(INACTIVE_NS)
-    assert found(registry, "t") == ["node0"]
-    world.clock.pass_ns(1)
-    assert registry.producers_of("t") == registry.nodes() == []
-    assert registry.heard(producer) == INACTIVE_NS + 1
-    assert found(registry, "t") == ["node0"]
-
-
-def test_a_tombstone_hides_for_its_lifetime_and_on_that_topic_only() -> None:
-    world = World()
-    registry = world.registry
-    producer = registry.join(peer())
-    registry.register(producer, "t")
-    registry.register(producer, "u")
-    assert registry.tombstone("t", "node0:4150") == []
-    assert registry.tombstone("none", "node0:4151") == []
-    assert registry.tombstone("t", "node0:4151") == [producer]
-    registry.register(producer, "t")  # does not clear it
-    assert (found(registry, "t"), found(registry, "u")) == ([], ["node0"])
-    assert registry.topics_of(producer) == [("t", True), ("u", False)]
-    assert registry.nodes() == [producer]
-    world.clock.pass_ns(TOMBSTONE_NS)
-    assert found(registry, "t") == ["node0"]
-    assert registry.topics["t"][producer].tombstoned
-    registry.tombstone("t", "node0:4151")
-    registry.unregister(producer, "t")
-    registry.register(producer, "t")
-    assert found(registry, "t") == ["node0"]
-
-
 def test_operators_make_and_delete_names() -> None:
     registry = World().registry
     producer = registry.join(peer())
@@ -99,26 +73,6 @@ def test_operators_make_and_delete_names() -> None:
     assert (registry.topic_names(), registry.channel_names("other")) == (["made"], [])
     registry.leave(producer)
     registry.validate()
-
-
-def test_names_have_a_bound() -> None:
-    registry = World(names_max=3).registry
-    producer = registry.join(peer())
-    registry.register(producer, "t", "c")
-    registry.create_topic("u")
-    registry.register(producer, "t", "c")
-    for refused in (lambda: registry.create_topic("v"), lambda: registry.register(producer, "v")):
-        with pytest.raises(Refused):
-            refused()
-    registry.validate()
-    registry.delete_topic("t")
-    registry.create_channel("w", "c")
-
-
-def test_ipv6_nodes_are_named_with_brackets() -> None:
-    from dataclasses import replace
-
-    assert replace(peer(), broadcast_address="::1").node == "[::1]:4151"
 
 
 def test_the_check_finds_breaches() -> None:
@@ -227,3 +181,143 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
+
+
+# --- where partitions are: a real nsqlookupd, and nsqds that name them or do not ---
+
+
+@pytest.fixture
+def lookupd() -> Iterator[Running]:
+    with Running() as running:
+        yield running
+
+
+def test_a_nsqd_of_ours_tells_where_they_are(lookupd: Running, tmp_path: Path) -> None:
+    flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
+    with Nsqd(tmp_path / "data", *flags) as nsqd:
+        nsqd.request("POST", "/topic/create?topic=one")
+        skewed(nsqd, "t")
+        nsqd.request("POST", "/channel/create?topic=t&channel=7")
+
+        def found(topic: str) -> Any:
+            status, body, _ = lookupd.request("GET", f"/lookup?topic={topic}&metainfo=true")
+            return json.loads(body) if status == 200 else {}
+
+        assert eventually(lambda: found("t").get("channels") == ["7"])
+        document = found("t")
+        assert list(document["partitions"]) == ["0", "1", "2"]
+        (producer,) = document["producers"]
+        assert set(map(json.dumps, document["partitions"].values())) == {json.dumps(producer)}
+        address = f"127.0.0.1:{nsqd.daemon.tcp_address.port}"
+        assert partitions_in(document) == dict.fromkeys(range(3), address)
+        assert document["meta"] == {
+            "partition_num": 3,
+            "replica": 1,
+            "extend_support": False,
+            "ordered": False,
+            "multi_part": True,
+            "disable_channel_auto_create": False,
+        }
+        nsqd.request("POST", "/topic/partition/expand?topic=t&partition_num=5")
+        nsqd.request("POST", "/topic/meta/update?topic=t&upgradeext=true")
+        assert eventually(lambda: found("t")["meta"]["extend_support"])
+        assert list(found("t")["partitions"]) == ["0", "1", "2", "3", "4"]
+        assert found("t")["meta"]["partition_num"] == 5
+        alone = found("one")
+        assert (list(alone["partitions"]), alone["meta"]["multi_part"]) == (["0"], False)
+        nsqd.request("POST", "/channel/delete?topic=t&channel=7")
+        nsqd.request("POST", "/topic/delete?topic=t")
+        assert eventually(lambda: found("t")["producers"] == [])
+        assert found("t")["channels"] == ["7"]  # as in NSQ: consumers may still wait for it
+        assert "partitions" not in found("t")
+
+
+def test_what_a_topic_is_like_follows_its_settings(lookupd: Running, tmp_path: Path) -> None:
+    flags = [f"--lookupd-tcp-address={lookupd.daemon.tcp_address}", "--broadcast-address=127.0.0.1"]
+    with Nsqd(tmp_path / "data", *flags) as nsqd:
+        nsqd.request("POST", "/topic/create?topic=closed&disable_channel_auto_create=true")
+        nsqd.request("POST", "/topic/create?topic=plain")
+
+        def closed() -> dict[str, Any]:
+            rows = lookupd.get("/topics?metaInfo=true")["meta_info"]
+            return next((row for row in rows if row["topic_name"] == "closed"), {})
+
+        assert eventually(lambda: closed().get("disable_channel_auto_create"))
+        nsqd.request("POST", "/topic/config?topic=closed&ordered=true&disable_channel_auto_create=")
+        assert eventually(lambda: closed()["ordered"])
+        plain = {"partition_num": 1, "replica": 1, "extend_support": False, "multi_part": False}
+        assert closed() == plain | {
+            "topic_name": "closed", "ordered": True, "disable_channel_auto_create": False,
+        }  # fmt: skip
+        nsqd.request("POST", "/topic/config?topic=closed&ordered=")
+        assert eventually(lambda: not closed()["ordered"])
+        document = lookupd.get("/topics")
+        assert document == {"topics": ["closed", "plain"]}
+
+
+def test_who_reads_finds_tombstoned_nodes_too(lookupd: Running) -> None:
+    with (
+        lookupd.nsqd("t 0", partitions=True, broadcast_address="a"),
+        lookupd.nsqd("t 1", partitions=True, broadcast_address="b"),
+    ):
+        node = lookupd.get("/lookup?topic=t")["producers"][0]
+        lookupd.post(f"/topic/tombstone?topic=t&node=a:{node['http_port']}")
+
+        def found(query: str) -> tuple[list[str], list[str]]:
+            document = lookupd.get(f"/lookup?topic=t{query}")
+            hosts = [row["broadcast_address"] for row in document["producers"]]
+            return hosts, list(document["partitions"])
+
+        assert found("&access=r") == (["a", "b"], ["0", "1"])
+        assert found("&access=w") == found("") == (["b"], ["1"])
+        status, body, _ = lookupd.request("GET", "/lookup?topic=t&access=x")
+        assert (status, json.loads(body)["message"]) == (
+            400, "INVALID_ACCESS_MODE 'x': it is r or w",
+        )  # fmt: skip
+
+
+def test_a_list_of_nsqlookupds_has_this_one() -> None:
+    with Running("--broadcast-address=here") as lookupd:
+        daemon = lookupd.daemon
+        row = {
+            "ID": f"here:{daemon.tcp_address.port}",
+            "NodeIP": "here",
+            "TcpPort": str(daemon.tcp_address.port),
+            "HttpPort": str(daemon.http_address.port),
+            "RpcPort": "",
+            "Epoch": 0,
+        }
+        assert lookupd.get("/listlookup") == {"lookupdnodes": [row], "lookupdleader": row}
+
+
+def test_a_partition_is_looked_up(lookupd: Running) -> None:
+    with (
+        lookupd.nsqd("t 0", "t 2", partitions=True, broadcast_address="a"),
+        lookupd.nsqd("t 1", distributed_id="x", broadcast_address="b"),
+    ):
+
+        def hosts(query: str) -> list[str]:
+            rows = lookupd.get(f"/lookup?topic=t{query}")["producers"]
+            return [row["broadcast_address"] for row in rows]
+
+        assert (hosts(""), hosts("&partition=1"), hosts("&partition=*")) == (
+            ["a", "b"], ["b"], ["a", "b"],
+        )  # fmt: skip
+        assert list(lookupd.get("/lookup?topic=t&partition=1")["partitions"]) == ["1"]
+        status, body, _ = lookupd.request("GET", "/lookup?topic=t&partition=x")
+        assert (status, json.loads(body)["message"][:27]) == (400, "INVALID_ARG_TOPIC_PARTITION")
+
+
+@each(
+    ("document", "found"),
+    [
+        ({"partitions": {"3": {"broadcast_address": "b", "tcp_port": 1}}}, {3: "b:1"}),
+        ({"data": {"partitions": {"0": {"broadcast_address": "b", "tcp_port": 1}}}}, {0: "b:1"}),
+        ({"partitions": {"x": {"broadcast_address": "b", "tcp_port": 1}, "1": {}}}, {}),
+        ({"partitions": [1]}, {}),
+        ({"producers": []}, {}),
+        (None, {}),
+    ],
+)
+def test_what_a_client_reads(document: Any, found: dict[int, str]) -> None:
+    assert partitions_in(document) == found

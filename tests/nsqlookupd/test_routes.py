@@ -105,17 +105,6 @@ def test_profiles(shared: Running) -> None:
     assert shared.request("POST", "/debug/freememory")[0] == 404
 
 
-@each(
-    "target", ["/topic/delete?topic=none", "/topic/delete?topic=", "/topic/delete?topic=*",
-               "/topic/tombstone?topic=none&node=x", "/topic/create?topic=known",
-               "/channel/create?topic=known&channel=c"]
-)  # fmt: skip
-def test_posts_that_change_nothing(shared: Running, target: str) -> None:
-    shared.post(target)
-    assert shared.get("/topics") == {"topics": ["known"]}
-    assert shared.get("/channels?topic=known") == {"channels": ["c"]}
-
-
 def row(client: Client, address: str = "node") -> dict[str, object]:
     return {
         "remote_address": client.address,

@@ -107,20 +107,6 @@ def test_every_message_once_over_several_runs(made: Archive) -> None:
     assert first <= last
 
 
-def test_topics_with_few_messages_share_files(made: Archive, tmp_path: Path) -> None:
-    """And a lost checkpoint finds where each of them goes on."""
-    for number in range(5):
-        made.node.publish(f"order{number}", numbered(number + 1))
-    made.run(pattern="order.*", share_files=True)
-    table = Place(str(made.table), {}).open()
-    assert table is not None
-    assert len(table.file_uris()) < 5
-    made.node.publish("order3", numbered(1))
-    made.run(pattern="order.*", recover=True, checkpoint=str(tmp_path / "new"))
-    whole = {f"order{n}": n + 1 + (n == 3) for n in range(5)}
-    assert made.rows() == [(name, n) for name, count in whole.items() for n in range(count)]
-
-
 def test_json_bodies_are_decoded_and_bad_ones_kept(made: Archive, tmp_path: Path) -> None:
     bodies = [
         b'{"number": 1, "name": "one", "tags": ["a", "b"], "more": 2}',

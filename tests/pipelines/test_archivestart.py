@@ -48,17 +48,6 @@ def found(
     return following(reached, notes, present, gone, ends, refused)
 
 
-def test_each_log_goes_on_behind_its_own_rows() -> None:
-    new = Log("orders", "three", 0, "c:1")
-    other = Log("bills", "four", 0, "a:1")
-    assert found(BOTH, known("one@a:1", "two@b:1"), [A, B, new, other]) == {A: 5, B: 8}
-
-
-def test_rows_from_before_there_were_several() -> None:
-    reached = {("orders", "", 0): 9, **BOTH}
-    assert found(reached, known("one", "one@a:1", "two@b:1"), [A, B]) == {A: 10, B: 8}
-
-
 def test_an_nsqd_that_moved_is_known_by_its_log() -> None:
     moved = B._replace(broker="c:1")
     assert found(BOTH, known("one@a:1", "two@b:1"), [A, moved]) == {A: 5, moved: 8}

@@ -9,7 +9,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cases import each
@@ -111,23 +110,6 @@ def test_rows_go_where_their_partition_is(place: Place) -> None:
         (5, "a", "2026-01-31"),
         (6, "a", "2026-01-31"),
     ]
-
-
-def test_rows_keep_their_order_in_a_file(place: Place) -> None:
-    (staged,) = stage(place, rows(range(5, 9)), rows(range(3)))
-    found = pq.read_table(place.full(staged.path), columns=["offset"])
-    assert found.column("offset").to_pylist() == [5, 6, 7, 8, 0, 1, 2]
-
-
-def test_what_readers_skip_files_by(place: Place) -> None:
-    lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(7, 10)), rows(range(3, 5))))
-    table = place.open()
-    assert table is not None
-    (action,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert (action["num_records"], action["min.offset"], action["max.offset"]) == (5, 3, 9)
-    assert action["max.timestamp"] >= datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
-    assert action["null_count.offset"] == 0
-    assert "null_count.body" not in action  # with it, body would have to have the other two
 
 
 def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path) -> None:
@@ -294,16 +276,6 @@ def test_a_log_of_many_versions_is_kept_for_less_long(
     version = place.version()
     lakecare.retain_log(place, 7_000.0)
     assert place.version() == version  # so small a change is not worth one
-
-
-def test_the_highest_offsets_survive_compaction(place: Place) -> None:
-    assert archivestate.highest_offsets(place, {"a"}) == {}
-    files = [rows(range(5)), rows(range(9), partition=1), rows(range(70), "b")]
-    lake.commit(place, SHAPE, "app", 0, [each for f in files for each in stage(place, f)])
-    wanted = {("a", "", 0): 4, ("a", "", 1): 8}
-    assert archivestate.highest_offsets(place, {"a"}) == wanted
-    assert lakecare.compact(place, 2) == 2  # one file now has both partitions
-    assert archivestate.highest_offsets(place, {"a"}) == wanted
 
 
 def test_topics_may_share_files(tmp_path: Path) -> None:

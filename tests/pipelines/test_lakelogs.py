@@ -84,16 +84,6 @@ def test_a_log_is_noted_with_each_nsqd_that_rows_of_it_name() -> None:
         lakelogs.noted(known, "A", batch[1:], only_one=True)
 
 
-def test_what_former_tables_have_noted_is_known(place: Place) -> None:
-    place.set_properties(
-        lambda known: {} if "penstock.log.a" in known else {"penstock.log.a": "one"}
-    )
-    assert logs(place) == {"a": TopicLog(("one",), "")}
-    lakelogs.check_identities(logs(place), {"a": "one"}, {"a"})
-    lakelogs.claim(place, "A", ["a"])
-    assert logs(place) == {"a": TopicLog(("one",), "A")}
-
-
 def test_of_two_that_begin_at_once_one_goes_on(place: Place) -> None:
     seen = place.properties()
     lakelogs.claimed(seen, "A", ["a"])

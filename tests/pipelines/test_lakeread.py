@@ -172,14 +172,6 @@ def _with_feature(line: str, feature: str) -> str:
     return json.dumps(document)
 
 
-def test_a_directory_without_a_log_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(TableUnreadable, match="no Delta table"):
-        LakeTable(str(tmp_path / "nothing"))
-    append(tmp_path / "t", rows("orders", 0))
-    with pytest.raises(TableUnreadable, match="in version 9"):
-        LakeTable(str(tmp_path / "t"), version=9)
-
-
 def test_the_last_version_of_an_application_is_known(tmp_path: Path) -> None:
     properties = CommitProperties(app_transactions=[Transaction("app", 7)])
     append(tmp_path / "t", rows("orders", 0), commit_properties=properties)

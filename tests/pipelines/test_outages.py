@@ -99,20 +99,6 @@ def test_what_trying_again_does_not_cure(error: Exception) -> None:
     assert progress.waits == []
 
 
-def test_a_run_that_goes_on_waits_as_long_as_it_takes() -> None:
-    progress = Waits()
-    assert Outages(progress, None).ride_out(failing(*[AWAY] * 40), 0) == 7
-    assert len(progress.waits) == 40
-
-
-def test_one_that_ends_by_itself_waits_for_its_time() -> None:
-    with pytest.raises(FetchFailed):
-        Outages(Waits(), 0.0).ride_out(failing(AWAY), 0)
-    progress = Waits()
-    assert Outages(progress, 1000.0).ride_out(failing(AWAY, AWAY), 0) == 7
-    assert progress.waits == [1, 2]
-
-
 def test_a_stop_ends_the_wait() -> None:
     progress = Waits()
     progress.stop_after = 3

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cases import each
-from penstock.errors import DataLost, FetchFailed
-from penstock.pipelines.outages import cause_line, is_crash, our_error
+from penstock.errors import FetchFailed
+from penstock.pipelines.outages import cause_line, is_crash
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.streams import Watch
 from penstock.spark.lag import lag_rows
@@ -57,14 +57,6 @@ def test_json_has_one_object_a_line() -> None:
     assert [row["pipeline"] for row in rows] == ["archive"] * 3
     assert (rows[0]["event"], rows[1]["rows"], rows[2]["error"]) == ("hello", 7, "broken")
     assert err.getvalue() == "broken\n"
-
-
-def test_a_wish_for_an_end() -> None:
-    progress = Progress("archive", 0, io.StringIO())
-    assert not progress.wait(0)
-    progress.ask_to_stop()
-    assert progress.wait(0)
-    assert progress.stopping
 
 
 def offset(**ends: int) -> str:
@@ -137,13 +129,6 @@ Traceback (most recent call last):
 )
 def test_one_line_of_what_spark_throws(said: str, line: str) -> None:
     assert cause_line(Exception(said)) == line
-
-
-def test_our_own_errors_say_it_themselves() -> None:
-    lost = DataLost("a", 0, "gone")
-    assert (our_error(lost), cause_line(lost)) == (("DataLost", str(lost)), str(lost))
-    assert our_error(Exception("penstock.errors.DataLost: x")) == ("DataLost", "x")
-    assert our_error(ValueError("x")) is None
 
 
 def test_what_may_pass() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.pipelines.replayplan import Bucket, Cut, Kept, Plan, Wish, chunks_of, cuts_of
+from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of, cuts_of
 
 WISH = Wish("topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep")
 
@@ -44,16 +44,6 @@ def test_offsets_rise_and_nothing_is_lost_through_the_chunks() -> None:
     assert max(sum(b.messages for b in chunk) for chunk in chunks) <= 10
 
 
-def test_cuts_divide_a_chunk_evenly() -> None:
-    one = (Bucket("a", 0, 100, 200, 100),)
-    assert cuts_of(one, 1) == ()
-    assert cuts_of(one, 4) == (Cut("a", 0, 125), Cut("a", 0, 150), Cut("a", 0, 175))
-    several = (Bucket("a", 0, 0, 30, 30), Bucket("a", 1, 0, 1000, 10), Bucket("b", 0, 5, 65, 60))
-    assert cuts_of(several, 2) == (Cut("b", 0, 15),)
-    assert cuts_of(several, 3) == (Cut("a", 1, 300), Cut("b", 0, 31))
-    assert cuts_of((), 3) == ()
-
-
 @each("parts", range(1, 9))
 def test_every_message_lies_in_one_part_and_parts_follow_each_other(parts: int) -> None:
     chunk = (Bucket("a", 0, 3, 17, 6), Bucket("a", 2, 0, 2, 2), Bucket("b", 0, 40, 41, 1))
@@ -77,14 +67,6 @@ def test_a_plan_is_kept(tmp_path: Path) -> None:
     assert kept.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_name_stands_for_one_replay(tmp_path: Path) -> None:
-    kept = Kept(str(tmp_path), "again")
-    kept.write(Plan(WISH, {}, "", ()))
-    other = dataclasses.replace(WISH, to="elsewhere", ids=("00",))
-    with pytest.raises(ConfigError, match="to was 'again', ids was"):
-        kept.read(other)
-
-
 def test_a_plan_of_one_partition_is_read_by_older_releases(tmp_path: Path) -> None:
     kept = Kept(str(tmp_path), "again")
     kept.write(Plan(WISH, {}, "", (), 1))
@@ -98,14 +80,6 @@ def test_a_plan_of_one_partition_is_read_by_older_releases(tmp_path: Path) -> No
     assert kept.read(several.wish) == several
     with pytest.raises(ConfigError, match="partition was 3"):
         kept.read(WISH)
-
-
-def test_how_far_each_partition_is() -> None:
-    buckets = [Bucket("a", 0, 5, 9, 4), Bucket("a", 2, 0, 4, 4), Bucket("a", 2, 4, 8, 4)]
-    plan = Plan(WISH, {}, "", chunks_of(buckets, 4), 4)
-    assert plan.logs_by(-1) == {("a", 0): (5, 9), ("a", 2): (0, 8)}
-    assert plan.logs_by(1) == {("a", 0): (9, 9), ("a", 2): (4, 8)}
-    assert plan.logs_by(2) == {("a", 0): (9, 9), ("a", 2): (8, 8)}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 3}', '{"version": 1, "wish": 3}'])

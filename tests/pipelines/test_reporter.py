@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError
 from penstock.pipelines import reporter
+from penstock.pipelines.archive import SETTINGS
 from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import (
@@ -179,16 +179,6 @@ def test_a_refusal_is_said_once(error: PenstockError, failures: int) -> None:
     assert world.look().said == "working"
 
 
-def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
-    world = World()
-
-    def broken() -> int:
-        raise OSError("gone")
-
-    world.progress.note(version_of=broken)
-    assert world.look().table_version is None
-
-
 def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RUN_END_S", 0.2)
     world, let_go, asked = World(), threading.Event(), threading.Event()
@@ -205,13 +195,6 @@ def test_an_nsqd_that_answers_nothing_holds_up_nobody(monkeypatch: pytest.Monkey
     assert not let_go.is_set()  # it came back although the thread still waits
     let_go.set()
     world.teller._thread.join(WAIT_S)
-
-
-def test_the_furthest_behind_come_first_where_there_are_many() -> None:
-    logs = {(f"t{n:04}", 0): (0, n) for n in range(limits.RUN_LOGS_MAX + 50)}
-    found = furthest_behind(logs)
-    assert len(found) == limits.RUN_LOGS_MAX
-    assert (found[0].topic, found[-1].topic) == ("t0050", "t0149")
 
 
 def test_no_report_means_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +227,55 @@ def test_an_address_that_is_none_fails_no_run() -> None:
     assert "url" in out.getvalue()
 
 
-def test_states_hold_all_that_a_reader_needs() -> None:
-    state = World().look()
-    assert set(msgspec.json.decode(msgspec.json.encode(state))) >= {
-        "kind", "run", "seq", "pipeline", "state", "time_s", "started_s", "host", "pid", "version",
-    }  # fmt: skip
+# --- what of a run's settings leaves the driver ---
+
+
+def screen(**changed: object) -> Screen:
+    return Screen((*COMMON, *SETTINGS), defaults(SETTINGS, **changed))
+
+
+def test_what_somebody_has_set_is_shown() -> None:
+    found = screen(table="/lake/orders", topics=("orders", "bills"), once=True, trigger=2 * 10**9)
+    assert found.options() == {
+        "table": "/lake/orders",
+        "topics": ["orders", "bills"],
+        "once": True,
+        "trigger": "2s",
+    }
+
+
+def test_no_value_of_storage_and_spark_is_shown() -> None:
+    found = screen(
+        table="s3://lake/orders",
+        storage_option=("AWS_SECRET_ACCESS_KEY=abc/DEF=ghi", "AWS_REGION=eu-west-1"),
+        conf=("spark.hadoop.fs.s3a.secret.key=hunter22", "spark.ui.enabled=true"),
+    )
+    assert found.options() == {
+        "table": "s3://lake/orders",
+        "storage-option": ["AWS_SECRET_ACCESS_KEY=***", "AWS_REGION=***"],
+        "conf": ["spark.hadoop.fs.s3a.secret.key=***", "spark.ui.enabled=***"],
+    }
+
+
+def test_urls_lose_their_user_and_their_query() -> None:
+    found = screen(table="abfs://me:pw@lake/x?sig=s3cr3t&b=1", url="http://u:p@host:4151")
+    assert found.options() == {"table": "abfs://***@lake/x?***", "url": "http://***@host:4151"}
+    assert found.text("at 'https://h/p?token=1': no") == "at 'https://h/p?***': no"
+    assert found.text("a@b.c and /x?y=1") == "a@b.c and /x?y=1"
+
+
+def test_a_table_that_can_not_be_asked_is_no_trouble() -> None:
+    world = World()
+
+    def broken() -> int:
+        raise OSError("gone")
+
+    world.progress.note(version_of=broken)
+    assert world.look().table_version is None
+
+
+def test_the_furthest_behind_come_first_where_there_are_many() -> None:
+    logs = {(f"t{n:04}", 0): (0, n) for n in range(limits.RUN_LOGS_MAX + 50)}
+    found = furthest_behind(logs)
+    assert len(found) == limits.RUN_LOGS_MAX
+    assert (found[0].topic, found[-1].topic) == ("t0050", "t0149")

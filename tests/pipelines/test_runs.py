@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -9,34 +10,26 @@ import pytest
 
 from cases import each
 from penstock import limits
+from penstock.errors import ConfigError, FetchFailed
+from penstock.pipelines.frame import Pipeline, _measured
+from penstock.pipelines.outages import Outages
+from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.runmetrics import metrics_text
 from penstock.pipelines.runs import (
     PARTS_MAX,
-    LogPlace,
     Part,
     RunMessageInvalid,
     State,
     decode,
-    encode,
-    new_run_id,
     parts_of,
 )
+from penstock.pipelines.settings import defaults
+
+from . import sample
 
 LEAST = {"kind": "state", "run": "r1", "seq": 1, "pipeline": "archive", "state": "running",
          "time_s": 2.5, "started_s": 1}  # fmt: skip
 PART = {"kind": "part", "run": "r1", "form": "html", "part": 0, "parts": 1, "text": "<p>"}
-
-
-def test_a_state_comes_back_as_it_was() -> None:
-    state = State(
-        run="r1", seq=7, pipeline="archive", state="failed", time_s=9.0, started_s=1.0,
-        options={"once": True, "trigger": "1s", "topics": ["a", "b"], "max": 5}, rows=3,
-        logs=[LogPlace("orders", 0, 3, 9)], table_version=4, reason="gone", code=1,
-    )  # fmt: skip
-    assert decode(encode(state)) == state
-
-
-def test_what_is_not_known_takes_no_room() -> None:
-    assert json.loads(encode(decode(json.dumps(LEAST).encode()))) == LEAST | {"started_s": 1.0}
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:
@@ -89,31 +82,74 @@ def test_what_is_no_part(change: dict[str, Any]) -> None:
         decode(json.dumps(PART | change).encode())
 
 
-@each("body", [b"", b"\xff", b"{", b"[]", b"null", b"[" * 100_000, b"1e999"])
-def test_what_is_nothing(body: bytes) -> None:
-    with pytest.raises(RunMessageInvalid):
-        decode(body)
-
-
-@each("length", [0, 1, limits.RUN_PART_CHARS, limits.RUN_PART_CHARS + 1,
-                                    limits.RUN_PAGE_CHARS])  # fmt: skip
-def test_a_page_comes_back_from_its_parts(length: int) -> None:
-    text = ('ä<&"' * (length // 4 + 1))[:length]
-    parts = list(parts_of("r1", "html", text))
-    assert "".join(part.text for part in parts) == text
-    assert [part.part for part in parts] == list(range(parts[0].parts))
-    for part in parts:
-        body = encode(part)
-        assert decode(body) == part
-        assert len(body) < limits.MIB
-
-
 def test_a_page_that_is_too_long_is_none() -> None:
     assert list(parts_of("r1", "html", "x" * (limits.RUN_PAGE_CHARS + 1))) == []
 
 
-def test_ids_differ_and_sort_by_time() -> None:
-    ids = [new_run_id("archive", at) for at in (0.0, 1.0, 1.0, 1e9)]
-    assert len(set(ids)) == 4
-    assert [ids[0], *sorted(ids[1:3]), ids[3]] == sorted(ids)
-    assert ids[0].startswith("19700101T000000-archive-")
+# --- what Prometheus is told of a run ---
+
+
+def values(progress: Progress) -> dict[str, float]:
+    lines = metrics_text("archive", "nightly", progress).splitlines()
+    found = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, _, value in found}
+
+
+LABELS = '{pipeline="archive",name="nightly"}'
+
+
+def test_the_figures_of_a_run() -> None:
+    progress = Progress("archive", 0, io.StringIO())
+    before = values(progress)
+    assert before[f"penstock_pipeline_up{LABELS}"] == 0
+    assert f"penstock_pipeline_lag_rows{LABELS}" not in before  # nobody knows it yet
+    progress.report(Report(12, rows_per_second=3.5, lag_rows=4, lag_seconds=1.25))
+    progress.note(is_up=True, batch=3, committed_s=1.7e9, logs={("orders", 0): (10, 14)})
+    assert values(progress) == {
+        f"penstock_pipeline_up{LABELS}": 1,
+        f"penstock_pipeline_waiting{LABELS}": 0,
+        f"penstock_pipeline_outages_total{LABELS}": 0,
+        f"penstock_pipeline_rows_total{LABELS}": 12,
+        f"penstock_pipeline_rows_per_second{LABELS}": 3.5,
+        f"penstock_pipeline_lag_rows{LABELS}": 4,
+        f"penstock_pipeline_lag_seconds{LABELS}": 1.25,
+        f"penstock_pipeline_batch{LABELS}": 3,
+        f"penstock_pipeline_last_commit_timestamp_seconds{LABELS}": 1.7e9,
+        'penstock_pipeline_topic_lag_rows{pipeline="archive",name="nightly",'
+        'topic="orders",partition="0"}': 4,
+    }
+
+
+def test_an_outage_is_seen_while_it_lasts() -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Looks(Progress):
+        def wait(self, seconds: float) -> bool:
+            found = values(self)
+            names = (f"penstock_pipeline_{n}{LABELS}" for n in ("waiting", "outages_total"))
+            waiting, outages = (found[name] for name in names)
+            seen.append((waiting, outages))
+            return False
+
+    progress, left = Looks("archive", 0, io.StringIO()), [1, 1]
+
+    def attempt() -> int:
+        if left:
+            left.pop()
+            raise FetchFailed("http://a", "refused")
+        return 0
+
+    assert Outages(progress, None).ride_out(attempt, 0) == 0
+    assert seen == [(1, 1), (1, 2)]
+    assert values(progress)[f"penstock_pipeline_waiting{LABELS}"] == 0
+
+
+def test_a_bad_address_is_named() -> None:
+    pipeline: Pipeline = sample.PIPELINE
+    settings = defaults(pipeline.settings, topics=("t",), metrics_address="nowhere")
+    progress = Progress("sample", 0, io.StringIO())
+    with (
+        pytest.raises(ConfigError, match="'nowhere' is not valid: host:port"),
+        _measured(pipeline, "sample", settings, progress),
+    ):
+        raise AssertionError("it listens")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,11 @@ import pytest
 from cases import each
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
+from penstock.pipelines import replay, trace
 from penstock.pipelines import settings as under_test
-from penstock.pipelines.settings import Settings
+from penstock.pipelines.moments import read_moment, say_moments
+from penstock.pipelines.progress import Progress
+from penstock.pipelines.settings import Settings, defaults
 
 from .sample import PIPELINE
 
@@ -36,14 +41,6 @@ def test_the_first_place_wins() -> None:
 def test_a_misspelt_variable_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"environment: '{name}' is not valid: there is no such"):
         under_test.resolve("sample", PIPELINE.settings, [], {name: "6"}, {})
-
-
-def test_variables_of_others_are_left_alone() -> None:
-    names = ("PENSTOCK_SAMPLE_EU_ROWS", "PENSTOCK_SAMPLES_ROWS", "PENSTOCK_TCP_ADDRESS")
-    others = dict.fromkeys(names, "1")
-    document: dict[str, Any] = {"sample_eu": {}, "samples": {}}
-    found = under_test.resolve("sample", PIPELINE.settings, ["--topics=x"], others, document)
-    assert "rows" not in found.explicit
 
 
 def test_a_table_of_another_name_has_its_own_environment() -> None:
@@ -85,12 +82,6 @@ def test_rules(arguments: list[str], said: str) -> None:
         resolve(*arguments)
 
 
-@pytest.mark.parametrize("arguments", [["--nope"], ["--mood=ugly"], ["--conf", "spark.x"]])
-def test_a_wrong_line(arguments: list[str]) -> None:
-    with pytest.raises(UsageError):
-        resolve("--topics=t", *arguments)
-
-
 def test_spark_settings_of_the_line_go_before_the_file() -> None:
     document = {"conf": {"spark.a": 1, "spark.b": True}, "sample": {"topics": ["t"]}}
     found = resolve("--conf", "spark.a=2", "-conf=spark.c=x,y=z", document=document)
@@ -110,11 +101,6 @@ def test_a_table_that_is_for_nothing_is_named(document: dict[str, Any]) -> None:
         under_test.choose("sample", document, ["sample", "other"])
 
 
-def test_no_such_pipeline() -> None:
-    with pytest.raises(UsageError, match="no such pipeline: nope; there are sample"):
-        under_test.choose("nope", {}, ["sample"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "path"),
     [
@@ -129,14 +115,6 @@ def test_where_the_file_is(arguments: list[str], path: str) -> None:
     assert under_test.config_path("sample", arguments, environment) == path
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text("a = ")
-    for name in ("gone.toml", "bad.toml"):
-        with pytest.raises(ConfigError, match="failed to load the file"):
-            under_test.read_document(str(tmp_path / name))
-    assert under_test.read_document("") == {}
-
-
 def test_settings_from_python() -> None:
     found = under_test.defaults(PIPELINE.settings, topics=("t",), report_every=limits_second())
     assert (found.number("rows"), found.seconds("report-every")) == (10, 1.0)
@@ -148,3 +126,37 @@ def test_settings_from_python() -> None:
 
 def limits_second() -> int:
     return 1_000_000_000
+
+
+# --- times as people give and read them ---
+
+
+NOW = datetime(2026, 9, 22, tzinfo=UTC)
+
+
+@each("text", ["1790000000", "1790000000000", "1790000000000000000", "2026-09-21T14:13:20Z"])
+def test_every_pipeline_means_the_same_time_and_says_it(text: str) -> None:
+    said = io.StringIO()
+    assert read_moment("from", text, NOW) == datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+    tables = (
+        (replay.SETTINGS, "since", {"to": "orders"}),
+        (trace.SETTINGS, "from", {"table": "t"}),
+    )
+    for table, name, needed in tables:
+        settings = defaults(table, **{name: text}, **needed)
+        say_moments(Progress("any", 0, said), settings, NOW, name)
+    assert said.getvalue().count(f"{text} is 2026-09-21T14:13:20Z") == 2
+
+
+@pytest.mark.parametrize("arguments", [["--nope"], ["--mood=ugly"], ["--conf", "spark.x"]])
+def test_a_wrong_line(arguments: list[str]) -> None:
+    with pytest.raises(UsageError):
+        resolve("--topics=t", *arguments)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("a = ")
+    for name in ("gone.toml", "bad.toml"):
+        with pytest.raises(ConfigError, match="failed to load the file"):
+            under_test.read_document(str(tmp_path / name))
+    assert under_test.read_document("") == {}

@@ -42,20 +42,6 @@ def test_an_event_becomes_a_row() -> None:
     ]
 
 
-def test_what_an_event_does_not_have_is_null() -> None:
-    published = one(kind=Kind.PUBLISHED, channel=None, client=None, trace_id=0, attempts=0)
-    emptied = one(kind=Kind.EMPTIED, message_id=0, count=9)
-    first, second = events(encode([published, emptied]), 0, 0).to_pylist()
-    assert (first["channel"], first["client"], first["trace_id"]) == (None, None, None)
-    assert (second["message_id"], second["messages"], second["trace_index"]) == (None, 9, 1)
-
-
-def test_the_greatest_numbers_fit() -> None:
-    top = (1 << 64) - 1
-    (row,) = events(encode([one(message_id=top, trace_id=top, attempts=0xFFFF)]), 0, 0).to_pylist()
-    assert (row["message_id"], row["trace_id"], row["attempts"]) == ("f" * 16, -1, 0x7FFF)
-
-
 def test_all_bodies_of_a_batch_come_in_order() -> None:
     bodies = [encode([one(offset=10 * number + k) for k in range(3)]) for number in range(600)]
     batch = pa.RecordBatch.from_pydict(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.log.fold import Position
 from penstock.replica.effects import (
     Acknowledge,
     Append,
     Begin,
     Cut,
     Matched,
-    SaveEpoch,
     Stop,
     Sync,
-    Tell,
 )
 from penstock.replica.following import FollowerLine, Following
-from penstock.replica.matching import Chain
+from penstock.replica.lacking import NOTHING, Lacking
+from penstock.replica.matching import Chain, Extent, common_end
 
 from .memorylog import MemoryLog
 
@@ -43,14 +46,6 @@ class Follower:
         del self.log.batches[end:]
         self.log.synced = min(self.log.synced, end)
         self.effects()
-
-
-def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
-    follower = Follower(MemoryLog([4, 4]))
-    follower.line.hello(SESSION, 5)
-    save, tell = follower.effects()
-    assert save == SaveEpoch(5)
-    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
@@ -138,3 +133,64 @@ def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
     reason = "the leader's log has nothing of what is known to be committed"
     assert follower.effects() == [Stop(reason)]
     assert follower.line.committed == 3
+
+
+# --- the common end of two logs, beside a search through all of their batches ---
+
+
+def extent(epochs_of_batches: list[int], start: int = 0) -> Extent:
+    epochs: list[tuple[int, int]] = []
+    for offset, epoch in enumerate(epochs_of_batches, start):
+        if not epochs or epochs[-1][0] != epoch:
+            epochs.append((epoch, offset))
+    return Extent(start, start + len(epochs_of_batches), tuple(epochs))
+
+
+def test_the_newest_epoch_of_both_decides() -> None:
+    leader, follower = extent([1, 1, 1, 2, 2, 4, 4, 4]), extent([1, 1, 1, 2, 2, 2, 3])
+    assert common_end(leader, follower) == 5
+
+
+def test_equal_ends_prove_nothing() -> None:
+    assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
+
+
+@st.composite
+def two_replicas(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Logs as leaders make them: each epoch continues a prefix of what one of the two has."""
+    logs: list[list[int]] = [[], []]
+    for epoch in range(1, draw(st.integers(1, 7)) + 1):
+        leader = draw(st.integers(0, 1))
+        logs[leader] += [epoch] * draw(st.integers(1, 4))
+        if draw(st.booleans()):  # the other one follows, for a part
+            end = common_end(extent(logs[leader]), extent(logs[1 - leader]))
+            assert end is not None
+            upto = draw(st.integers(end, len(logs[leader])))
+            logs[1 - leader] = logs[leader][:upto]
+    return logs[0], logs[1]
+
+
+@given(two_replicas())
+def test_it_is_where_a_search_finds_the_first_difference(logs: tuple[list[int], list[int]]) -> None:
+    one, other = logs
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    assert common_end(extent(one), extent(other)) == same
+    assert common_end(extent(other), extent(one)) == same
+
+
+# --- no place counts as synced from the record on that lists a stage which is not here ---
+
+
+AT = [Position(3, sequence) for sequence in range(6)]
+
+
+def test_at_a_start_and_when_a_file_rots_no_place_counts() -> None:
+    lacking = Lacking()
+    lacking.now([7], NOTHING)
+    assert lacking.shown(AT[5]) == NOTHING
+    lacking.found(7)
+    lacking.lost(8)
+    assert lacking.stages == [8]
+    assert lacking.shown(AT[5]) == NOTHING

@@ -12,15 +12,7 @@ from cases import each
 from penstock.kernel import crc32c
 from penstock.limits import REPLICA_EPOCHS_MAX, REPLICA_FRAME_BYTES_MAX
 from penstock.log.fold import Position
-from penstock.replica.effects import (
-    Acknowledge,
-    BeginAt,
-    Hello,
-    MatchAt,
-    Matched,
-    Refuse,
-    Tell,
-)
+from penstock.replica.effects import Acknowledge, BeginAt, Hello, MatchAt, Matched, Refuse, Tell
 from penstock.replica.forwardframes import BatchAnswered, Ending, SendBatch
 from penstock.replica.frames import Frame, FrameBroken, Frames, Note, Row, Target, encode
 from penstock.replica.journalframes import JOURNAL_KINDS
@@ -34,7 +26,14 @@ from penstock.replica.journalline import (
     TellPlace,
 )
 from penstock.replica.matching import Chain, Extent
-from penstock.replica.rangeframes import AskRange, SendRange
+from penstock.replica.rangeframes import AskRange, SendRange, lacking
+from penstock.replica.stageframes import (
+    AskStage,
+    SendStage,
+    StageStored,
+    asked_stage,
+    stage_stored,
+)
 from penstock.replica.tableframes import HasTable, SendTable
 
 NODE = 3
@@ -187,3 +186,47 @@ def test_what_is_too_much_is_not_sent() -> None:
     epochs = tuple((n, n) for n in range(REPLICA_EPOCHS_MAX + 1))
     with pytest.raises(ValueError, match="epochs, at most"):
         encode(TARGET, Tell(1, 5, 101, 1, Extent(0, 1 << 20, epochs), 0))
+
+
+# --- what an answer without batches says ---
+
+
+def test_a_replica_says_up_to_where_it_lacks_a_range() -> None:
+    assert SendRange(1, 7, lacking(12), b"").lacks_until == 12
+
+
+# --- frames of stages, to bytes and back ---
+
+
+TARGET_STAGEFRAMES = Target(0xA1, 3)
+NUMBER = 5 << 32 | 1
+
+
+@each(
+    "frame",
+    [
+        SendStage(9, NUMBER, b"line\nbatches"),
+        SendStage(9, NUMBER, bytes(range(256)) * 3_000),  # in pieces
+        StageStored(9, 101, NUMBER),
+        StageStored(9, 101, NUMBER, "the disk is full"),
+        AskStage(9, 101, NUMBER),
+    ],
+)
+def test_they_come_as_they_were_sent(frame: Frame) -> None:
+    data = b"".join(bytes(part) for parts in encode(TARGET_STAGEFRAMES, frame) for part in parts)
+    assert list(Frames(1).feed(data)) == [(TARGET_STAGEFRAMES, frame)]
+
+
+def test_answers_of_a_wrong_length_or_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(ValueError, match="an answer to a stage of 3 bytes"):
+        stage_stored(9, b"abc")
+    with pytest.raises(ValueError, match="an answer to a stage that is stored: 0"):
+        stage_stored(9, bytes(17))
+    with pytest.raises(ValueError, match="a question for a stage of 18 bytes"):
+        asked_stage(9, bytes(18))
+
+
+def test_a_broken_answer_ends_the_link() -> None:
+    good = b"".join(map(bytes, encode(TARGET_STAGEFRAMES, StageStored(9, 101, NUMBER, "why"))[0]))
+    with pytest.raises(FrameBroken):
+        list(Frames(1).feed(good[:-1] + b"?"))

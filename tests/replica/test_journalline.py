@@ -20,7 +20,6 @@ from penstock.replica.journalline import (
     SyncJournal,
     TakeRecord,
     TakeSnapshot,
-    TellPlace,
 )
 
 REPLICA = 77
@@ -49,16 +48,6 @@ def follower(place: Position = HERE, start: int = 0) -> JournalFollower:
     line.synced(place)
     taken(line)
     return line
-
-
-def test_a_hello_is_answered_by_the_place_and_what_is_found_is_synced() -> None:
-    line = JournalFollower(REPLICA, 5, at(5, 2, 9), 0)
-    line.hello(1, 6)
-    assert taken(line) == [TellPlace(1, 6, REPLICA, at(5, 2, 9)), SyncJournal()]
-    line.synced(at(5, 2, 9))
-    assert taken(line) == [AcknowledgePlace(1, 6, REPLICA, at(5, 2, 9), at(5, 2, 9))]
-    line.hello(2, 6)
-    assert taken(line)[1] == AcknowledgePlace(2, 6, REPLICA, at(5, 2, 9), at(5, 2, 9))
 
 
 @each(
@@ -199,14 +188,6 @@ def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
     assert not line.must_begin
 
 
-def test_who_asks_is_sent_nothing_before_the_snapshot() -> None:
-    line = leader()
-    line.asked(1, 11)
-    line.wrote(at(6, 0, 1), "r", 0)
-    assert [effect.node for effect in taken(line)] == [2]  # type: ignore[attr-defined]
-    assert line.must_begin
-
-
 def test_a_failed_sync_ends_the_office() -> None:
     line = leader()
     line.sync_failed()
@@ -234,24 +215,6 @@ def test_what_must_survive_is_answered_when_every_member_has_synced_it() -> None
     assert (taken(line), line.held) == ([Answer("seek")], at(6, 0, 1))
     line.when_held(at(6, 0, 1), "late")
     assert taken(line) == [Answer("late")]
-
-
-def test_acknowledgements_are_of_a_session_and_a_replica() -> None:
-    line = leader()
-    line.synced(at(6, 0, 0))
-    acknowledge(line, 1, at(6, 0, 0))
-    line.acknowledged(2, 11, 72, at(6, 0, 0), at(6, 0, 0))
-    line.acknowledged(2, 12, 99, at(6, 0, 0), at(6, 0, 0))
-    assert line.held == NOTHING
-    line.linked(2, 13)  # the disk was changed: another replica
-    line.told(2, 13, 99, at(6, 0, 0))
-    line.acknowledged(2, 13, 99, at(6, 0, 0), at(6, 0, 0))
-    assert line.held == NOTHING
-    line.unlinked(1)
-    line.linked(2, 14)
-    line.told(2, 14, 72, at(6, 0, 0))
-    line.acknowledged(2, 14, 72, at(6, 0, 0), at(6, 0, 0))
-    assert line.held == NOTHING  # what node 1 said ended with its link
 
 
 def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:

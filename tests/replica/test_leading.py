@@ -14,7 +14,6 @@ from penstock.replica.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
 from penstock.replica.effects import (
     Authority,
     CommitTo,
-    Feed,
     Hello,
     Leave,
     Propose,
@@ -69,20 +68,6 @@ class Office:
 
     def proposal(self) -> Propose:
         return next(one for one in self.effects() if isinstance(one, Propose))
-
-
-def test_a_commit_waits_for_each_member_and_for_the_own_disk() -> None:
-    office = Office()
-    session = office.match(B, 2)
-    assert CommitTo(2) in office.effects()
-    office.write()
-    assert Feed(2, session, 2, 2) in office.effects()
-    office.acknowledge(B, session, 3)
-    assert office.effects() == []
-    assert not office.line.ready
-    office.sync()
-    assert office.effects() == [CommitTo(3)]
-    assert office.line.ready
 
 
 def test_an_acknowledgement_ends_with_its_link() -> None:
@@ -170,20 +155,6 @@ def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
     assert growth.record.members not in office.line.possible_sets or office.proposal()
 
 
-def test_an_answer_to_an_earlier_office_settles_nothing() -> None:
-    """One life may lead twice, and answers are late."""
-    first = Office()
-    first.match(B, 2)
-    first.match(C, 2)
-    earlier = first.proposal()
-    again = Office(elected(elected(RECORD, Seat(2, 12, 102)), SEAT))
-    again.match(B, 2)
-    again.match(C, 2)
-    assert again.proposal().number != earlier.number
-    again.line.outcome(earlier.number, Outcome.REFUSED, 0)
-    assert again.effects() == []
-
-
 def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
     office = Office()
     office.match(B, 2)
@@ -205,14 +176,6 @@ def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     line = LeaderLine(log, record, REVISION, SEAT, 3, 0, waits=True)
     proposal = next(one for one in line.out if isinstance(one, Propose))
     assert proposal.record.members == (A._replace(generation=3),)
-
-
-def test_who_resigns_asks_for_it_and_leaves() -> None:
-    office = Office()
-    office.line.resign("drained")
-    proposal, leave = office.effects()
-    assert proposal.record.leader is None
-    assert leave == Leave("drained")
 
 
 # --- authority ---
@@ -246,14 +209,6 @@ def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
     assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
-def test_an_answer_of_an_unmatched_member_gives_no_authority() -> None:
-    office = Office()
-    office.line.heard.answered(2, 100 * SECOND)
-    assert ticked(office, 100 * SECOND) == PUBLISHES
-    office.line.confirmed(99 * SECOND)
-    assert ticked(office, 100 * SECOND) == ALL_PERMITS
-
-
 def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
     office = Office(RECORD._replace(members=(A,)))
     office.write()
@@ -269,21 +224,6 @@ def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> Non
 
 
 # --- who is held off, and who takes over ---
-
-
-def test_who_was_dropped_lately_is_fed_and_not_demanded() -> None:
-    office = Office()
-    office.line.held_off.add(3)
-    office.match(B, 2)
-    office.sync()
-    office.effects()
-    session = office.match(C, 2)
-    assert not any(isinstance(one, Propose) for one in office.effects())
-    office.write()
-    assert Feed(3, session, 2, 2) in office.effects()
-    office.acknowledge(C, session, 3)
-    office.line.admit(3)
-    assert office.proposal().record.members == (A, B, C)
 
 
 def test_an_office_is_handed_over_to_a_member_that_has_everything() -> None:

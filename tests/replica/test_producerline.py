@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from cases import each
-from penstock.errors import ProducerFenced, SequenceGap
-from penstock.replica.producerline import (
-    Known,
-    Newest,
-    ProducerLine,
-    Stamped,
-    Verdict,
-    judge,
-)
+from penstock.errors import SequenceGap
+from penstock.replica.channelstart import PartitionEnds, start_of_unknown
+from penstock.replica.producerline import Known, Newest, ProducerLine, Stamped, Verdict, judge
+from penstock.replica.stageline import Ask, List, Refuse, Send, StageLine, State, Unlist
 
 KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
 NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
@@ -57,17 +55,6 @@ def test_a_gap_names_what_is_expected(
     assert gap.value.expected == expected
 
 
-def test_a_newer_epoch_begins_at_0_and_ends_the_older_ones() -> None:
-    assert judge(KNOWN, NEWEST, 4, 0, 1) is Verdict.NEW
-    with pytest.raises(SequenceGap):
-        judge(KNOWN, NEWEST, 4, 14, 1)
-    for newest in (None, NEWEST):
-        with pytest.raises(ProducerFenced) as fenced:
-            judge(KNOWN, newest, 2, 10, 1)
-        assert fenced.value.epoch == 3
-    assert judge(KNOWN, Newest(4, 5), 4, 0, 5) is Verdict.PENDING  # not those of epoch 3
-
-
 def stamped(end: int, next_sequence: int, producer: int = 7) -> Stamped:
     return Stamped(end, producer, 0, next_sequence, end)
 
@@ -97,18 +84,6 @@ def test_a_cut_takes_what_was_above_it() -> None:
     assert not line.cut(109)
 
 
-def test_what_was_restored_counts_where_nothing_newer_is_known() -> None:
-    line = ProducerLine(100, {})
-    line.restored(stamped(90, 5))
-    assert line.table == {7: Known(0, 5, 90)}
-    line.restored(stamped(80, 3))
-    assert line.table == {7: Known(0, 5, 90)}
-    line.wrote(stamped(101, 9))
-    line.committed(101)
-    line.restored(stamped(95, 8))
-    assert line.table == {7: Known(0, 9, 101)}
-
-
 def test_a_leader_takes_the_tail_once() -> None:
     line = ProducerLine(100, {})
     line.wrote(stamped(101, 1))
@@ -116,3 +91,109 @@ def test_a_leader_takes_the_tail_once() -> None:
     assert line.take_tail() == []
     line.committed(101)
     assert line.table == {}  # the leader stores it, with its own of the same producer
+
+
+# --- the stages of a partition at its leader, from one to the next of the table's rows ---
+
+
+MEMBERS = {(0, 100), (1, 101), (2, 102)}
+
+
+def line(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageLine:
+    made = StageLine(0, listed, here)
+    made.linked(1)
+    made.needs(MEMBERS)
+    return made
+
+
+def take(one: StageLine) -> list[Any]:
+    one.validate()
+    out, one.out = one.out, []
+    return out
+
+
+def test_it_is_listed_when_all_who_need_it_have_it() -> None:
+    one = line()
+    one.wrote(7)
+    assert take(one) == [Send(1, 7)]
+    one.linked(2)
+    assert take(one) == [Send(2, 7)]
+    one.stored(1, 101, 7)
+    one.stored(2, 999, 7)  # of a replica that is not there any more
+    assert take(one) == []
+    one.stored(2, 102, 7)
+    assert take(one) == [List(7)]
+    assert one.states == {7: State.LISTED}
+
+
+def test_a_member_that_comes_meanwhile_is_sent_it() -> None:
+    one = line()
+    one.needs({(0, 100), (1, 101)})
+    one.linked(2)
+    one.wrote(7)
+    assert take(one) == [Send(1, 7)]
+    one.needs(MEMBERS)
+    assert take(one) == [Send(2, 7)]
+    one.unlinked(1)
+    one.linked(1)
+    assert take(one) == [Send(1, 7)]  # another session: the frame may be lost
+
+
+def test_one_that_cannot_be_stored_is_refused() -> None:
+    one = line()
+    one.wrote(7)
+    take(one)
+    one.refused(2, 999, 7, "not a member")
+    one.refused(1, 101, 7, "its disk is full")
+    assert take(one) == [Unlist(7), Refuse(7, "its disk is full")]
+    one.stored(1, 101, 7)
+    one.drop(7)
+    assert take(one) == []
+
+
+def test_who_asks_gets_it() -> None:
+    one = line([5], [5])
+    one.asked(2, 102, 5)
+    one.asked(2, 102, 6)  # unlisted meanwhile
+    assert take(one) == [Send(2, 5)]
+
+
+def test_a_lacking_one_is_asked_for_and_given_up_when_all_lack_it() -> None:
+    one = line([5])
+    assert take(one) == [Ask(1, 5)]
+    one.asked(1, 101, 5)
+    assert take(one) == []
+    one.asked(2, 102, 5)
+    assert take(one) == [Unlist(5)]
+
+
+def test_a_corrupt_one_is_asked_of_the_others() -> None:
+    one = line([5], [5])
+    one.linked(2)
+    take(one)
+    one.damaged(5, 2)
+    assert take(one) == [Ask(1, 5), Ask(2, 5)]
+    one.ask_again(5)
+    assert take(one) == [Ask(1, 5), Ask(2, 5)]
+    one.wrote(5)
+    assert take(one) == [Send(2, 5)]
+    one.ask_again(5)
+    assert take(one) == []
+
+
+def test_a_state_that_is_not_waited_for_is_found() -> None:
+    one = line()
+    one.states[7] = State.SENT
+    with pytest.raises(RuntimeError, match="not what is waited for"):
+        one.validate()
+
+
+# --- where a channel begins that a partition's journal does not know ---
+
+
+ENDS = PartitionEnds(start_offset=100, handed_end=250, committed_end=300)
+
+
+def test_the_first_partition_of_a_topic_is_no_younger_than_its_channels() -> None:
+    """So a channel that SUB has just made does not get what came before it was asked for."""
+    assert start_of_unknown(ENDS, partition_is_younger=False, gathers=False) == 300

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
 
 import pytest
 
+from penstock.limits import SECOND
+from sim.clock import START_MONO_NS, START_WALL_NS, FakeClock
 from sim.disk import Fault, SimDisk
+from sim.loop import FakeLoop
+from sim.threads import SlowThreads, Threads
 
 LIVES = range(300)
 
@@ -201,3 +206,160 @@ def test_errors_are_those_of_the_system() -> None:
         with pytest.raises(OSError, match=os.strerror(number)) as caught:
             call()
         assert caught.value.errno == number
+
+
+def test_it_moves_only_when_time_passes() -> None:
+    clock = FakeClock()
+    assert (clock.mono_ns(), clock.wall_ns()) == (START_MONO_NS, START_WALL_NS)
+    clock.pass_ns(SECOND)
+    clock.pass_ns(1)
+    assert clock.mono_ns() == START_MONO_NS + SECOND + 1
+    assert clock.wall_ns() == START_WALL_NS + SECOND + 1
+
+
+def test_a_wall_clock_that_is_set_moves_no_other() -> None:
+    clock = FakeClock(wall_ns=5, mono_ns=7)
+    clock.wall_step_ns -= 2
+    assert (clock.mono_ns(), clock.wall_ns()) == (7, 3)
+
+
+def test_timers_run_in_their_order_and_each_at_its_time() -> None:
+    clock = FakeClock()
+    loop = FakeLoop(clock)
+    ran: list[tuple[str, int]] = []
+
+    def note(name: str) -> None:
+        ran.append((name, clock.since_ns))
+
+    loop.call_later(2e-9, note, "b")
+    loop.call_later(1e-9, note, "a")
+    loop.call_later(2e-9, note, "c")
+    loop.call_later(1e-9, note, "cancelled").cancel()
+    loop.call_later(9e-9, note, "later")
+    rests: list[int] = []
+    loop.pass_ns(5, lambda: rests.append(clock.since_ns))
+    assert ran == [("a", 1), ("b", 2), ("c", 2)]
+    assert (rests, clock.since_ns) == ([1, 1, 2, 2], 5)
+
+
+def test_calls_run_until_none_is_left() -> None:
+    loop = FakeLoop(FakeClock())
+    ran: list[int] = []
+
+    def count() -> None:
+        ran.append(1)
+        if len(ran) < 5:
+            loop.call_soon(count)
+
+    loop.call_soon(count)
+    loop.call_soon(count).cancel()
+    loop.run_ready()
+    assert len(ran) == 5
+
+
+def test_calls_that_never_end_are_an_error() -> None:
+    loop = FakeLoop(FakeClock())
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    again()
+    with pytest.raises(RuntimeError, match="never comes to rest"):
+        loop.run_ready()
+
+
+def test_tasks_take_their_steps_in_the_order_of_the_calls() -> None:
+    loop = FakeLoop(FakeClock())
+    said: list[str] = []
+
+    async def work(name: str) -> str:
+        assert asyncio.get_running_loop() is loop  # type: ignore[comparison-overlap]
+        for step in range(2):
+            said.append(f"{name}{step}")
+            await asyncio.sleep(0)
+        return name
+
+    async def both() -> list[str]:
+        return await asyncio.gather(work("a"), work("b"))
+
+    task = loop.create_task(both())
+    loop.run_ready()
+    assert (said, task.result()) == (["a0", "b0", "a1", "b1"], ["a", "b"])
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+
+
+def test_a_future_wakes_the_task_that_waits_for_it() -> None:
+    loop = FakeLoop(FakeClock())
+    answer = loop.create_future()
+
+    async def wait() -> int:
+        return 1 + await answer
+
+    task = loop.create_task(wait())
+    loop.run_ready()
+    assert not task.done()
+    answer.set_result(6)
+    loop.run_ready()
+    assert task.result() == 7
+
+
+class Job:
+    def __init__(self, error: BaseException | None = None) -> None:
+        self._error = error
+        self.runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self._error is not None:
+            raise self._error
+
+
+def test_a_job_ends_at_once_or_when_it_is_let_go() -> None:
+    woken: list[int] = []
+    threads = Threads(lambda: woken.append(1))
+    first, second = Job(), Job()
+    threads.submit(first)
+    assert (threads.take_done(), len(woken)) == ([(first, None)], 1)
+    threads.held = True
+    threads.submit(second)
+    assert (threads.take_done(), second.runs, len(woken)) == ([], 0, 1)
+    threads.run()
+    assert (threads.take_done(), second.runs, len(woken)) == ([(second, None)], 1, 2)
+
+
+def test_an_error_of_the_disk_is_an_answer() -> None:
+    threads = Threads()
+    error = OSError(5, "Input/output error")
+    own, all_fail = Job(error), Job()
+    threads.submit(own)
+    threads.error = error
+    threads.submit(all_fail)
+    assert threads.take_done() == [(own, error), (all_fail, error)]
+    assert all_fail.runs == 0
+
+
+def test_what_ends_the_process_comes_up_again_in_who_waits() -> None:
+    threads = Threads()
+    with pytest.raises(KeyboardInterrupt):
+        threads.submit(Job(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        threads.wait()
+    assert threads.take_done() == []
+
+
+def test_slow_ones_end_one_by_one_in_any_order() -> None:
+    orders = set()
+    for seed in range(20):
+        threads = SlowThreads(random.Random(seed))
+        jobs = [Job() for _ in range(3)]
+        for job in jobs:
+            threads.submit(job)
+        assert [job.runs for job in jobs] == [0, 0, 0]
+        threads.between_turns()
+        assert sum(job.runs for job in jobs) == 1
+        ended = []
+        while threads.outstanding:
+            ended += [jobs.index(job) for job, _ in threads.take_done()]  # type: ignore[arg-type]
+        orders.add(tuple(ended))
+    assert len(orders) == 6

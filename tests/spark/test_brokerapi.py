@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from penstock.errors import BrokerRefused, ConfigError, FetchFailed
+from penstock.errors import BrokerRefused, ConfigError, DataLost, FetchFailed
 from penstock.kernel import decode_bodies, decode_columns, encode_batch
 from penstock.nsqdapi.calls import Committed, Span, Stage
-from penstock.spark.brokerapi import BrokerApi
+from penstock.spark.brokerapi import BrokerApi, name_of
+from penstock.spark.options import read_options
+from penstock.spark.source import BatchReader, StreamReader
 
 from .fakebroker import FakeBroker
 
@@ -125,15 +131,6 @@ def test_stages_are_committed_once(broker: FakeBroker) -> None:
     assert bytes(bodies) == b"ab"
 
 
-def test_an_abort_drops_stages(broker: FakeBroker) -> None:
-    stage = Stage("orders", 0, "x-0")
-    with BrokerApi(broker.url) as api:
-        api.stage(*stage, encode_batch([b"a"], 0, 0, 0))
-        api.abort([stage])
-        with pytest.raises(BrokerRefused, match="STAGE_NOT_FOUND"):
-            api.commit("app", 0, [stage])
-
-
 @pytest.mark.parametrize(("failures", "hangups"), [(1, 0), (0, 1)])
 def test_writes_are_repeated_too(broker: FakeBroker, failures: int, hangups: int) -> None:
     stage = Stage("orders", 0, "x-0")
@@ -178,3 +175,190 @@ def test_a_refusal_comes_in_its_place(broker: FakeBroker) -> None:
         with pytest.raises(BrokerRefused, match="LOG_DAMAGED"):
             next(ranges)
         assert [f.base_offset for f in api.fetches("orders", 0, "first", 20, 30)] == [20]
+
+
+# --- A query of several nsqds: each message once, whichever of them comes, goes or moves ---
+
+
+COLUMNS = pa.schema([("broker", pa.string()), ("topic", pa.string()), ("offset", pa.int64())])
+NO_RETRIES = {"fetchOffset.numRetries": "0"}
+Row = tuple[str, str, int]
+
+
+@pytest.fixture
+def other() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def lookupd() -> Iterator[FakeBroker]:
+    with FakeBroker() as broker:
+        yield broker
+
+
+def knows(lookupd: FakeBroker, *brokers: FakeBroker) -> None:
+    producers = []
+    for broker in brokers:
+        host, port = name_of(broker.url).rsplit(":", 1)
+        producers.append({"broadcast_address": host, "http_port": int(port)})
+    lookupd.answers["/nodes"] = {"producers": producers}
+
+
+def publish(broker: FakeBroker, count: int, topic: str = "orders") -> None:
+    broker.topic(topic, f"log of {topic} at {broker.url}").publish([b"x"] * count)
+
+
+def rows(broker: FakeBroker, start: int, end: int, topic: str = "orders") -> list[Row]:
+    return [(name_of(broker.url), topic, offset) for offset in range(start, end)]
+
+
+def read(reader: BatchReader | StreamReader, tasks: Any) -> list[Row]:
+    return [
+        tuple(row.values())  # type: ignore[misc]
+        for task in tasks
+        for piece in reader.read(task)
+        for row in piece.to_pylist()
+    ]
+
+
+class Query:
+    """What Spark does: batch after batch, with the end of the last one as the checkpoint."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, Any] | None = None
+        self.rows: list[Row] = []
+
+    def run(self, *brokers: FakeBroker, once: bool = False, **given: str) -> list[Row]:
+        """The rows that are new."""
+        if brokers:
+            given["url"] = ",".join(broker.url for broker in brokers)
+        options = {"subscribe": "orders", "startingOffsets": "earliest", **NO_RETRIES, **given}
+        reader = StreamReader(read_options(options, streaming=True), COLUMNS)
+        if once:
+            reader.prepareForTriggerAvailableNow()
+        found: list[Row] = []
+        start = reader.initialOffset() if self.at is None else self.at
+        while True:
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+            end = json.loads(json.dumps(end))
+            if end == start:
+                break
+            found += read(reader, reader.partitions(start, end))
+            start = end
+        self.at = start
+        self.rows += found
+        return sorted(found)
+
+
+def test_a_batch_reads_all_of_them(broker: FakeBroker, other: FakeBroker) -> None:
+    publish(broker, 3)
+    publish(other, 2)
+    urls = f"{broker.url},{other.url}"
+    options = read_options({"url": urls, "subscribe": "orders"}, streaming=False)
+    reader = BatchReader(options, COLUMNS)
+    assert sorted(read(reader, reader.partitions())) == sorted(
+        rows(broker, 0, 3) + rows(other, 0, 2)
+    )
+    bounds = {name_of(broker.url): {"orders": {"0": 1}}, name_of(other.url): {"orders": {"0": -2}}}
+    given = {"url": urls, "subscribe": "orders", "startingOffsets": json.dumps(bounds)}
+    reader = BatchReader(read_options(given, streaming=False), COLUMNS)
+    assert len(read(reader, reader.partitions())) == 4
+
+
+def test_each_message_once(broker: FakeBroker, other: FakeBroker) -> None:
+    query = Query()
+    publish(broker, 3)
+    publish(other, 2)
+    assert query.run(broker, other) == sorted(rows(broker, 0, 3) + rows(other, 0, 2))
+    assert query.run(broker, other) == []
+    publish(other, 2)
+    assert query.run(other, broker, maxOffsetsPerTrigger="1") == rows(other, 2, 4)
+
+
+def test_one_becomes_several_and_one_again(broker: FakeBroker, other: FakeBroker) -> None:
+    query = Query()
+    publish(broker, 3)
+    assert query.run(broker) == rows(broker, 0, 3)
+    assert query.at is not None
+    assert query.at["version"] == 1
+    publish(broker, 1)
+    publish(other, 2)
+    other.topics["orders"].earliest = 1  # the rest is gone, and nobody has ever asked for it
+    assert query.run(broker, other) == sorted(rows(broker, 3, 4) + rows(other, 1, 2))
+    publish(broker, 1)
+    with pytest.raises(DataLost, match=f"nsqd {name_of(other.url)} is not among.*goneBrokers"):
+        query.run(broker)
+    assert query.run(broker, goneBrokers=name_of(other.url)) == rows(broker, 4, 5)
+    publish(other, 1)
+    assert query.run(broker, other) == rows(other, 2, 3)
+
+
+def test_one_that_moved_goes_on(broker: FakeBroker, other: FakeBroker) -> None:
+    query = Query()
+    publish(broker, 3)
+    publish(other, 2)
+    query.run(broker, other)
+    with FakeBroker() as moved:
+        moved.topics = other.topics
+        publish(broker, 1)
+        moved.topics["orders"].publish([b"x"])
+        assert query.run(broker, moved) == sorted(rows(broker, 3, 4) + rows(moved, 2, 3))
+        with pytest.raises(ConfigError, match="they are one nsqd"):
+            query.run(broker, moved, other)
+
+
+def test_those_that_nsqlookupd_knows(
+    broker: FakeBroker, other: FakeBroker, lookupd: FakeBroker
+) -> None:
+    query = Query()
+    publish(broker, 3)
+    knows(lookupd, broker)
+    by = {"lookupd": f"{lookupd.url},127.0.0.1:1"}  # one that does not answer is enough
+    assert query.run(**by) == rows(broker, 0, 3)
+    publish(other, 2)
+    knows(lookupd, broker, other)
+    assert query.run(**by) == rows(other, 0, 2)
+    # A restart, or a partition between the two: it is read all the same.
+    publish(other, 1)
+    knows(lookupd, broker)
+    assert query.run(once=True, **by) == []
+    assert query.run(**by) == rows(other, 2, 3)
+    with pytest.raises(FetchFailed):
+        query.run(lookupd="127.0.0.1:1")
+
+
+def test_one_that_nobody_knows_and_that_is_away(broker: FakeBroker, lookupd: FakeBroker) -> None:
+    query = Query()
+    publish(broker, 1)
+    with FakeBroker() as away:
+        publish(away, 2)
+        knows(lookupd, broker, away)
+        query.run(lookupd=lookupd.url)
+        publish(away, 1)
+    knows(lookupd, broker)
+    publish(broker, 1)
+    with pytest.raises(FetchFailed, match="name it in goneBrokers"):
+        query.run(lookupd=lookupd.url)
+    gone = {"goneBrokers": name_of(away.url), "lookupd": lookupd.url}
+    assert query.run(**gone) == rows(broker, 1, 2)
+    with FakeBroker() as back:
+        back.topics = away.topics
+        knows(lookupd, broker, back)
+        assert query.run(**gone) == rows(back, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({}, "several with commas"),
+        ({"url": "h:1", "lookupd": "h:2"}, "or nsqlookupds"),
+        ({"url": "h:1,http://h:1"}, "named twice"),
+        ({"url": "h:1,ftp://h"}, "HTTP address"),
+        ({"url": "h:1,h:2", "startingOffsets": '{"orders": {"0": 1}}'}, "by nsqd"),
+        ({"url": "h:1,h:2", "startingOffsets": '{"h:1": {"orders": {"0": -1}}}'}, "nothing"),
+    ],
+)
+def test_what_is_refused(given: dict[str, str], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        read_options({"subscribe": "orders", **given}, streaming=False)

@@ -164,21 +164,6 @@ def test_a_stream_may_begin_before_its_topic_is_there(broker: FakeBroker) -> Non
         stream_reader(broker, startingOffsets=named).initialOffset()
 
 
-def test_a_time_holds_for_all_partitions(broker: FakeBroker) -> None:
-    """One that nothing came to since then begins with its next message."""
-    topic = broker.topic("orders")
-    for number, seconds in ((0, (1, 2)), (1, (2, 3, 4)), (2, ())):
-        log = topic.partition(number)
-        for second in seconds:
-            log.publish([b"x"] * 10, (AT + second) * 1_000_000_000)
-    reader = batch_reader(broker, startingTimestamp=f"{AT + 2}000", endingTimestamp=f"{AT + 4}")
-    assert spans(reader.partitions()) == {0: (10, 20), 1: (0, 20)}
-    stream = stream_reader(broker, startingTimestamp=f"{AT + 2}500")
-    assert ends(stream.initialOffset()) == {"0": 20, "1": 10, "2": 0}
-    with pytest.raises(ConfigError, match=r"2026-11-21T06:00:09Z.*no message at or after"):
-        stream_reader(broker, startingTimestamp=f"{AT + 9}").initialOffset()
-
-
 # --- topics that end ---
 
 

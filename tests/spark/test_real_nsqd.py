@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,10 @@ import pytest
 
 from e2e.daemon import Daemon
 from penstock.errors import BrokerRefused
-from penstock.ids import guid
 from penstock.kernel import decode_columns
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.functions import register_functions
 
-from .queries import Stream, batch, batch_sizes
+from .queries import Stream, batch_sizes
 from .realnsqd import Nsqd, bodies, until
 
 if TYPE_CHECKING:
@@ -85,18 +82,6 @@ def test_a_stream_goes_on_after_nsqd_was_killed(
     nsqd.publish("orders", bodies(300))
     with pytest.raises(Exception, match="deleted and made again"):
         stream.run()
-
-
-@pytest.mark.spark
-def test_the_functions_read_the_ids_that_nsqd_gives(spark: SparkSession, nsqd: Nsqd) -> None:
-    register_functions(spark)
-    nsqd.publish("orders", bodies(500))
-    parts = ("guid_node(id) AS node", "guid_sequence(id) AS sequence", "guid_time(id) AS time")
-    rows = batch(spark, nsqd).orderBy("offset").selectExpr("timestamp", "id", *parts).collect()
-    assert {row.node for row in rows} == {NODE_ID}
-    assert [guid.parse(int(row.id, 16)).sequence for row in rows] == [row.sequence for row in rows]
-    for row in rows:
-        assert abs(row.time - row.timestamp) < timedelta(seconds=ID_SLACK_S), row
 
 
 @pytest.mark.spark

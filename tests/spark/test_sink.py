@@ -102,11 +102,6 @@ def test_a_version_is_written_once_for_each_topic(spark: SparkSession, broker: F
     assert broker.topics["orders"].end == 20
 
 
-def test_a_table_without_rows_writes_nothing(spark: SparkSession, broker: FakeBroker) -> None:
-    write(numbers(spark, 10).where("body = 'x'"), broker, topic="orders")
-    assert broker.topics == {}
-
-
 @pytest.mark.parametrize(
     ("mode", "reason"),
     [
@@ -167,21 +162,6 @@ def test_refused_rows_go_into_a_table_once(
 # --- streaming ---
 
 
-def test_rows_that_a_stream_refuses_go_into_a_table_once(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path
-) -> None:
-    broker.topic("orders").publish([b"%d" % n for n in range(50)])
-    broker.topic("orders").publish([b"x" * 101, b"y" * 102])
-    broker.message_bytes_max = 100
-    copy = Copy(spark, broker, tmp_path / "checkpoint", rejectedTable=str(tmp_path / "rejected"))
-    query = copy.run(rate=50)
-    copy.forget_last_commit()  # of a batch that has no other rows
-    copy.run(rate=50)
-    assert bodies(broker, "copy") == [b"%d" % n for n in range(50)]
-    wanted = [(query.id, 1, "copy", b"x" * 101), (query.id, 1, "copy", b"y" * 102)]
-    assert rejected(tmp_path / "rejected") == wanted
-
-
 def test_each_batch_is_a_version_of_the_query(
     spark: SparkSession, broker: FakeBroker, tmp_path: Path
 ) -> None:
@@ -237,22 +217,6 @@ def test_an_app_of_ones_own_outlives_the_checkpoint(
         Copy(spark, broker, tmp_path / name, txnAppId="mine").run()
     assert bodies(broker, "copy") == bodies(broker, "orders")
     assert broker.versions == {"mine/copy": 0}
-
-
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [
-        ("complete", "outputMode: 'complete' is not valid: a topic takes what is new"),
-        ("update", "penstock does not support Update mode"),
-    ],
-)
-def test_other_output_modes_are_refused(
-    spark: SparkSession, broker: FakeBroker, tmp_path: Path, mode: str, reason: str
-) -> None:
-    broker.topic("orders").publish([b"1"])
-    with pytest.raises(Exception, match=reason):
-        Copy(spark, broker, tmp_path).run(mode)
-    assert "copy" not in broker.topics
 
 
 def test_the_example_counts_words(spark: SparkSession, broker: FakeBroker, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from penstock.errors import BrokerRefused, RowRefused, RowsRefused, SchemaMismatch
+from penstock.errors import RowRefused, RowsRefused, SchemaMismatch
 from penstock.kernel import Section, decode_bodies, decode_header, decode_sections, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place
-from penstock.spark.rejects import COLUMNS, Rejected, RejectedTable, Rejects
+from penstock.spark.rejects import COLUMNS, RejectedTable, Rejects
 from penstock.spark.stager import Staged, Stager
 
 from .fakebroker import FakeBroker
@@ -113,14 +113,6 @@ def test_names_are_never_used_twice(broker: FakeBroker, api: BrokerApi) -> None:
     assert len(broker.stages) == 2
 
 
-def test_nothing_is_staged_of_nothing(broker: FakeBroker, api: BrokerApi) -> None:
-    one = stager(api)
-    one.add(rows((b"1", "a"))[:0])
-    assert one.finish() == Staged((), 0, Rejected())
-    one.abort()
-    assert broker.requests == []
-
-
 @pytest.mark.parametrize(
     ("row", "topic", "reason"),
     [
@@ -171,16 +163,6 @@ def test_without_a_key_blocks_take_turns(broker: FakeBroker, api: BrokerApi) -> 
     assert sorted(body for each in found.values() for body in each) == bodies
     assert all(each == sorted(each) for each in found.values())
     assert max(map(len, found.values())) - min(map(len, found.values())) < 20
-
-
-def test_a_small_batch_is_one_block(broker: FakeBroker, api: BrokerApi) -> None:
-    """Not 255 of a row each."""
-    broker.shapes["orders"] = {"partitions": 255}
-    one = stager(api, "orders", turn=1000)
-    for number in range(300):
-        one.add(pa.RecordBatch.from_pydict({"BODY": [b"%d" % number]}))
-    (stage,) = one.finish().stages
-    assert stage.partition == 1000 % 255
 
 
 def test_what_has_a_key_is_not_moved_by_what_has_none(broker: FakeBroker, api: BrokerApi) -> None:
@@ -280,14 +262,6 @@ def test_an_abort_that_finds_nobody_is_no_failure() -> None:
         one = stager(api, "orders", stage_bytes=1)
         one.add(rows((b"1", None)))
     one.abort()
-
-
-def test_another_refusal_is_what_it_is(broker: FakeBroker, api: BrokerApi) -> None:
-    one = stager(api, "orders")
-    one.add(rows((b"1", None)))
-    broker.failures = 1
-    with pytest.raises(BrokerRefused, match="NOT_READY"):
-        one.finish()
 
 
 # --- rows that are rejected ---

@@ -68,18 +68,6 @@ def queue() -> Queue:
 # --- bytes ---
 
 
-def test_a_record_is_as_nsqd_writes_it() -> None:
-    assert encode_record(Record(0x0102030405060708, 0x0A0B, 0x18A26F9AC7A69000, b"hello")) == (
-        b"\x00\x00\x00\x1f\x01\x02\x03\x04\x05\x06\x07\x08\x0a\x0b18a26f9ac7a69000hello"
-    )
-
-
-def test_the_meta_file_is_three_lines() -> None:
-    assert format_meta(Meta(12, 1, 340, 2, 56)) == b"12\n1,340\n2,56\n"
-    assert parse_meta(b"12\n1,340\n2,56\n") == Meta(12, 1, 340, 2, 56)
-    assert parse_meta(b"-3\n1,340\n2,56\n") == Meta(-3, 1, 340, 2, 56)
-
-
 @each("data", [b"", b"12\n", b"12\n1,340\n", b"\0" * 14, b"12\n1,x\n2,56\n"])
 def test_a_torn_meta_file_is_known_as_such(data: bytes) -> None:
     assert parse_meta(data) is None
@@ -142,24 +130,6 @@ def test_metadata_of_nsqd_before_1_0() -> None:
 
 
 # --- reading ---
-
-
-@given(RECORDS, st.integers(1, 400))
-def test_what_was_written_is_read(given_records: list[Record], file_bytes_max: int) -> None:
-    queue = Queue()
-    write_queue(queue.disk, "/old", "t:c", given_records, file_bytes_max)
-    assert queue.read() == given_records
-    assert queue.tally.messages == queue.tally.depth_said == len(given_records)
-    assert (queue.tally.bad_bytes, queue.tally.notes) == (0, [])
-
-
-def test_reading_begins_where_nsqd_stopped(queue: Queue) -> None:
-    given_records = records(range(9))
-    write_queue(queue.disk, "/old", "t", given_records, file_bytes_max=116)
-    size = len(encode_record(given_records[0]))
-    queue.put("t.diskqueue.meta.dat", format_meta(Meta(5, 1, size, 2, 3 * size)))
-    assert queue.read() == given_records[4:]
-    assert queue.tally.passed_bytes == 4 * size
 
 
 @pytest.mark.parametrize("meta", [None, b"", b"3\n0,"])

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.takeover import merge as merge_module
+from penstock.takeover.alignment import Alignment, Run, Segment
 from penstock.takeover.merge import Entry, Merge
 
 Held = tuple[int, int, int]  # message, digest, attempts
@@ -46,30 +48,10 @@ def plain(*ids: int) -> list[Held]:
     return [(id, 0, 0) for id in ids]
 
 
-def test_equal_ids_with_different_bodies_are_different_messages() -> None:
-    log, got = outcome([[(1, 7, 0)], [(1, 8, 0)], []])
-    assert log == [(1, 7, 0), (1, 8, 0)]
-    assert got == [[(1, 7, 0)], [(1, 8, 0)]]
-
-
-def test_attempts_that_differ_make_copies() -> None:
-    log, got = outcome([[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)], []])
-    assert log == [(1, 0, 0), (1, 0, 3), (2, 0, 0)]
-    assert got == [[(1, 0, 0), (2, 0, 0)], [(1, 0, 3), (2, 0, 0)]]
-
-
 def test_what_was_being_handed_over_goes_to_all_channels_once() -> None:
     log, got = outcome([plain(1, 2), plain(1), plain(2, 3)])
     assert log == plain(1, 2, 3)
     assert got == [plain(1, 2, 3), plain(1, 2, 3)]
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> None:
-    queues = [plain(*range(500, 1000)), plain(*range(1000))]
-    log, got = outcome([*(queues[n] for n in order), []])
-    assert log == plain(*range(1000))
-    assert got == [queues[n] for n in order]
 
 
 def test_channels_of_different_orders_have_copies_of_the_smaller_part() -> None:
@@ -89,17 +71,6 @@ def test_channels_do_not_share_where_that_costs_too_many_ranges(
     assert got == [every + plain(40), other + plain(40)]
     log, got = outcome([every, other, plain(0, 1)])  # both were being handed over
     assert [sorted(one) for one in got] == [every, sorted(plain(1) + other)]
-
-
-@given(st.lists(st.permutations(range(12)), min_size=2, max_size=4), st.integers(1, 200))
-def test_the_bound_of_ranges_holds(orders: list[list[int]], ranges_max: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_module, "RANGES_MAX", ranges_max)
-        merge = Merge([len(order) for order in orders], 0)
-        merge.settle(entries_of([plain(*order) for order in orders]))
-        states = merge.layout().states
-    least = len(orders) * (len(orders) + 1)  # one shared run each, and a part before and behind it
-    assert sum(len(state.finished) for state in states) <= ranges_max + least
 
 
 QUEUE = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1), st.integers(0, 2)), max_size=12)
@@ -124,3 +95,60 @@ def test_every_channel_gets_what_it_held_and_nothing_else(
         in_file = [one for one in held if attempts[one[:2]] == one[2]]
         own = [one for one in received if one[:2] in attempts]
         assert own == list(dict.fromkeys(in_file))
+
+
+# --- what queues share of one log, each in its own order ---
+
+
+def laid_out(size: int) -> Alignment:
+    alignment = Alignment()
+    alignment.add(0, size, [], [(0, size)])
+    return alignment
+
+
+def test_runs_in_the_order_of_the_log_are_shared_whole() -> None:
+    runs = [Run(0, 0, 2, 3), Run(3, 0, 7, 2)]
+    assert laid_out(10).choose(runs, 5) == runs
+
+
+def test_what_is_stored_again_stands_in_front_of_the_run_that_follows_it() -> None:
+    alignment = laid_out(10)
+    shared = [Run(1, 0, 4, 3), Run(5, 0, 8, 1)]
+    alignment.add(1, 8, shared, [(0, 1), (4, 5), (6, 8)])
+    assert alignment.segments == [
+        Segment(0, 0, 4),
+        Segment(1, 0, 1),
+        Segment(0, 4, 8),
+        Segment(1, 4, 5),
+        Segment(0, 8, 10),
+        Segment(1, 6, 8),
+    ]
+    # a run over several segments is cut where they end
+    assert alignment.choose([Run(0, 0, 2, 4)], 5) == [Run(0, 0, 2, 2), Run(2, 0, 4, 2)]
+
+
+@given(st.permutations(range(8)), st.lists(st.integers(1, 5), min_size=8, max_size=8))
+def test_the_heaviest_selection_is_found(order: list[int], lengths: list[int]) -> None:
+    starts = [sum(lengths[:number]) for number in range(9)]
+    runs, at = [], 0
+    for number in order:
+        runs.append(Run(at, 0, starts[number], lengths[number]))
+        at += lengths[number]
+    chosen = laid_out(starts[8]).choose(runs, 8)
+    rising = [
+        some
+        for count in range(9)
+        for some in combinations(runs, count)
+        if list(some) == sorted(some, key=lambda run: run.first)
+    ]
+    assert tuple(chosen) in rising
+    weights = [sum(run.length for run in some) for some in rising]
+    assert sum(run.length for run in chosen) == max(weights)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_channel_that_is_behind_gets_all_in_order(order: tuple[int, int]) -> None:
+    queues = [plain(*range(500, 1000)), plain(*range(1000))]
+    log, got = outcome([*(queues[n] for n in order), []])
+    assert log == plain(*range(1000))
+    assert got == [queues[n] for n in order]

@@ -117,16 +117,6 @@ def test_the_old_files_are_kept_aside(disk: SimDisk, kernel: ModuleType) -> None
     assert not {"takeover.tmp", "takeover.json"} & set(disk.listdir(PATH))
 
 
-def test_a_paused_topic_keeps_its_own_queue(kernel: ModuleType) -> None:
-    disk = SimDisk()
-    write_old_path(disk, PATH, {"t": records([3, 4]), "t:a": records([1, 3])}, paused=["t"])
-    world = open_world(disk, kernel)
-    topic = world.broker.find_topic("t")
-    assert (topic.paused, topic.depth, topic.find_channel("a").depth) == (True, 1, 2)
-    assert everything(world) == {"t:a": records([1, 3, 4])}
-    world.close()
-
-
 def test_new_ids_are_above_those_that_came_in(kernel: ModuleType) -> None:
     disk = SimDisk()
     ahead = record(1)._replace(id=((START_WALL_NS + 10**9 >> 20) - 1288834974288) << 22)
@@ -172,15 +162,6 @@ def test_without_nsqd_dat_files_name_the_channels(disk: SimDisk, kernel: ModuleT
     world.close()
 
 
-def test_names_from_windows(kernel: ModuleType) -> None:
-    disk = SimDisk()
-    write_old_path(disk, PATH, {"t:a": records([1, 2])})
-    write_queue(disk, PATH, "t;a", records([2, 3]))
-    world = open_world(disk, kernel)
-    assert everything(world) == {"t:a": records([1, 2, 3])}
-    world.close()
-
-
 def test_bad_bytes_are_reported(disk: SimDisk) -> None:
     write_file(disk, PATH, "lone.diskqueue.000007.dat", b"\xff" * 99)
     meta = Meta(5, 0, 0, 7, 99)
@@ -216,13 +197,6 @@ def test_a_second_data_path_is_left_as_it_is(disk: SimDisk, kernel: ModuleType) 
 
 
 # --- what is refused ---
-
-
-def test_nothing_to_take_over(kernel: ModuleType) -> None:
-    disk = SimDisk()
-    disk.mkdir(PATH)
-    assert Takeover(disk, PATH, PATH, settings_of()).run() is None
-    assert disk.listdir(PATH) == []
 
 
 def test_while_nsqd_runs(disk: SimDisk, kernel: ModuleType) -> None:
@@ -290,14 +264,6 @@ def test_an_error_of_the_disk_at_any_point(call: Call) -> None:
         assert everything(world) == expected(SEVERAL)
         world.close()
     assert refused >= 3
-
-
-def test_an_error_leaves_nothing_behind(disk: SimDisk) -> None:
-    before = tree(disk, PATH)
-    disk.inject(Fault("write", path_part=".log", skip=1))
-    with pytest.raises(StorageError, match="Input/output error"):
-        take_over(disk)
-    assert tree(disk, PATH) == before
 
 
 # --- interrupted ---
@@ -432,8 +398,3 @@ def test_any_data(
         for one in got:  # a message's attempts are the queue's own
             assert one == held.get(one.id, one)
             assert one.id in own or one.id in held
-
-
-def test_locks_are_let_go(disk: SimDisk) -> None:
-    take_over(disk)
-    disk.lock(PATH).release()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,12 +11,6 @@ from penstock.tools import bench
 from penstock.tools.main import main
 
 from .utilities import ask
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("bench") / "data", "--durability=os") as running:
-        yield running
 
 
 def run(daemon: Daemon, *words: str) -> int:

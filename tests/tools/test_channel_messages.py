@@ -3,33 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-
-import pytest
 
 from e2e.daemon import Daemon
 from e2e.lookupd import eventually
-from penstock.tools.main import main
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("inside") / "data", "--durability=os") as running:
-        yield running
-
-
-@pytest.fixture
-def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", f"127.0.0.1:{daemon.http_port}")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+from .utilities import Run
 
 
 def test_a_scheduled_message_is_listed_and_cancelled(run: Run, daemon: Daemon) -> None:

@@ -185,14 +185,6 @@ def test_a_node_is_removed_only_when_somebody_confirms(nodes: Nodes, said: Any) 
     assert nodes.posted == []
 
 
-def test_a_node_that_was_removed_is_not_missed(nodes: Nodes, said: Any) -> None:
-    nodes.alive[2], nodes.states[2] = False, "removed"
-    assert nodes.run("check") == 0
-    assert said() == "PENSTOCK OK\n"
-    assert nodes.run("nodes", "--json") == 0
-    assert [row["node"] for row in json.loads(said())["rows"]] == [0, 1]
-
-
 def test_metadata_is_restored_when_somebody_confirms(nodes: Nodes, said: Any) -> None:
     """A plan is shown first. What is left as it was is a failure."""
     assert nodes.run("restore") == 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import os
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,11 @@ from urllib.parse import quote
 import pytest
 
 from e2e.daemon import Daemon
+from penstock import limits
+from penstock.client import Message
+from penstock.errors import ServerRefused
+from penstock.tools.archive_file import ArchiveFile, Layout
+from penstock.tools.carrier import Carrier, Unfit
 from penstock.tools.envelopes import read_headers
 from penstock.tools.main import main
 from penstock.tools.nsq_to_http import extension
@@ -23,12 +32,6 @@ from .utilities import Utility, ask, is_done, until
 
 HEADERS = {"key": "k", "source": "shöp"}
 MARKED = {"zan_test": True, "##trace_id": "7"}  # one is no text, the other has another answer
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("envelopes") / "data", "--durability=os") as running:
-        yield running
 
 
 @pytest.fixture
@@ -94,23 +97,6 @@ def test_nsq_to_nsq_takes_them_along(daemon: Daemon, other: Daemon, tmp_path: Pa
         assert utility.end() == 0
     found = [said(stored(other, "along", number)) for number in range(3)]
     assert found == [[], [("two", MARKED)], [("one", HEADERS)]]
-
-
-def test_nsq_to_nsq_refuses_to_lose_headers(daemon: Daemon, other: Daemon, tmp_path: Path) -> None:
-    make(daemon, "kept")
-    make(other, "kept", extended=False)
-    publish(daemon, "kept", b"one", HEADERS)
-    with Utility("nsq_to_nsq", *forward(daemon, other, "kept"), cwd=tmp_path) as utility:
-        assert utility.wait() == 1
-        assert "does not take the headers of messages to kept (E_EXT_NOT_SUPPORT)" in utility.err
-    assert stored(other, "kept") == []
-    command = forward(daemon, other, "kept", "--drop-headers")
-    with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
-        until(partial(is_done, daemon, "kept", "c"), "it came again, and went over")
-        assert utility.end() == 0
-        assert utility.err.count("are dropped from now on") == 1
-    (message,) = stored(other, "kept")
-    assert (message["body"], message["headers"], message["key_base64"]) == ("one", None, "aw==")
 
 
 # --- what prints, and what stores ---
@@ -187,12 +173,6 @@ def test_to_nsq_gives_each_record_headers(daemon: Daemon, topic: str, tmp_path: 
     assert said(stored(daemon, topic)) == [("one", HEADERS), ("two", HEADERS)]
 
 
-def test_pub_publishes_one_with_headers(daemon: Daemon, topic: str) -> None:
-    more = ["--header", "source=shöp", "--key", "k", http(daemon)]
-    assert main(["pub", topic, "one", *more]) == 0
-    assert said(stored(daemon, topic)) == [("one", HEADERS)]
-
-
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
@@ -244,3 +224,240 @@ def test_tail_shows_them(daemon: Daemon, form: str, capsys: pytest.CaptureFixtur
     else:
         row = json.loads(out)
         assert (row["partition"], row["key"], row["headers"]) == (0, "k", HEADERS)
+
+
+# --- what a destination takes of a message's headers, learnt from its refusals ---
+
+
+HEADERS_CARRIER = {"key": "k", "color": "red", "##trace_id": "7"}
+NOT_EXTENDED = b"E_EXT_NOT_SUPPORT PUB_EXT topic is not extended"
+NOT_KNOWN = b"E_INVALID invalid command PUB_EXT"
+
+
+class Brought(Message):
+    """As from a consumer that asks for an envelope."""
+
+    def __init__(
+        self, headers: dict[str, Any], key: str | None = None, partition: int | None = 2
+    ) -> None:
+        self._brought = (headers, key, partition)
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return dict(self._brought[0])
+
+    @property
+    def key(self) -> str | None:
+        return self._brought[1] or super().key
+
+    @property
+    def partition(self) -> int | None:
+        return self._brought[2]
+
+    @property
+    def address(self) -> str:
+        return "source:4150"
+
+
+class Taker:
+    """A producer whose nsqd refuses headers, or partitions."""
+
+    def __init__(self, refusals: list[bytes] | None = None, partitions: int = 9) -> None:
+        self.published: list[tuple[bytes, dict[str, Any]]] = []
+        self.tries = 0
+        self._refusals = refusals or []
+        self._partitions = partitions
+
+    async def pub(self, topic: str, body: bytes, **to: Any) -> None:
+        self.tries += 1
+        if (to.get("partition") or 0) >= self._partitions:
+            raise ServerRefused("b:1", b"E_BAD_PARTITION PUB partition 2 is not there")
+        headers = to.get("headers") or {}
+        for refusal in self._refusals:
+            if headers and (refusal == NOT_KNOWN or "color" in headers):
+                raise ServerRefused("b:1", refusal)
+        self.published.append((body, to))
+
+
+def carry(taker: Taker, *messages: Message, drop: bool = False, keep: bool = False) -> None:
+    async def story() -> None:
+        producer: Any = taker
+        carrier = Carrier(producer, "b:1", "t", drop_headers=drop, keep_place=keep)
+        for message in messages:
+            await carrier.publish(message, b"body")
+
+    asyncio.run(story())
+
+
+def test_headers_and_keys_go_along() -> None:
+    taker = Taker()
+    carry(taker, Brought(HEADERS_CARRIER), Brought({}, "k"), Brought({}))
+    assert taker.published == [
+        (b"body", {"headers": HEADERS_CARRIER, "partition": None}),
+        (b"body", {"headers": {"key": "k"}, "partition": None}),
+        (b"body", {}),
+    ]
+
+
+def test_a_partition_that_the_destination_does_not_have() -> None:
+    with pytest.raises(Unfit, match=r"E_BAD_PARTITION.*topic t needs as many there"):
+        carry(Taker(partitions=2), Brought({}), keep=True)
+
+
+def test_a_partition_that_the_source_does_not_tell() -> None:
+    with pytest.raises(Unfit, match="source:4150 does not tell the partition"):
+        carry(Taker(), Brought({}, partition=None), keep=True)
+
+
+@pytest.mark.parametrize("refusal", [NOT_EXTENDED, NOT_KNOWN])
+def test_headers_are_not_dropped_unasked(refusal: bytes) -> None:
+    taker = Taker([refusal])
+    with pytest.raises(Unfit, match=r"b:1 does not take the headers .* or give --drop-headers"):
+        carry(taker, Brought(HEADERS_CARRIER))
+    assert taker.published == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "left", "tries"),
+    [
+        (NOT_EXTENDED, {"headers": {"key": "k", "##trace_id": "7"}, "partition": None}, 4),
+        (NOT_KNOWN, {}, 4),
+    ],
+)
+def test_what_is_dropped_is_said_once(
+    refusal: bytes, left: dict[str, Any], tries: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    taker = Taker([refusal])
+    carry(taker, *(Brought(HEADERS_CARRIER) for _ in range(3)), drop=True)
+    assert taker.published == [(b"body", left)] * 3
+    assert taker.tries == tries
+    (record,) = caplog.records
+    assert "are dropped from now on" in record.getMessage()
+
+
+def test_another_refusal_is_not_about_headers() -> None:
+    class Full(Taker):
+        async def pub(self, topic: str, body: bytes, **to: Any) -> None:
+            raise ServerRefused("b:1", b"E_PUB_FAILED disk full")
+
+    with pytest.raises(ServerRefused, match="disk full"):
+        carry(Full(), Brought(HEADERS_CARRIER), drop=True)
+
+
+S = limits.SECOND
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = int(datetime(2026, 3, 4, 5, 6, 7).timestamp()) * S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def archive(clock: Clock, out: Path, **settings: object) -> ArchiveFile:
+    work = settings.pop("work_dir", None)
+    layout = Layout(out, work, host="box", **settings)  # type: ignore[arg-type]
+    return ArchiveFile("orders", layout, clock)
+
+
+def names(path: Path) -> list[str]:
+    return sorted(str(found.relative_to(path)) for found in path.rglob("*") if found.is_file())
+
+
+def test_a_message_is_a_line(tmp_path: Path) -> None:
+    file = archive(Clock(), tmp_path)
+    assert file.write(b"one") is True  # the first of its file
+    file.sync()
+    assert file.write(b"two") is False
+    assert file.unsynced == 1
+    file.close()
+    assert file.unsynced == 0
+    assert names(tmp_path) == ["orders.box.2026-03-04_05.log"]
+    assert (tmp_path / "orders.box.2026-03-04_05.log").read_bytes() == b"one\ntwo\n"
+
+
+def test_each_sync_ends_a_gzip_member(tmp_path: Path) -> None:
+    file = archive(Clock(), tmp_path, gzip_level=6)
+    for body in (b"one", b"two"):
+        file.write(body)
+        file.sync()
+        assert file.path is not None
+        assert gzip.decompress(file.path.read_bytes()).endswith(body + b"\n")
+    file.close()
+    assert names(tmp_path) == ["orders.box-000000.2026-03-04_05.log.gz"]
+
+
+@pytest.mark.parametrize(("skip_empty", "files"), [(False, 2), (True, 1)])
+def test_an_hour_without_messages(tmp_path: Path, skip_empty: bool, files: int) -> None:
+    clock = Clock()
+    file = archive(clock, tmp_path, skip_empty=skip_empty)
+    file.write(b"x")
+    clock.now_ns += 3600 * S
+    assert file.rotate_if_due()
+    file.close()
+    assert len(names(tmp_path)) == files
+
+
+def test_a_file_ends_by_size(tmp_path: Path) -> None:
+    file = archive(Clock(), tmp_path, rotate_bytes=10)
+    for _ in range(4):
+        file.write(b"1234")
+    file.close()
+    sizes = [(tmp_path / name).stat().st_size for name in names(tmp_path)]
+    assert sorted(sizes) == [10, 10]
+
+
+def test_a_file_ends_by_time(tmp_path: Path) -> None:
+    clock = Clock()
+    file = archive(clock, tmp_path, rotate_ns=60 * S)
+    file.write(b"a")
+    clock.now_ns += 60 * S - 1
+    assert not file.rotate_if_due()
+    clock.now_ns += 1
+    assert file.rotate_if_due()
+    file.close()
+    assert len(names(tmp_path)) == 2
+
+
+def test_a_complete_file_is_moved_and_overwrites_nothing(tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    clock = Clock()
+    file = archive(clock, out, work_dir=work)
+    file.write(b"mine")
+    assert names(out) == []
+    out.mkdir(parents=True)
+    (out / "orders.box-000000.2026-03-04_05.log").write_bytes(b"another's")
+    file.close()
+    assert names(work) == []
+    assert (out / "orders.box-000000.2026-03-04_05.log").read_bytes() == b"another's"
+    assert (out / "orders.box-000001.2026-03-04_05.log").read_bytes() == b"mine\n"
+
+
+def test_a_disk_without_hard_links_gets_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    real = os.link
+
+    def link(source: Path, target: Path) -> None:
+        if work in source.parents:
+            raise OSError(18, "Invalid cross-device link")
+        real(source, target)
+
+    monkeypatch.setattr("penstock.tools.archive_file.os.link", link)
+    file = archive(Clock(), out, work_dir=work)
+    file.write(b"x")
+    file.close()
+    assert (names(out), names(work)) == (["orders.box-000000.2026-03-04_05.log"], [])
+
+
+def test_directories_in_names_are_made_and_files_are_private(tmp_path: Path) -> None:
+    file = archive(
+        Clock(), tmp_path, filename_format="<TOPIC>/<DATETIME>.log", datetime_format="%Y/%m"
+    )
+    file.write(b"x")
+    assert file.path is not None
+    assert file.path.stat().st_mode & 0o007 == 0
+    file.close()
+    assert names(tmp_path) == ["orders/2026/03.log"]

@@ -8,7 +8,6 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,12 +38,6 @@ EXAMPLES = [
     for example in examples_of(found.command.epilog or "")
     if runs_to_an_end(example)
 ]
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("examples") / "data", "--durability=os") as running:
-        yield running
 
 
 def deferred_id(daemon: Daemon) -> str:

@@ -48,12 +48,6 @@ def test_a_dead_one_rests_and_longer_each_time() -> None:
     assert set(taken(hosts, 4)) == {"h0", "h1"}
 
 
-def test_round_robin_does_not_care() -> None:
-    hosts = pool(Clock(), "round-robin", 2)
-    hosts.failed(hosts.hosts[0])
-    assert taken(hosts, 3) == ["h0", "h1", "h0"]
-
-
 def test_when_all_are_dead_the_first_to_come_back_is_tried() -> None:
     clock = Clock()
     hosts = pool(clock, count=2)

@@ -31,21 +31,9 @@ def test_help_names_every_verb(arguments: list[str], capsys: pytest.CaptureFixtu
         assert re.search(rf"^  {verb} +{re.escape(about)}$", out, re.MULTILINE)
 
 
-def test_help_of_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["topic", "create"], ["nsqd"]):
-        assert main([*words, "--help"]) == main(["help", *words]) == 0
-        out = capsys.readouterr().out
-        assert out[: len(out) // 2] == out[len(out) // 2 :]
-
-
 def test_an_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fly"]) == 2
     assert "No such command 'fly'" in capsys.readouterr().err
-
-
-def test_what_may_be_meant(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chanel"]) == 2
-    assert "Did you mean 'channel'" in capsys.readouterr().err
 
 
 def test_ctrl_c_within_any_verb(monkeypatch: pytest.MonkeyPatch) -> None:

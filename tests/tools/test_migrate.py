@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log.disk import OsDisk, lock_directory
+from penstock.log.disk import OsDisk
 from penstock.takeover.diskqueue import list_old_files
 from penstock.takeover.diskrecords import Tally, read_queue
 from penstock.tools.main import main
@@ -82,18 +82,6 @@ def test_a_wrong_command_line(
     assert migrate(old, *arguments) == 2
     assert "penstock migrate" in capsys.readouterr().err
     assert names(old) == before
-
-
-def test_a_live_directory_is_refused(old: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lock = OsDisk().lock(str(old))  # as nsqd locks it
-    assert migrate(old, "--to", old.parent / "new") == 1
-    assert "an official nsqd is running" in capsys.readouterr().err
-    lock.release()
-    assert migrate(old, "--in-place") == 0
-    lock = lock_directory(OsDisk(), str(old))  # as ours does
-    assert migrate(old, "--write-back", "--to", old.parent / "back") == 1
-    assert "in use" in capsys.readouterr().err
-    lock.release()
 
 
 def test_paths_that_make_no_sense(old: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cases import each
-from penstock.errors import PenstockError
 from penstock.tools import connection
 from penstock.tools.nodes import Node, NodeFailed
 
@@ -91,15 +90,6 @@ def test_json_and_text_over_one_connection(address: str) -> None:
         assert node.post("/ping", body=b"x") == "OK"
 
 
-def test_a_refusal_carries_the_status_and_the_code(address: str) -> None:
-    node = Node(address)
-    with pytest.raises(NodeFailed, match="404 TOPIC_NOT_FOUND") as caught:
-        node.post("/topic/delete", {"topic": "a&b"})
-    assert caught.value.status == 404
-    with pytest.raises(NodeFailed, match="500 oh no"):
-        node.get("/broken")
-
-
 def test_who_answers_and_is_no_daemon_of_nsq(address: str) -> None:
     node = Node(address)
     with pytest.raises(NodeFailed, match="its answer is no JSON"):
@@ -141,11 +131,6 @@ def test_which_nodes(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert addresses() == ["[::1]:2", "a:1", "b:1"]  # one lookupd of two is enough
     monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "z:1,")
     assert addresses() == ["z:1"]
-
-
-def test_both_kinds_of_address_are_refused() -> None:
-    with pytest.raises(PenstockError, match="not both"):
-        addresses(["a:1"], ["b:1"])
 
 
 def test_no_lookupd_answers() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,6 @@ from e2e.daemon import Daemon
 from penstock.tools.nsq_tail import main
 
 from .utilities import Utility, ask, channel_row, is_done, publish, until
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("tail") / "data", "--durability=os") as running:
-        yield running
 
 
 def here(daemon: Daemon) -> str:

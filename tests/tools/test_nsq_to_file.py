@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from e2e.daemon import Daemon
 from penstock.tools.nsq_to_file import main
 
 from .utilities import Utility, channel_row, is_done, publish, until
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("file") / "data", "--durability=os") as running:
-        yield running
 
 
 def flags(daemon: Daemon, out: Path, *more: str) -> list[str]:

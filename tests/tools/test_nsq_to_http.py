@@ -57,12 +57,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Tests are silent."""
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("http") / "data", "--durability=os") as running:
-        yield running
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     running = Server()

@@ -4,7 +4,7 @@ channel that lags there."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from nsqd.skewed import COUNTS, HEAVY, put, skewed
 from nsqd.world import Running
 from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
+from penstock.tools.topic import conceded
 
-Run = Callable[..., tuple[int, str, str]]
+from .utilities import Run, runner
+
 QUICK = ("--interval", "0.1")
 ALL = sum(COUNTS)
 
@@ -43,14 +45,7 @@ def here(nsqd: Running) -> str:
 
 @pytest.fixture
 def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return runner(here, capsys, monkeypatch)
 
 
 def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
@@ -200,3 +195,114 @@ def test_a_corrupt_partition_is_named_and_repaired_alone(tmp_path: Path, run: Ru
         ends = json.loads(nsqd.request("GET", "/log/positions?topic=t").body)
         parts = ends["topics"]["t"]["partitions"]
         assert [one["end"] for one in parts.values()] == [2, 37, 2]
+
+
+# --- making topics of a shape from the command line, changing it, and publishing into a place ---
+
+
+@pytest.fixture(scope="module")
+def shaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        yield running
+
+
+@pytest.fixture
+def run_on_shaped(
+    shaped: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    address = f"127.0.0.1:{shaped.daemon.http_address.port}"
+    return runner(address, capsys, monkeypatch)
+
+
+def config_of(shaped: Running, topic: str) -> dict[str, Any]:
+    answer = shaped.request("GET", f"/topic/config?topic={topic}")
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+def test_a_topic_is_made_with_partitions_and_gets_more(shaped: Running, run_on_shaped: Run) -> None:
+    assert run_on_shaped("topic", "create", "wide", "--partitions", "3")[0] == 0
+    assert run_on_shaped("topic", "create", "wide")[0] == 0
+    code, out, _ = run_on_shaped("topic", "create", "copied", "--replicas", "3")
+    assert (code, "a node by itself" in out) == (1, True)
+    code, out, _ = run_on_shaped("topic", "create", "wide", "--partitions", "4")
+    assert code == 1
+    assert "topic wide has 3" in out
+    assert run_on_shaped("topic", "expand", "wide", "--partitions", "5")[0] == 0
+    shape = config_of(shaped, "wide")
+    assert (shape["partitions"], shape["hash_partitions"]) == (5, 3)
+    assert run_on_shaped("topic", "expand", "wide", "--partitions", "5", "--rehash")[0] == 0
+    assert config_of(shaped, "wide")["hash_partitions"] == 5
+
+
+def test_headers_are_allowed_at_creation_or_later(run_on_shaped: Run) -> None:
+    assert run_on_shaped("topic", "create", "headed", "--extended")[0] == 0
+    run_on_shaped("topic", "create", "plain")
+    code, out, _ = run_on_shaped("topic", "create", "plain", "--extended")
+    assert code == 1
+    assert "NOT_EXTENDED" in out
+    assert run_on_shaped("topic", "extend", "plain")[0] == 0
+    assert run_on_shaped("topic", "create", "plain", "--extended")[0] == 0
+
+
+# --- `penstock topic concede`, at a daemon that waits for nothing, and its report ---
+
+
+@pytest.fixture(scope="module")
+def corrupt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        running.request("POST", "/topic/create?topic=orders&partition_num=2")
+        yield running
+
+
+@pytest.fixture
+def run_on_corrupt(
+    corrupt: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    address = f"127.0.0.1:{corrupt.daemon.http_address.port}"
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(("topic", "concede", *arguments))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_node_by_itself_waits_for_nothing(run_on_corrupt: Run) -> None:
+    code, out, err = run_on_corrupt("orders", "--yes")
+    assert (code, err) == (0, "")
+    assert out.endswith(": nothing is waited for\n")
+    found = json.loads(run_on_corrupt("orders", "--partition", "1", "--json", "--yes")[1])
+    assert [node["conceded"] for node in found["nodes"].values()] == [[]]
+
+
+def test_it_asks_first(run_on_corrupt: Run) -> None:
+    code, _, err = run_on_corrupt("orders")
+    assert code == 1
+    assert "--yes" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("none", "--yes"), 1, "TOPIC_NOT_FOUND"),
+        (("orders", "--partition", "7", "--yes"), 1, "E_BAD_PARTITION"),
+        (("orders", "--partition", "255", "--yes"), 2, "'--partition'"),
+    ],
+)
+def test_what_is_refused(
+    run_on_corrupt: Run, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    found, _, err = run_on_corrupt(*arguments)
+    assert found == code
+    assert said in err
+
+
+def test_the_report_names_the_offsets() -> None:
+    found = [{"partition": 2, "from": 100, "to": 164}, {"partition": 3, "from": 7, "to": 8}]
+    assert list(conceded("a:4151", {"conceded": found})) == [
+        "a:4151: partition 2: offsets 100 to 163 are given up",
+        "a:4151: partition 3: offset 7 is given up",
+    ]

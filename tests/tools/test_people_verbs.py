@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+import threading
 from typing import Any
 
 import pytest
 
+from cases import each
 from e2e.daemon import Daemon
+from penstock.errors import PenstockError
 from penstock.tools import nodes
+from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("people") / "data", "--durability=os") as running:
-        yield running
-
-
-@pytest.fixture
-def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", f"127.0.0.1:{daemon.http_port}")
-
-    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+from .utilities import Run, ask, publish, until
 
 
 class Typed(io.StringIO):
@@ -61,24 +45,6 @@ def test_the_life_of_a_topic(run: Run) -> None:
     assert run("channel", "list", "life")[1] == "two\n"
     assert run("topic", "delete", "life", "--yes")[0] == 0
     assert "life" not in run("topic", "list")[1].split()
-
-
-def test_a_channel_is_skipped_and_its_delayed_messages_are_settled(run: Run) -> None:
-    assert run("topic", "create", "held")[0] == 0
-    assert run("channel", "create", "held", "one")[0] == 0
-    run("pub", "held", "now")
-    run("pub", "held", "later", "--delay", "1h")
-    run("pub", "held", "late", "--delay", "1h")
-    shown = as_json(run("stats", "held", "--json"))["topics"]["held"]["channels"]["one"]
-    assert (shown["depth"], shown["deferred_count"]) == (1, 2)
-    assert run("channel", "requeuedelayed", "held", "one", "0")[0] == 0
-    code, _, said = run("channel", "emptydelayed", "held", "one")
-    assert (code, "give --yes" in said) == (1, True)
-    assert run("channel", "emptydelayed", "held", "one", "--yes")[0] == 0
-    assert run("channel", "skip", "held", "one", "--yes")[0] == 0
-    shown = as_json(run("stats", "held", "--json"))["topics"]["held"]["channels"]["one"]
-    assert (shown["depth"], shown["deferred_count"]) == (0, 0)
-    assert run("channel", "unskip", "held", "one")[0] == 0
 
 
 def test_lines_of_input_are_published_in_order(run: Run, daemon: Daemon) -> None:
@@ -223,3 +189,75 @@ def test_a_message_does_not_command_the_terminal(run: Run) -> None:
     assert run("topic", "peek", "hostile")[1].endswith(" a\\x1b[2Jb\n")
     (messages,) = as_json(run("topic", "peek", "hostile", "--json"))["nodes"].values()
     assert messages[0]["body"] == "a\x1b[2Jb"
+
+
+LATER_MS = 1_708_000_000_000  # 2024-02-15
+
+
+def test_a_long_id_has_two_readings() -> None:
+    row = read("C0A8010A123418B4AAC200989680002A", LATER_MS)
+    client = row["unique"]
+    assert (client["ip"], client["pid"], client["hash"], client["counter"]) == (
+        "192.168.1.10", 4660, "18B4AAC2", 42,
+    )  # fmt: skip
+    broker = read("C0A8010A00002A9F00000000075BCD15", LATER_MS)["offset"]
+    assert broker == {"ip": "192.168.1.10", "port": 10911, "offset": 123456789}
+
+
+@each("text", ["", "12", "g" * 16, "x" * 32, "0" * 33, "\u00e9" * 16])
+def test_what_is_no_id(text: str) -> None:
+    with pytest.raises(PenstockError, match="is no id: 16, 32 or 56 hex digits"):
+        read(text, LATER_MS)
+
+
+def run_while_publishing(daemon: Daemon, bodies: list[bytes], *arguments: str) -> int:
+    """The tail runs in this thread, because signals do; another publishes once it listens."""
+    topic = arguments[0]
+    ask(daemon, f"/topic/create?topic={topic}", b"")
+
+    def later() -> None:
+        until(lambda: b"#ephemeral" in ask(daemon, f"/stats?topic={topic}"), "a channel")
+        for body in bodies:
+            ask(daemon, f"/pub?topic={topic}", body)
+
+    thread = threading.Thread(target=later)
+    thread.start()
+    try:
+        address = f"--nsqd-tcp-address=127.0.0.1:{daemon.tcp_port}"
+        return main(["tail", *arguments, f"--count={len(bodies)}", address])
+    finally:
+        thread.join()
+
+
+def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_while_publishing(daemon, [b"a\x1b[2Jb\xff\xc3\xa9", b"x" * 600], "seen") == 0
+    first, second = capsys.readouterr().out.splitlines()
+    date, clock, message_id, body = first.split(" ")
+    assert (len(date), len(clock), len(message_id), body) == (10, 12, 16, "a\\x1b[2Jb\\xff\u00e9")
+    assert second.endswith("x" * 500 + "... (600 bytes)")
+
+
+def test_a_drain(
+    daemon: Daemon,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
+        here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
+        ask(other, "/topic/create?topic=t", b"")
+        ask(other, "/channel/create?topic=t&channel=c", b"")
+        publish(other, "t", [b"one", b"two"])
+        assert main(["drain", "--status", here]) == 0
+        assert capsys.readouterr().out.startswith("off: 2 left\n")
+        assert main(["drain", here]) == 1  # nobody is here to say yes
+        assert main(["drain", here, "--yes"]) == 0
+        assert capsys.readouterr().out.splitlines()[2].split() == ["t/c", "2", "0", "0", "0"]
+        assert main(["drain", here, "--cancel", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["state"] == "off"
+        ask(other, "/channel/empty?topic=t&channel=c", b"")
+        assert main(["drain", here, "--yes", "--watch"]) == 0
+        out = capsys.readouterr().out
+        assert out == f"draining: 0 left\n127.0.0.1:{other.http_port} has stopped\n"
+        assert other.wait() == 0
+    assert main(["drain", here, "--nsqd-http-address=127.0.0.1:1", "--yes"]) == 1
+    assert "name one node" in capsys.readouterr().err

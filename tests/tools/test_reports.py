@@ -4,6 +4,9 @@ one."""
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +14,22 @@ from typing import Any
 import pytest
 
 from e2e.daemon import Daemon
-from penstock import __version__
 from penstock.nsqadmin.snapshot import ChannelState, NodeState, Snapshot, make
 from penstock.nsqadmin.upstream import Producer
+from penstock.tools import check
 from penstock.tools.channel import chosen
-from penstock.tools.main import main
+from penstock.tools.main import VERBS, main
+from penstock.tools.nsq_stat import main as nsq_stat
+from penstock.tools.nsq_tail import main as nsq_tail
+from penstock.tools.nsq_to_file import main as nsq_to_file
+from penstock.tools.nsq_to_http import main as nsq_to_http
+from penstock.tools.nsq_to_nsq import main as nsq_to_nsq
 from penstock.tools.reports import consumers, empty_s, with_rates
+from penstock.tools.stats import Look
+from penstock.tools.to_nsq import main as to_nsq
 
-Run = Callable[..., tuple[int, str, str]]
+from .utilities import Run
+
 QUICK = ("--interval", "0.1")
 GONE = "127.0.0.1:1"
 
@@ -40,36 +51,10 @@ def here(daemon: Daemon) -> str:
     return f"127.0.0.1:{daemon.http_port}"
 
 
-@pytest.fixture
-def run(here: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", here)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 def as_json(result: tuple[int, str, str]) -> Any:
     code, out, err = result
     assert (code, err) == (0, "")
     return json.loads(out)
-
-
-def test_the_nodes(run: Run, here: str) -> None:
-    found = as_json(run("node", "list", "--json", *QUICK))
-    row = found["nodes"][here]
-    assert (row["version"], row["health"], row["depth"]) == (__version__, "OK", 4)
-    assert 0 < row["disk_free_bytes"] <= row["disk_size_bytes"]
-    assert row["unsynced_bytes"] >= 0
-    assert found["lookupds"] == {}
-    assert (found["total"]["topic_count"], found["total"]["channel_count"]) == (2, 3)
-    code, out, _ = run("node", "list", *QUICK)
-    heads, line = out.splitlines()
-    assert (code, line.split()[:3]) == (0, [here, __version__, "OK"])
-    assert heads.split()[0] == "NODE"
 
 
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:
@@ -145,12 +130,6 @@ def test_the_keys_are_documented(run: Run, daemon: Daemon, verb: tuple[str, ...]
     assert {key for key in found if f"`{key}`" not in text} == set()
 
 
-def test_reports_go_on_while_they_are_watched(run: Run) -> None:
-    for report in (("channel", "report"), ("node", "list"), ("node", "show")):
-        code, out, _ = run(*report, "--watch", "--count", "2", "--json", *QUICK)
-        assert (code, len([json.loads(line) for line in out.splitlines()])) == (0, 2)
-
-
 def test_nobody_answers(run: Run) -> None:
     for report in (("channel", "report"), ("node", "show")):
         code, out, err = run(*report, *QUICK, "--nsqd-http-address", GONE)
@@ -194,3 +173,144 @@ def test_a_channel_that_keeps_up_is_empty_now_and_not_never() -> None:
     assert empty_s(state(depth=900, in_rate=100.0, finish_rate=100.0)) is None
     assert empty_s(state(depth=3)) is None
     assert empty_s(state(depth=900, in_rate=10.0, finish_rate=100.0)) == 10
+
+
+ROW = {
+    "depth": 5,
+    "in_flight_count": 3,
+    "deferred_count": 2,
+    "message_count": 9,
+    "requeue_count": 0,
+    "timeout_count": 0,
+    "client_count": 1,
+    "paused": False,
+}
+
+
+def document_check(**topic: Any) -> dict[str, Any]:
+    channel = {**ROW, "channel_name": "c"}
+    row = {**ROW, "topic_name": "t", "channels": [channel], **topic}
+    return {"health": "OK", "version": "1", "start_time": 0, "topics": [row]}
+
+
+Found = Callable[..., list[tuple[str, str]]]
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Found:
+    def call(state: Look, *words: str) -> list[tuple[str, str]]:
+        monkeypatch.setattr(check, "look", lambda *_: state)
+        main(["check", *words, "--json"])
+        findings = json.loads(capsys.readouterr().out)["findings"]
+        return [(one["level"], one["text"]) for one in findings]
+
+    return call
+
+
+def test_all_is_well(found: Found) -> None:
+    assert found(Look({"n": document_check()}, {})) == []
+
+
+def test_bounds_of_a_channel(found: Found) -> None:
+    state = Look({"a": document_check(), "b": document_check()}, {})  # sums over nodes
+    above = "t/c: 10 waiting, above 9"
+    assert found(state, "--depth-warn=9") == [("WARNING", above)]
+    assert found(state, "--depth-warn=1", "--depth-crit=9") == [("CRITICAL", above)]
+    assert found(state, "--depth-warn=10", "--in-flight-crit=6", "--delayed-crit=4") == []
+    assert found(state, "--in-flight-warn=5") == [("WARNING", "t/c: 6 in flight, above 5")]
+    assert found(state, "--consumers=3") == [("CRITICAL", "t/c: 2 consumers, below 3")]
+
+
+def test_what_is_always_critical(found: Found) -> None:
+    sick = document_check(refusal="disk space", damaged=[{"from": 1}]) | {"health": "NOK - broken"}
+    findings = found(Look({"n": sick}, {"m": "no answer"}))
+    assert findings == [("CRITICAL", text) for text in (
+        "m: no answer",
+        "n: NOK - broken",
+        "n: topic t refuses publishes: disk space",
+        "n: topic t has damaged data",
+    )]  # fmt: skip
+
+
+def test_a_topic_that_is_not_there(found: Found) -> None:
+    empty = {**document_check(), "topics": None}
+    assert found(Look({"n": empty}, {}), "t", "c") == [("CRITICAL", "no topic t c")]
+
+
+# --- exit codes, as docs/tools.md lists them ---
+
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "tools.md"
+UTILITIES = (nsq_stat, nsq_tail, nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq)
+NOBODY = "--nsqd-http-address=127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def no_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def code_of(arguments: list[str]) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as leaving:  # of argparse, in the benchmarks
+        return int(str(leaving.code or 0))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_unknown_flag(verb: str) -> None:
+    assert code_of([verb, "--nix"]) == (3 if verb == "check" else 2)
+    assert code_of([verb, "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (f"stats {NOBODY}", 1),
+        (f"stats {NOBODY} --lookupd-http-address=127.0.0.1:1", 2),
+        ("stats --context=nix", 1),
+        (f"topic delete t {NOBODY}", 1),  # not confirmed
+        (f"topic config t x {NOBODY}", 2),
+        (f"channel redrive t c --count=-1 {NOBODY}", 2),
+        ("context select", 2),
+        ("trace", 2),
+        ("pipeline example nix", 2),
+        ("migrate /nix", 2),
+        ("log verify /nix", 2),
+        ("log dump /nix", 2),
+        ("bundle analyze /nix", 3),
+        ("bundle gather --nix", 2),
+        (f"check {NOBODY}", 2),  # critical
+        (f"check {NOBODY} --lookupd-http-address=127.0.0.1:1", 3),
+        ("check --context=nix", 3),
+        (f"check {NOBODY} --http-secret-file=/nix", 3),
+    ],
+)
+def test_what_is_wrong(line: str, code: int) -> None:
+    assert code_of(line.split()) == code
+
+
+def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADRESS", "127.0.0.1:1")
+    assert main(["stats"]) == 2
+    assert main(["bundle", "gather"]) == 2
+    assert main(["check"]) == 3
+    assert main(["bundle", "analyze", "x"]) == 3
+
+
+@pytest.mark.parametrize("utility", UTILITIES)
+def test_an_nsq_utility_has_one_code(utility: object) -> None:
+    assert callable(utility)
+    assert utility(["--nix"]) == utility([]) == 1
+    assert utility(["--help"]) == 0
+
+
+def test_a_daemon_and_a_value_that_is_not_valid() -> None:
+    command = [sys.executable, "-m", "penstock.tools.main", "nsqd"]
+    for flag, code in (("--nix", 2), ("--max-deflate-level=99", 1)):
+        assert subprocess.run([*command, flag], capture_output=True, check=False).returncode == code
+
+
+def test_the_document_lists_them() -> None:
+    text = DOCUMENT.read_text()
+    assert re.findall(r"^\| (\d+) \| ", text, re.MULTILINE) == ["0", "1", "2", "130"]

@@ -15,10 +15,8 @@ import pytest
 from penstock import limits
 from penstock.ids import guid
 from penstock.kernel import Section
-from penstock.tools import connection, contexts, sql_output
-from penstock.tools.contexts import Context
+from penstock.tools import sql_output
 from penstock.tools.main import main
-from penstock.tools.sql import place
 from penstock.tools.sql_output import Result
 from pipelines.test_lakeread import append, rows
 from spark.fakebroker import FakeBroker
@@ -34,17 +32,6 @@ def written(write: Any, *found: list[Any], **more: Any) -> str:
     out = io.StringIO()
     write(result(*found), out, **more)
     return out.getvalue()
-
-
-def test_a_table_is_aligned() -> None:
-    text = written(sql_output.write_table, ["a", 5], ["long", None], ["x\ty\x1b[31m", 12345])
-    assert text.splitlines() == [
-        "name              n",
-        "------------  -----",
-        "a                 5",
-        "long           NULL",
-        "x\\ty\\x1b[31m  12345",
-    ]
 
 
 def test_a_cell_is_cut_where_somebody_looks() -> None:
@@ -80,27 +67,6 @@ def test_wrong_use_is_said_first(
 ) -> None:
     assert main(["sql", *argv]) == code
     assert said in capsys.readouterr().err
-
-
-def test_the_address_is_given_or_of_the_environment_or_a_context(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def found(**given: Any) -> tuple[list[str], str]:
-        return place({"url": None, "context": None, "ca_file": None, **given})
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in (*connection.HTTP, "context"):
-        monkeypatch.delenv(f"PENSTOCK_{name.upper()}", raising=False)
-    assert found() == (["127.0.0.1:4151"], "")
-    with contexts.changed() as kept:
-        kept.put("one", Context(nsqd_http_address=("one:1",)))
-        kept.put("two", Context(nsqd_http_address=("two:1", "two:2")))
-        kept.select("one")
-    assert found(ca_file="ca.pem") == (["one:1"], "ca.pem")
-    assert found(context="two") == (["two:1", "two:2"], "")
-    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", "10.0.0.1:4151,10.0.0.2:4151")
-    assert found() == (["10.0.0.1:4151", "10.0.0.2:4151"], "")
-    assert found(url=["u:1"]) == (["u:1"], "")
 
 
 def asked(sql: str, url: str, lake: Path, capsys: pytest.CaptureFixture[str], *more: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -12,9 +13,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from e2e.daemon import Daemon
+from penstock.tools.main import main
 
 WAIT_S_MAX = 90.0
+Run = Callable[..., tuple[int, str, str]]
+
+
+def runner(
+    address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """`penstock` on the nsqd of that address: its exit code, and what it wrote."""
+    monkeypatch.setenv("PENSTOCK_NSQD_HTTP_ADDRESS", address)
+
+    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
 
 
 def ask(daemon: Daemon, target: str, body: bytes | None = None) -> bytes:

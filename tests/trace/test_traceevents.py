@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import numpy
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
+from penstock import limits
 from penstock.errors import TraceBroken
 from penstock.limits import TRACE_CHUNK_EVENTS
+from penstock.trace.contexts import Copy, context_of, copies
 from penstock.trace.events import (
     EVENT_BYTES,
     KIND_LABELS,
-    NAME_BYTES_MAX,
     Event,
     Kind,
     decode,
@@ -24,6 +26,7 @@ from penstock.trace.events import (
     find,
     ranges,
 )
+from penstock.trace.ids import read_trace_id
 
 NAMES = st.sampled_from(["orders", "mail", "a", "café", "x" * 64, "10.0.0.1:5300"])
 U16 = st.integers(0, (1 << 16) - 1)
@@ -52,14 +55,6 @@ STORY = [
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_events_come_back(events: list[Event]) -> None:
-    body = encode(events)
-    assert decode(body) == events
-    assert decode(memoryview(body)) == events
-    assert len(body) % 8 == 0
-
-
-@given(st.lists(EVENTS, max_size=40))
 def test_columns_say_the_same_to_numpy(events: list[Event]) -> None:
     columns = decode_columns(encode(events))
     assert columns.rows == len(events)
@@ -71,13 +66,6 @@ def test_columns_say_the_same_to_numpy(events: list[Event]) -> None:
         assert texts == [getattr(event, name) or "" for event in events]
     labels = [KIND_LABELS[number] for number in numpy.asarray(columns.kind)]
     assert labels == [event.kind.label for event in events]
-
-
-def test_columns_are_views_and_not_copies() -> None:
-    body = bytearray(encode(STORY))
-    columns = decode_columns(body)
-    struct.pack_into("<q", body, len(body) - EVENT_BYTES * len(STORY), 99)
-    assert columns.time_ns[0] == 99
 
 
 def test_the_bytes_are_those_of_the_documentation() -> None:
@@ -158,12 +146,6 @@ def test_a_body_of_version_1_is_read() -> None:
     assert list(find(body, trace_id=42)) == STORY[:2]
 
 
-def test_a_long_name_is_cut() -> None:
-    event = STORY[0]._replace(client="n" * 70_000)
-    (back,) = decode(encode([event]))
-    assert back.client == "n" * NAME_BYTES_MAX
-
-
 @each(
     ("at", "wrong", "words"),
     [
@@ -206,3 +188,68 @@ def test_no_bytes_at_all_make_it_fail_otherwise() -> None:
 def test_half_an_event_is_refused() -> None:
     with pytest.raises(ValueError, match="make no body"):
         encode_records(["orders"], bytes(EVENT_BYTES - 1))
+
+
+# --- trace ids as people write them, and where messages are looked up for their `traceparent` ---
+
+
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+LARGEST = (1 << 64) - 1
+
+
+@each(
+    ("text", "trace_id"),
+    [
+        ("42", 42),
+        ("00042", 42),
+        (str(LARGEST), LARGEST),
+        (str(LARGEST + 1), 0),
+        ("4bf92f3577b34da6a3ce929d0e0e4736", 0xA3CE929D0E0E4736),
+        ("4BF92F3577B34DA6A3CE929D0E0E4736", 0xA3CE929D0E0E4736),
+        ("1" * 32, 0x1111111111111111),
+        ("1" * 16 + "0" * 16, 0),
+        ("4bf92f3577b34da6a3ce929d0e0e473", 0),
+        ("4bf92f3577b34da6a3ce929d0e0e473g", 0),
+        ("a3ce929d0e0e4736", 0),
+        ("0", 0),
+        ("-1", 0),
+        (" 7", 0),
+        ("\u0664\u0662", 0),  # digits, but not those of a number here
+        ("", 0),
+    ],
+)
+def test_what_is_a_trace_id(text: str, trace_id: int) -> None:
+    assert read_trace_id(text) == trace_id
+
+
+def event(message_id: int, offset: int = 0) -> Event:
+    return Event(Kind.PUBLISHED, 1, "t", None, 0, offset, message_id)
+
+
+def test_each_message_is_looked_up_once_where_a_node_has_it() -> None:
+    found = [
+        ("", event(1)),
+        ("n", event(2, 5)),
+        ("n", event(2, 9)),
+        ("n", event(0)),
+        ("m", event(1)),
+    ]
+    assert copies(found) == [Copy("n", event(2, 5)), Copy("m", event(1))]
+    many = [("n", event(number)) for number in range(1, 2 * limits.TRACE_CONTEXTS_SHOWN)]
+    assert len(copies(many)) == limits.TRACE_CONTEXTS_SHOWN
+
+
+@each(
+    ("message_id", "headers", "context"),
+    [
+        (7, {"traceparent": CONTEXT}, CONTEXT),
+        (8, {"traceparent": CONTEXT}, None),  # another message lies there now
+        (7, {}, None),
+        (7, {"traceparent": "*****"}, None),  # masked
+        (7, {"traceparent": {"a": 1}}, None),
+    ],
+)
+def test_the_context_of_a_message(
+    message_id: int, headers: dict[str, Any], context: str | None
+) -> None:
+    assert context_of(event(7), message_id, headers) == context

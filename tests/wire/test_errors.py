@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cases import each
-from penstock.errors import PenstockError
-from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault, WireFault
+from penstock.wire.errors import NOT_IN_FLIGHT, NOT_OWNER, Fault
 
 ID = b"0123456789abcdef"
 
@@ -187,10 +186,3 @@ def test_which_errors_do_not_end_the_connection() -> None:
     mild = {fault for fault in Fault if not fault.fatal}
     settling = {Fault.FIN_FAILED, Fault.REQ_FAILED, Fault.TOUCH_FAILED}
     assert mild == settling | {Fault.EXT_NOT_SUPPORT, Fault.NOT_WRITABLE}
-
-
-def test_a_wire_fault_carries_its_text_and_its_kind() -> None:
-    error = WireFault(Fault.RDY_RANGE, 3000, 2500)
-    assert isinstance(error, PenstockError)
-    assert error.fault is Fault.RDY_RANGE
-    assert error.data == b"E_INVALID RDY count 3000 out of range 0-2500"

@@ -29,11 +29,6 @@ def refused(**said: Any) -> bytes:
     return caught.value.data
 
 
-@pytest.mark.parametrize("tag", ["", "a", "A-z_09", "x" * limits.TAG_BYTES_MAX])
-def test_tags(tag: str) -> None:
-    assert settings(desired_tag=tag).desired_tag == tag
-
-
 @each("tag", ["a b", "ä", "a.b", "a\n", "x" * (limits.TAG_BYTES_MAX + 1)])
 def test_bad_tags(tag: str) -> None:
     assert refused(desired_tag=tag).startswith(b'E_BAD_TAG IDENTIFY desired tag "')
@@ -43,11 +38,6 @@ def test_the_answer_names_the_tag_where_there_is_one() -> None:
     tagged = replace(FRESH, desired_tag="blue")
     assert encode_response(tagged, OFFER).endswith(b',"desired_tag":"blue"}')
     assert b"desired_tag" not in encode_response(FRESH, OFFER)
-
-
-def test_extend_support() -> None:
-    assert settings(extend_support=True).extend_support
-    assert not settings().extend_support
 
 
 RULE = {"filter_ext_key": "color", "filter_data": "red"}

@@ -17,7 +17,6 @@ from penstock.wire.identify import (
     Offer,
     Request,
     Settings,
-    compression,
     decode_request,
     encode_response,
     negotiate,
@@ -114,11 +113,6 @@ def test_any_bytes_are_a_request_or_a_fault(body: bytes) -> None:
         decode_request(body).client_id.encode()
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
-    request = decode_request(b'{"client_id":"a\\ud800b","hostname":"\\ud83d\\ude00"}')
-    assert (request.client_id, request.hostname) == ("a\ufffdb", "😀")
-
-
 @each(
     ("asked", "changed"),
     [
@@ -187,13 +181,6 @@ def test_a_text_that_is_too_long_is_refused(name: str) -> None:
     assert caught.value.data == said
 
 
-def test_a_second_identify_keeps_what_it_does_not_mention() -> None:
-    first = negotiate(Request(heartbeat_interval=5000, msg_timeout=2000), FRESH, OFFER)
-    second = negotiate(Request(output_buffer_size=100), first, OFFER)
-    assert (second.heartbeat_ns, second.message_timeout_ns) == (5000 * MS, 2000 * MS)
-    assert second.output_bytes == 100
-
-
 def test_compression_only_where_it_is_offered_and_negotiated() -> None:
     wanted = Request(feature_negotiation=True, snappy=True, deflate=True, tls_v1=True)
     granted = negotiate(wanted, FRESH, OFFER)
@@ -215,18 +202,3 @@ def test_the_answer_has_these_keys_in_this_order() -> None:
         b'"sample_rate":0,"auth_required":false,"output_buffer_size":16384,'
         b'"output_buffer_timeout":250,"topology_region":"r1","topology_zone":"z1"}'
     )
-
-
-@pytest.mark.parametrize(("field", "first"), [("snappy", b"\xff\x06"), ("deflate", b"J")])
-def test_the_streams_that_were_agreed_on(field: str, first: bytes) -> None:
-    streams = compression(replace(FRESH, **{field: True}))
-    assert streams is not None
-    encoder, decoder = streams
-    data = encoder.encode(b"abc")
-    assert data.startswith(first)
-    decoder.feed(data)
-    assert decoder.read(10) == b"abc"
-
-
-def test_no_stream_unless_agreed_on() -> None:
-    assert compression(FRESH) is None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+import zlib
 
 import cramjam
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from cases import each
 from penstock.errors import StreamBroken
+from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
 from wire.streams import decode_in_steps, read_all, read_all_into
 
@@ -50,19 +53,6 @@ def test_the_identifier_stands_before_the_first_chunk_only() -> None:
     assert encoder.encode(b"a") == PLAIN_A
 
 
-def test_chunks_hold_64_kib() -> None:
-    stream = SnappyEncoder().encode(random.Random(2).randbytes(65536 + 1))
-    size = int.from_bytes(stream[11:14], "little")
-    assert (stream[10], size) == (1, 4 + 65536)
-    assert stream[14 + size : 14 + size + 4] == b"\x01\x05\x00\x00"
-
-
-def test_a_writer_may_start_anew_in_the_middle() -> None:
-    stream = b"".join(SnappyEncoder().encode(part) for part in (b"one ", b"two ", b"three"))
-    assert stream.count(IDENTIFIER) == 3
-    assert decoded(stream) == b"one two three"
-
-
 @pytest.mark.parametrize("kind", [0x80, 0xFD, 0xFE])
 def test_skippable_chunks_are_skipped_and_not_kept(kind: int) -> None:
     decoder = SnappyDecoder()
@@ -73,38 +63,6 @@ def test_skippable_chunks_are_skipped_and_not_kept(kind: int) -> None:
     decoder.feed(PLAIN_A)
     assert len(decoder._input) == len(PLAIN_A)
     assert decoder.read(10) == b"a"
-
-
-def test_a_small_read_gets_the_rest_of_a_chunk_later() -> None:
-    decoder = SnappyDecoder()
-    decoder.feed(SnappyEncoder().encode(b"abcdef"))
-    assert [decoder.read(4), decoder.read(4), decoder.read(4)] == [b"abcd", b"ef", b""]
-
-
-def chunk(kind: int, body: bytes) -> bytes:
-    return bytes([kind]) + len(body).to_bytes(3, "little") + body
-
-
-BOMB = bytes(cramjam.snappy.compress_raw(bytes(65537)))
-BROKEN = {
-    "no identifier": PLAIN_A,
-    "wrong identifier": chunk(0xFF, b"sNaPpX"),
-    "long identifier": chunk(0xFF, b"sNaPpYY"),
-    "reserved type": IDENTIFIER + chunk(0x02, b"....a"),
-    "no checksum": IDENTIFIER + chunk(0x01, b"abc"),
-    "plain too long": IDENTIFIER + b"\x01" + (4 + 65537).to_bytes(3, "little"),
-    "compressed too long": IDENTIFIER + b"\x00" + (1 << 20).to_bytes(3, "little"),
-    "bad checksum": IDENTIFIER + chunk(0x01, b"\0\0\0\0a"),
-    "no block": IDENTIFIER + chunk(0x00, b"\0\0\0\0"),
-    "broken block": IDENTIFIER + chunk(0x00, b"\0\0\0\0\x05\xff\xff\xff"),
-    "bomb": IDENTIFIER + chunk(0x00, masked_crc32c(bytes(65537)).to_bytes(4, "little") + BOMB),
-}
-
-
-@each("stream", BROKEN.values())
-def test_garbage_is_refused(stream: bytes) -> None:
-    with pytest.raises(StreamBroken, match="snappy stream: "):
-        decoded(stream)
 
 
 def test_no_random_bytes_do_harm() -> None:
@@ -130,3 +88,111 @@ def test_reading_into_a_buffer(step: int) -> None:
     encoder = SnappyEncoder()
     decoder.feed(encoder.encode(TEXT[:100_000]) + encoder.encode(noise) + encoder.encode(b"a"))
     assert read_all_into(decoder, step) == TEXT[:100_000] + noise + b"a"
+
+
+def raw(data: bytes) -> bytes:
+    """A whole stream, with a final block."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return stream.compress(data) + stream.flush()
+
+
+def decoded_deflate(stream: bytes) -> bytes:
+    decoder = DeflateDecoder()
+    decoder.feed(stream)
+    return read_all(decoder)
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=8),
+    st.lists(st.integers(0, 5000), max_size=20),
+    st.integers(1, 400),
+    st.integers(1, 9),
+)
+def test_what_goes_in_comes_out_however_it_is_cut_of_deflate(
+    pieces: list[bytes], cuts: list[int], step: int, level: int
+) -> None:
+    encoder = DeflateEncoder(level)
+    stream = b"".join(map(encoder.encode, pieces))
+    assert decode_in_steps(DeflateDecoder(), stream, cuts, step) == b"".join(pieces)
+
+
+def test_each_piece_can_be_read_at_once() -> None:
+    encoder, decoder = DeflateEncoder(6), DeflateDecoder()
+    for piece in (b"one", b"two", TEXT):
+        decoder.feed(encoder.encode(piece))
+        assert read_all(decoder) == piece
+
+
+def test_nothing_becomes_nothing() -> None:
+    assert DeflateEncoder(6).encode(b"") == b""
+
+
+def test_a_final_block_ends_the_stream() -> None:
+    decoder = DeflateDecoder()
+    decoder.feed(raw(b"the end"))
+    assert read_all(decoder) == b"the end"
+    decoder.feed(b"x")
+    with pytest.raises(StreamBroken, match="final block"):
+        decoder.read(1)
+
+
+def test_a_bomb_comes_out_in_the_pieces_that_were_asked_for() -> None:
+    size = 64 << 20
+    bomb = raw(bytes(size))
+    assert len(bomb) < 100_000
+    tracemalloc.start()
+    try:
+        decoder, count = DeflateDecoder(), 0
+        decoder.feed(bomb)
+        while part := decoder.read(100_000):
+            count += len(part)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == size
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("stream", [b"\xff\xff\xff", b"  V2IDENTIFY\n", raw(b"a") + b"more"])
+def test_garbage_is_refused_of_deflate(stream: bytes) -> None:
+    with pytest.raises(StreamBroken, match="deflate stream: "):
+        decoded_deflate(stream)
+
+
+def test_no_random_bytes_do_harm_of_deflate() -> None:
+    source = random.Random(5)
+    refused = 0
+    for _ in range(300):
+        try:
+            decoded_deflate(source.randbytes(200))
+        except StreamBroken:
+            refused += 1
+    assert refused > 100
+
+
+def chunk(kind: int, body: bytes) -> bytes:
+    return bytes([kind]) + len(body).to_bytes(3, "little") + body
+
+
+BOMB = bytes(cramjam.snappy.compress_raw(bytes(65537)))
+
+
+BROKEN = {
+    "no identifier": PLAIN_A,
+    "wrong identifier": chunk(0xFF, b"sNaPpX"),
+    "long identifier": chunk(0xFF, b"sNaPpYY"),
+    "reserved type": IDENTIFIER + chunk(0x02, b"....a"),
+    "no checksum": IDENTIFIER + chunk(0x01, b"abc"),
+    "plain too long": IDENTIFIER + b"\x01" + (4 + 65537).to_bytes(3, "little"),
+    "compressed too long": IDENTIFIER + b"\x00" + (1 << 20).to_bytes(3, "little"),
+    "bad checksum": IDENTIFIER + chunk(0x01, b"\0\0\0\0a"),
+    "no block": IDENTIFIER + chunk(0x00, b"\0\0\0\0"),
+    "broken block": IDENTIFIER + chunk(0x00, b"\0\0\0\0\x05\xff\xff\xff"),
+    "bomb": IDENTIFIER + chunk(0x00, masked_crc32c(bytes(65537)).to_bytes(4, "little") + BOMB),
+}
+
+
+@each("stream", BROKEN.values())
+def test_garbage_is_refused(stream: bytes) -> None:
+    with pytest.raises(StreamBroken, match="snappy stream: "):
+        decoded(stream)

@@ -8,9 +8,6 @@ import pytest
 
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.traced import (
-    REPLY_BYTES,
-    decode_reply,
-    encode_reply,
     split_many,
     split_one,
 )
@@ -30,17 +27,6 @@ def refusal(body: bytes, message_bytes_max: int = NOT_LIMITED) -> tuple[Fault, b
     with pytest.raises(WireFault) as refused:
         split_many(body, message_bytes_max)
     return refused.value.fault, refused.value.data
-
-
-def test_an_answer_has_thirty_bytes_in_network_order() -> None:
-    data = encode_reply(1, 2, 3, 4)
-    assert data == b"OK" + bytes(7) + b"\1" + bytes(7) + b"\2" + bytes(7) + b"\3" + bytes(3) + b"\4"
-    assert len(data) == REPLY_BYTES
-
-
-def test_an_answer_keeps_the_largest_numbers() -> None:
-    values = ((1 << 64) - 1, (1 << 64) - 2, (1 << 64) - 3, (1 << 32) - 1)
-    assert decode_reply(encode_reply(*values)) == values
 
 
 def test_one_message_is_its_trace_id_and_the_rest() -> None:
@@ -74,12 +60,6 @@ def test_the_largest_message_is_taken_and_one_byte_more_is_not() -> None:
 @pytest.mark.parametrize("length", [0, 3])
 def test_a_body_too_short_for_a_count_is_refused(length: int) -> None:
     assert refusal(bytes(length))[0] is Fault.MPUB_COUNT_UNREAD
-
-
-@pytest.mark.parametrize("count", [0, -1, 3, (1 << 31) - 1])
-def test_a_count_that_the_body_cannot_hold_is_refused(count: int) -> None:
-    body = struct.pack(">i", count) + traced(1, b"a") + traced(2, b"b")
-    assert refusal(body) == (Fault.MPUB_COUNT, b"E_BAD_BODY MPUB invalid message count %d" % count)
 
 
 @pytest.mark.parametrize("size", [0, 8, -1])

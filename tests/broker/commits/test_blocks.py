@@ -16,15 +16,11 @@ from penstock.broker.commits.blocks import (
     Contents,
     check_blocks,
     put_in_place,
-    sound_header,
 )
 from penstock.kernel import (
-    BatchCheck,
     Section,
-    check_batch,
     crc32c,
     decode_bodies,
-    decode_header,
     decode_sections,
     encode_batch,
 )
@@ -86,13 +82,6 @@ def test_what_a_producer_may_say_of_its_messages() -> None:
     assert contents(batch(b"a", b"b", sections=sections)) == Contents(2, 5)  # no other time counts
 
 
-def test_a_message_of_the_largest_size() -> None:
-    data = batch(b"x", bytes(MESSAGE_BYTES_MAX))
-    assert contents(data).messages == 2
-    rule = f"a message of {MESSAGE_BYTES_MAX} bytes: a message has at most {MESSAGE_BYTES_MAX - 1}"
-    assert refusal(data, MESSAGE_BYTES_MAX - 1) == (0, rule)
-
-
 def test_long_work_comes_in_slices() -> None:
     many = batch(b"x") * (2 * limits.STAGE_SLICE_BYTES // 8192)
     found, rests = run(check_blocks(many, MESSAGE_BYTES_MAX))
@@ -151,12 +140,6 @@ def test_headers_that_no_consumer_could_read_are_refused(text: bytes) -> None:
     assert reason == f"message 2 has {text[:100]!r}: headers are a JSON object, in UTF-8"
 
 
-def test_headers_that_consumers_can_read() -> None:
-    texts = (b"", b"{}", b' {"a":"b"} ', b'{"a":null,"n":[1]}', '{"a":"ä"}'.encode())
-    sections: Sections = {Section.HEADERS: dict(enumerate(texts))}
-    assert contents(batch(*[b"x"] * len(texts), sections=sections)).messages == len(texts)
-
-
 def test_a_large_batch_holds_one_message_only() -> None:
     half = bytes(limits.STAGE_BATCH_BYTES_MAX // 2)
     position, reason = refusal(batch(half, half), 1 << 30)
@@ -196,21 +179,6 @@ def test_a_forged_trailer_is_refused_or_harmless() -> None:
 
 
 # --- its place ---
-
-
-def test_a_batch_in_its_place_says_the_same_and_is_sound() -> None:
-    sections: Sections = {Section.KEY: {1: b"key"}}
-    data = bytearray(batch(b"a", b"b", sections=sections))
-    data[14:16] = b"\7\7"  # an epoch, which is not the producer's to say
-    put_in_place(data, 1_000, 2_000, 3_000, 900)
-    assert check_batch(data, 0) == (BatchCheck.SOUND, len(data))
-    header = decode_header(data, 0)
-    assert (header.base_offset, header.base_id) == (1_000, 2_000)
-    assert (header.timestamp_ns, header.synced_end) == (3_000, 900)
-    assert decode_bodies(data, 0) == [b"a", b"b"]
-    assert decode_sections(data, 0) == sections
-    assert data[14:16] == bytes(2)
-    assert sound_header(bytes(data), 0) == header
 
 
 def test_what_a_batch_said_of_its_producer_is_taken_away() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from penstock import limits
 from penstock.broker.commits.file import PROBE_NAMES, commit_file_name, read_commit_file
-from penstock.errors import WriteRefused
+from penstock.broker.commits.parts import CommitParts
+from penstock.broker.commits.stageapps import Ref
+from penstock.errors import CommitGap, WriteRefused
 from sim.disk import Call, Fault, SimDisk
 
 from ..staging import REPEATED, block, commit, done, on, put, settle, stored
@@ -121,3 +123,32 @@ def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
     world = on(disk)
     assert disk.listdir("/data/commits") == []
     world.close()
+
+
+# --- A commit's list in parts: in order, again as often as its sender likes, bounded ---
+
+
+X, Y, Z = (Ref("t", name) for name in "xyz")
+
+
+def test_parts_come_in_order() -> None:
+    parts = CommitParts()
+    assert parts.add("app", 1, 0, [X]) == [X]
+    assert parts.add("app", 1, 1, [Y]) == [X, Y]
+    assert parts.add("app", 1, 1, [Z]) == [X, Z]  # the answer was lost, and it was sent again
+    with pytest.raises(CommitGap) as gap:
+        parts.add("app", 1, 3, [Y])
+    assert gap.value.expected == 2
+    assert parts.add("app", 1, 0, [Z]) == [Z]
+    with pytest.raises(CommitGap):
+        parts.add("app", 2, 1, [Y])
+
+
+def test_the_oldest_list_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMIT_GATHERED_MAX", 3)
+    parts = CommitParts()
+    parts.add("one", 1, 0, [X, Y])
+    parts.add("two", 1, 0, [X, Y])
+    assert parts.count == 2
+    with pytest.raises(CommitGap):
+        parts.add("one", 1, 1, [Z])

@@ -8,21 +8,17 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.run import Committed
 from penstock.broker.commits.stageapps import Ref
 from penstock.errors import (
     NotFound,
     Refused,
     StageDamaged,
-    StageMissing,
     TopicChanged,
     WriteRefused,
 )
-from penstock.log.inspect import find
-from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 
-from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stage_and_commit, stored
+from ..staging import REPEATED, Told, block, commit, done, on, put, settle, stored
 from ..world import World
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -85,14 +81,6 @@ def test_other_publishes_wait_and_come_behind(start: Start, durability: str) -> 
     assert stored(world, "t") == [b"a", b"b", b"one", b"two"]
 
 
-def test_the_order_is_that_of_the_list(start: Start) -> None:
-    world = start()
-    put(world, "t", block("x", b"1", b"2", b"3"))
-    put(world, "t", block("y", b"4"))
-    commit(world, "app", 0, ("t", "y"), ("t", "x"))
-    assert stored(world, "t") == [b"4", b"1", b"2", b"3"]
-
-
 def test_a_large_commit_goes_in_slices(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STAGE_SLICE_BYTES", 1000)
     world = start(segment_bytes_max=4000)
@@ -110,26 +98,6 @@ def test_a_large_commit_goes_in_slices(start: Start, monkeypatch: pytest.MonkeyP
     assert stored(world, "t") == said
 
 
-def test_the_log_verifies(disk: SimDisk) -> None:
-    world = on(disk)
-    world.publish("t", b"plain")
-    put(world, "t", block("x", b"a", b"b", b"c"))
-    put(world, "t", block("left", b"d"))
-    commit(world, "app", 0, ("t", "x"))
-    world.publish("t", b"plain")
-    world.close()
-    report = verify(disk, find(disk, "/data"))
-    assert report.findings == []
-    assert report.bytes_checked == disk.used_bytes()
-    for name in ("stages", "commits"):
-        (path,) = (f"/data/{name}/{file}" for file in disk.listdir(f"/data/{name}"))
-        for position in range(disk.size(path)):
-            disk.flip(path, position, position % 8)
-            assert [found.path for found in verify(disk, find(disk, "/data")).findings] == [path]
-            disk.flip(path, position, position % 8)
-    assert verify(disk, find(disk, "/data/stages/0000000000000002.stage")).findings == []
-
-
 def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
     world = start(idle_topic_delete_ns=10 * limits.SECOND)
     put(world, "t", block("x", b"a"))
@@ -144,19 +112,6 @@ def test_a_topic_with_stages_is_not_idle(start: Start) -> None:
 
 
 # --- versions ---
-
-
-def test_versions_rise(start: Start) -> None:
-    world = start()
-    assert stage_and_commit(world, 5, t=b"a").told == done(1)
-    assert commit(world, "app", 5, ("t", "none")).told == REPEATED
-    assert commit(world, "app", 4).told == REPEATED
-    assert commit(world, "other", 4).told == done(0)
-    assert commit(world, "app", 6).told == done(0)
-    world = world.restart()
-    commits = world.broker.commits
-    assert [commits.last(app) for app in ("app", "other", "new")] == [6, 4, None]
-    assert commit(world, "app", 6).told == REPEATED
 
 
 def test_the_same_commit_twice_at_a_time(start: Start) -> None:
@@ -215,15 +170,6 @@ def refused(world: World, error: type[Exception], *refs: tuple[str, str], named:
     assert world.broker.context.reserved_bytes == 0
     said = world.broker.health
     assert named in said if named else said == "OK"
-
-
-def test_what_is_not_there(start: Start) -> None:
-    world = start()
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1"))
-    refused(world, StageMissing, ("a", "x"), ("b", "y"))
-    refused(world, NotFound, ("a", "x"), ("none", "x"))
-    assert commit(world, "app", 0, ("a", "x"), ("b", "x")).told == done(2)
 
 
 def test_a_topic_made_anew(start: Start) -> None:
@@ -343,22 +289,3 @@ def test_a_topic_deleted_under_a_commit(start: Start, after: int, durability: st
     assert world.publish("b", b"plain").stored
     assert stored(world, "b") == [b"plain"]
     assert world.broker.health == "OK"
-
-
-@pytest.mark.parametrize("after", range(10))
-def test_a_stop_under_a_commit(start: Start, after: int) -> None:
-    world = start()
-    for topic in ("a", "b"):
-        put(world, topic, block("x", b"1", b"2", b"3"))
-    told = begin(world, "app", 0, ("a", "x"), ("b", "x"))
-    waiting = begin(world, "other", 0, ("a", "x"))
-    for _ in range(after):
-        world.turn()
-    behind = world.publish("a", b"plain") if after < 3 else None
-    world = world.restart()
-    assert len(told.told) == len(waiting.told) == 1
-    assert behind is None or behind.stored
-    whole = [b"1", b"2", b"3"]
-    found = [[one for one in stored(world, topic) if one != b"plain"] for topic in ("a", "b")]
-    assert found == ([whole, whole] if told.told == done(6) else [[], []])
-    assert isinstance(told.told[0], Committed) or isinstance(told.error, Refused)

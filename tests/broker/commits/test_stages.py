@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.stageapps import Ref
-from penstock.errors import Refused, StageDamaged, StageExists, WriteRefused
+from penstock.broker.commits.stageapps import Owner, Ref
+from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 
 from ..staging import Told, block, commit, done, on, put, settle, stored
@@ -25,21 +26,6 @@ def files(world: World) -> list[str]:
     return sorted(world.disk.listdir(path)) if world.disk.exists(path) else []
 
 
-def test_the_same_again_is_the_same_stage(start: Start) -> None:
-    world = start()
-    for _ in range(2):
-        assert put(world, "t", block("x", b"a", b"b")).told == [None]
-    assert files(world) == ["0000000000000001.stage"]
-    path = world.path / "stages" / files(world)[0]
-    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    for other in (block("x", b"a", b"c"), block("x", b"a"), block("x", b"a", b"b", b"c")):
-        assert isinstance(put(world, "t", other).error, StageExists)
-    assert put(world, "u", block("x", b"z")).told == [None]
-    stages = world.broker.commits.stages
-    wanted = len(block("x", b"a", b"b").body) + len(block("x", b"z").body)
-    assert (stages.count, stages.bytes) == (2, wanted)
-
-
 def test_the_same_name_while_it_is_written(start: Start) -> None:
     world = start()
     world.threads.held = True
@@ -53,21 +39,6 @@ def test_the_same_name_while_it_is_written(start: Start) -> None:
     settle(world)
     assert [one.told for one in told[:2]] == [[None], [None]]
     assert isinstance(told[2].error, StageExists)
-
-
-@pytest.mark.parametrize("how", ["restart", "killed"])
-def test_stages_come_back(start: Start, how: str) -> None:
-    world = start()
-    put(world, "t", block("x", b"a", b"b", b"c"))
-    put(world, "t", block("y", b"d"))
-    size = world.broker.commits.stages.bytes
-    world = getattr(world, how)()
-    assert (world.broker.commits.stages.count, world.broker.commits.stages.bytes) == (2, size)
-    assert isinstance(put(world, "t", block("x", b"z")).error, StageExists)
-    put(world, "t", block("z", b"e"))
-    assert commit(world, "app", 0, ("t", "x"), ("t", "y"), ("t", "z")).told == done(5)
-    assert stored(world, "t") == [b"a", b"b", b"c", b"d", b"e"]
-    assert files(world) == []
 
 
 def test_what_is_not_sound_is_removed_at_the_start(disk: SimDisk) -> None:
@@ -108,19 +79,6 @@ def test_one_that_cannot_be_read_at_the_start_is_kept(disk: SimDisk, sent_again:
     world.close()
 
 
-def test_old_ones_expire(start: Start) -> None:
-    world = start()
-    put(world, "t", block("old", b"a"))
-    world.clock.pass_ns(limits.STAGE_EXPIRE_NS // 2)
-    put(world, "t", block("new", b"a"))
-    world = world.restart()
-    world.pass_ns(limits.STAGE_EXPIRE_NS // 2 + limits.SECOND)
-    settle(world)
-    assert world.broker.commits.stages.count == 1
-    assert len(files(world)) == 1
-    assert commit(world, "app", 0, ("t", "new")).told == done(1)
-
-
 def test_one_that_is_being_committed_does_not_expire(start: Start) -> None:
     world = start()
     put(world, "t", block("x", b"a"))
@@ -143,24 +101,6 @@ def test_those_of_a_deleted_topic_go(start: Start) -> None:
     settle(world)
     assert files(world) == []
     assert world.broker.commits.stages.count == 0
-
-
-def test_what_is_refused(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STAGES_NAMELESS_MAX", 2)
-    world = start()
-    with pytest.raises(Refused, match="ephemeral"):
-        put(world, "t#ephemeral", block("x", b"a"))
-    for name in ("x", "y"):
-        put(world, "t", block(name, b"a"))
-    with pytest.raises(Refused, match="2 stages"):
-        put(world, "t", block("z", b"a"))
-    assert put(world, "t", block("y", b"a")).told == [None]  # it is there already
-    world.broker.commits.stages.abort([Ref("t", "x"), Ref("t", "none")])
-    settle(world)
-    assert put(world, "t", block("z", b"a")).told == [None]
-    world.broker.draining = True
-    with pytest.raises(Refused, match="draining"):
-        put(world, "t", block("w", b"a"))
 
 
 @pytest.mark.parametrize("call", ["open", "read"])
@@ -262,3 +202,95 @@ def test_a_start_removes_what_a_probe_left(disk: SimDisk, name: str) -> None:
     assert world.broker.health == "OK"
     assert name not in files(world)
     world.close()
+
+
+# --- stages by app: bounds of each, attempts that take the place of older ones, giving up ---
+
+
+def staged(world: World, name: str, app: str, version: int = 0, attempt: str = "a") -> Any:
+    """The error, or None."""
+    one = block(name, name.encode())._replace(owner=Owner(app, version, attempt))
+    return put(world, "t", one).told[0]
+
+
+def names(world: World) -> list[str]:
+    stages = world.broker.commits.stages
+    found = [one for summary in stages.apps.summaries() for one in stages.apps.of(summary.app)]
+    return sorted(stage.head.name for stage in found)
+
+
+def test_a_newer_attempt_takes_the_place_of_an_older_one(start: Start) -> None:
+    world = start()
+    for name in ("x", "y"):
+        staged(world, name, "job", 7, "first")
+    staged(world, "other", "job", 8, "first")
+    staged(world, "z", "job", 7, "second")
+    assert names(world) == ["other", "z"]
+    with pytest.raises(StageSuperseded, match="version 7 of job"):
+        staged(world, "late", "job", 7, "first")
+    staged(world, "w", "job", 7, "second")
+    assert commit(world, "job", 7, ("t", "z"), ("t", "w")).told == done(2)
+    assert stored(world, "t") == [b"z", b"w"]
+
+
+def test_what_a_crash_left_of_an_older_attempt_is_removed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start()
+    staged(world, "x", "job", 7, "first")
+    stages = world.broker.commits.stages
+    monkeypatch.setattr(stages, "remove_files", lambda *_: None)
+    staged(world, "y", "job", 7, "second")
+    monkeypatch.undo()
+    world = world.killed()
+    settle(world)
+    assert names(world) == ["y"]
+    assert len(world.disk.listdir(str(world.path / "stages"))) == 1
+
+
+def test_one_that_is_being_committed_is_not_taken_away(start: Start) -> None:
+    world = start()
+    staged(world, "x", "job", 7, "first")
+    told = Told()
+    world.threads.held = True
+    world.broker.commits.commit("job", 7, [Ref("t", "x")], told)
+    one = block("y", b"y")._replace(owner=Owner("job", 7, "second"))
+    again = Told()
+    world.broker.commits.stages.put(world.broker.topic("t"), one, again)
+    world.threads.held = False
+    world.threads.run()
+    settle(world)
+    assert (told.told, again.told) == (done(1), [None])
+    assert stored(world, "t") == [b"x"]
+
+
+def test_an_app_has_a_bound_of_its_own(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STAGES_APP_MAX", 2)
+    monkeypatch.setattr(limits, "STAGES_NAMELESS_MAX", 1)
+    world = start()
+    for name in ("x", "y"):
+        staged(world, name, "job")
+    with pytest.raises(Refused, match=r"app job has 2 stages already.*penstock stage abort"):
+        staged(world, "z", "job")
+    assert staged(world, "z", "other") is None
+    assert put(world, "t", block("a", b"a")).told == [None]
+    with pytest.raises(Refused, match="name an app"):
+        put(world, "t", block("b", b"b"))
+    # A new attempt is not held up by what the older one has left.
+    assert staged(world, "again", "job", 0, "second") is None
+    assert names(world) == ["a", "again", "z"]
+
+
+def test_an_idle_app_gives_way_when_all_is_full(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "STAGES_MAX", 3)
+    world = start()
+    for name in ("x", "y"):
+        staged(world, name, "killed")
+    staged(world, "z", "other")
+    with pytest.raises(Refused, match=r"3 stages of all apps.*penstock stage list"):
+        staged(world, "w", "third")
+    world.clock.pass_ns(limits.STAGE_IDLE_NS + 1)
+    assert staged(world, "w", "third") is None
+    assert names(world) == ["w", "z"]

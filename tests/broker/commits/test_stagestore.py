@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock.broker.commits.followedstages import FollowedStages
 from penstock.broker.commits.jobrow import JobRow
 from penstock.broker.commits.shelf import Place
 from penstock.broker.commits.stagefile import StageHead, head_line
 from penstock.broker.commits.stagestore import StageStore, staged_of
 from penstock.broker.health import Health
 from penstock.broker.syncs import Syncs
-from penstock.log.names import hosted_stage_name, hosted_stage_number
+from penstock.log.fold import Folding, Group, Position, staged_entry
+from penstock.log.names import hosted_stage_name
+from penstock.replica.frames import Target
+from penstock.replica.journalline import JournalFollower
+from penstock.replica.stageframes import AskStage, SendStage, StageStored
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 
-from ..following import new_disk
+from ..following import Wire, new_disk
 
 PLACE = Place("orders", "ab", 0)
 NUMBER = 3 << 32 | 1
@@ -72,17 +79,6 @@ def test_what_is_no_stage_of_this_partition_is_refused(file: bytes, reason: str)
     (heard,) = lab.write(file=file)
     assert reason in heard
     assert lab.names == []
-
-
-def test_a_full_disk_is_reported_and_leaves_nothing() -> None:
-    lab = Lab()
-    lab.disk.inject(Fault("write", path_part=".stage"))
-    (heard,) = lab.write()
-    assert "cannot be written" in heard
-    assert lab.names == []
-    assert lab.health.failing
-    assert lab.write() == [""]
-    assert not lab.health.failing
 
 
 def test_what_a_kill_left_half_written_is_removed_at_the_start() -> None:
@@ -149,6 +145,93 @@ def test_what_cannot_be_removed_is_removed_later() -> None:
     assert not lab.health.failing
 
 
-def test_names_are_numbers_in_hex() -> None:
-    assert hosted_stage_number(hosted_stage_name(NUMBER)) == NUMBER
-    assert hosted_stage_number("1.stage") is None
+# --- A follower's stages: what it asks for, stores, and does not store any more ---
+
+
+LEADER, REPLICA, LIFE = 7, 99, 5
+STAGED = staged_of(file_of(), 5)
+
+
+class Follower(Lab):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wire = Wire()
+        self.folding = Folding()
+        self.line = JournalFollower(REPLICA, 3, Position(3 << 32, 0), 0)
+        self.moves = 0
+        self.place = Position(3 << 32, 0)
+        station: Any = SimpleNamespace(life=LIFE, peers=self.wire)
+        journal: Any = SimpleNamespace(folding=self.folding)
+        self.stages = FollowedStages(
+            station, Target(1, 0), REPLICA, self.store, journal, self.line, self._moved
+        )
+        self.stages.greeted(LEADER)
+
+    def _moved(self) -> None:
+        self.moves += 1
+
+    def say(self, entries: bytes) -> list[Any]:
+        """A record of the leader."""
+        self.place = self.place._replace(sequence=self.place.sequence + 1)
+        self.folding.apply(0, [Group(0, entries)])
+        self.stages.applied(self.place)
+        return self.take()
+
+    def come(self, number: int = NUMBER, file: bytes | None = None) -> list[Any]:
+        self.stages.came(LEADER, SendStage(LIFE, number, file or file_of()))
+        return self.take()
+
+    def take(self) -> list[Any]:
+        self.turn()
+        return self.wire.take()
+
+
+def test_a_listed_one_that_lacks_is_asked_for_once_a_session() -> None:
+    one = Follower()
+    asked = AskStage(LIFE, REPLICA, NUMBER)
+    assert one.say(staged_entry(NUMBER, STAGED)) == [asked]
+    assert one.say(b"") == []
+    one.stages.settle()
+    assert one.take() == []
+    one.stages.greeted(LEADER)
+    assert one.take() == [asked]
+    assert one.come() == [StageStored(LIFE, REPLICA, NUMBER)]
+    assert (one.line.lacking, one.moves) == ([], 1)
+
+
+def test_what_is_not_as_it_is_listed_is_not_stored() -> None:
+    one = Follower()
+    one.say(staged_entry(NUMBER, STAGED))
+    assert one.come(file=file_of(body=b"y" * 64)) == []
+    one.stages.settle()
+    assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
+
+
+def test_what_cannot_be_stored_is_asked_for_again() -> None:
+    one = Follower()
+    one.say(staged_entry(NUMBER, STAGED))
+    one.disk.inject(Fault("write", path_part=".stage"))
+    (answer,) = one.come()
+    assert "cannot be written" in answer.reason
+    assert one.line.lacking == [NUMBER]
+    one.stages.settle()
+    assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
+
+
+def test_a_snapshot_of_a_higher_epoch_that_does_not_list_it_removes_it() -> None:
+    one = Follower()
+    one.come()
+    one.stages.applied(Position(4 << 32, 0))
+    one.turn()
+    assert one.names == []
+
+
+def test_one_that_rots_is_asked_for() -> None:
+    one = Follower()
+    one.come()
+    one.stages.lost(NUMBER)  # it is not listed
+    assert one.take() == []
+    one.say(staged_entry(NUMBER, STAGED))
+    one.stages.lost(NUMBER)
+    assert one.take() == [AskStage(LIFE, REPLICA, NUMBER)]
+    assert one.line.lacking == [NUMBER]

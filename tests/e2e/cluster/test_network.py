@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from e2e.certificates import Certificates
+from e2e.lookupd import Lookupd
+from e2e.v2client import Refused, V2Client
 from net.etcd.server import Etcd
 
 from .processes import Cluster, Node
-from .test_stories import check
+from .test_stories import bring_back, check
 from .traffic import Traffic
 
 pytestmark = pytest.mark.long
@@ -154,3 +157,87 @@ def _leader(node: Node, topic: str) -> int | None:
     rows = node.ask("/cluster")["partitions"]
     leader: int | None = next(one["leader"] for one in rows if one["topic"] == topic)
     return leader
+
+
+# --- TLS between nodes ---
+
+
+def test_nodes_that_one_authority_vouches_for_and_a_stranger(tmp_path: Path) -> None:
+    ours, others = Certificates(tmp_path / "ours"), Certificates(tmp_path / "others")
+    (tmp_path / "cluster").mkdir()
+    with Cluster(tmp_path / "cluster", 3, *flags(ours, ours)) as cluster:
+        with Traffic(cluster, "secret") as traffic:
+            leader = cluster.leader("secret")
+            leader.kill()
+            cluster.until(lambda: cluster.leader("secret") is not leader)
+            bring_back(cluster, leader, "secret")
+        check(traffic.told(leader))
+        assert cluster.faults() == []
+        stranger = cluster.nodes[2]
+        stranger.stop()
+        stranger.flags += flags(others, ours)
+        stranger.start()
+        cluster.until(lambda: "CERTIFICATE_VERIFY_FAILED" in cluster.nodes[0].stderr())
+        assert cluster.links(cluster.nodes[0]) == 2
+
+
+def flags(certificates: Certificates, authority: Certificates) -> list[str]:
+    return [
+        f"--cluster-tls-cert={certificates.cert}",
+        f"--cluster-tls-key={certificates.key}",
+        f"--cluster-tls-ca={authority.authority}",
+    ]
+
+
+# --- the controller at work ---
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, 4) as five:
+        flag = f"--cluster=etcd://{five.etcd.endpoint}/stories"
+        with Lookupd(tmp_path / "lookupd", flag):
+            yield five
+        assert five.faults() == []
+
+
+def is_alive(five: Cluster, node: Node) -> bool:
+    rows = five.nodes[0].ask("/cluster")["nodes"]
+    return next(bool(one["alive"]) for one in rows if one["node"] == node.number)
+
+
+def test_a_topic_gets_the_replicas_that_it_was_made_without(five: Cluster) -> None:
+    for node in five.nodes[2:]:
+        node.stop()
+    five.until(lambda: not any(is_alive(five, node) for node in five.nodes[2:]))
+    with Traffic(five, "short") as traffic:
+        time.sleep(1)
+        for node in five.nodes[2:]:
+            node.start()
+        five.until(lambda: len(five.partition("short")["in_sync"]) == 3, 120)
+    check(traffic.told(), 0)
+
+
+def test_a_node_is_drained_and_forgotten(five: Cluster) -> None:
+    """Nothing is lost, and no publish is refused anywhere; then it has nothing to be asked for."""
+    drained = five.nodes[1]
+    five.nodes[0].ask("/topic/create?topic=drained&partition_num=6", "POST")
+    with Traffic(five, "drained") as traffic:
+        time.sleep(1)
+        five.nodes[0].ask("/cluster/node?node=1&state=draining", "POST")
+        five.until(lambda: not _has_any(five, drained), 120)
+        time.sleep(1)
+        with V2Client(drained.ports[0]) as client, pytest.raises(Refused) as refused:
+            client.sub("drained", "work")
+        assert refused.value.data.startswith(b"E_FAILED_ON_NOT_LEADER SUB: no partition of topic")
+    told = traffic.told(drained)
+    check(told)
+    assert not any(one.refused for one in traffic.publishers)
+    assert drained.stop() == 0
+    five.until(lambda: not is_alive(five, drained))
+    five.nodes[0].ask("/cluster/node?node=1&state=removed", "POST")
+
+
+def _has_any(five: Cluster, node: Node) -> bool:
+    rows = five.nodes[0].ask("/cluster")["partitions"]
+    return any(node.number in [*row["in_sync"], *row["preferred"]] for row in rows)

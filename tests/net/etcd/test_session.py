@@ -14,11 +14,13 @@ import trustme
 import uvloop
 from aetcd import rpc
 
+from cases import each
 from net.etcd.server import Etcd, three
 from net.etcd.test_coordinators import Desk
 from penstock.cluster.coordinator import UNKNOWN, Changes, Failed, Granted, Put
+from penstock.errors import ConfigError
 from penstock.limits import SECOND
-from penstock.net.etcd.address import Address
+from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replica.leading import Outcome
 
@@ -288,3 +290,36 @@ def test_a_lease_is_never_shorter_than_asked_for(tmp_path: Path, ttl_ns: int) ->
         tell(story())
     finally:
         server.kill()
+
+
+# --- how a cluster is named on the command line ---
+
+
+def test_the_keys_of_a_cluster_begin_with_its_name() -> None:
+    assert parse_address("etcd://h1/west").prefix == "/penstock/west/"
+
+
+@each(
+    ("text", "rule"),
+    [
+        ("h1:2379", "etcd://"),
+        ("http://h1", "etcd://"),
+        ("etcd://", "etcd://"),
+        ("etcd://h1,", "'' is no host"),
+        ("etcd://h1:0", "'h1:0' is no host"),
+        ("etcd://h1:70000", "'h1:70000' is no host"),
+        ("etcd://h 1", "'h 1' is no host"),
+        ("etcd://h1/a b", "1 to 64 of"),
+        ("etcd://" + ",".join(["h"] * 17), "16 endpoints at most"),
+    ],
+)
+def test_what_is_no_address(text: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match="cluster: ") as caught:
+        parse_address(text)
+    assert rule in str(caught.value)
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_address("etcd://root:hunter2@h1")
+    assert "hunter2" not in str(caught.value)

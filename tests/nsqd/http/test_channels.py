@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from penstock import limits
-
 from ..world import V2, Running, eventually, ok, pub
 
 HERE = "topic=t&channel=ch"
@@ -42,12 +40,6 @@ def config(max_attempts: int, dead_letter_topic: str = "t.ch.dead") -> dict[str,
     }
 
 
-def test_it_is_off_at_first(nsqd: Running) -> None:
-    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-    row = nsqd.channel("t", "ch")
-    assert (row["max_attempts"], row["dead_letter_count"]) == (0, 0)
-
-
 def test_settings_are_taken_and_given_back(nsqd: Running) -> None:
     chosen = (200, config(5, "dead"))
     query = f"/channel/config?{HERE}"
@@ -68,28 +60,6 @@ def test_an_order_is_chosen(nsqd: Running) -> None:
     assert nsqd.ask("POST", f"{query}&poison=&order=") == (200, config(0))
 
 
-def test_strict_order_as_in_youzans_nsq(nsqd: Running) -> None:
-    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=true").status == 200
-    assert nsqd.ask("GET", f"/channel/config?{HERE}")[1]["order"] == "strict"
-    assert nsqd.request("POST", f"/channel/setorder?{HERE}&order=false").status == 200
-    assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
-
-
-def test_one_message_of_a_key_at_a_time(nsqd: Running) -> None:
-    assert nsqd.ask("POST", f"/channel/config?{HERE}&order=key")[0] == 200
-    for body in (b"a1", b"a2", b"b1"):
-        assert nsqd.request("POST", f"/pub?topic=t&key={body[:1].decode()}", body).status == 200
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t ch\n") == ok()
-        client.send(b"RDY 10\n")
-        first, second = client.message(), client.message()
-        assert (first.body, second.body) == (b"a1", b"b1")
-        assert client.is_silent()
-        client.send(b"FIN " + first.id + b"\n")
-        assert client.message().body == b"a2"
-
-
-LONG = "x" * 60
 REFUSED = [
     ("POST", "config", "", 400, "MISSING_ARG_TOPIC"),
     ("POST", "config", "topic=t", 400, "MISSING_ARG_CHANNEL"),
@@ -119,14 +89,6 @@ def test_what_is_refused(
     assert nsqd.ask("GET", f"/channel/config?{HERE}") == (200, config(0))
 
 
-def test_a_name_that_breaks_the_rule_is_refused(nsqd: Running) -> None:
-    assert nsqd.request("POST", f"/channel/create?topic=t&channel={LONG}").status == 200
-    status, document = nsqd.ask("POST", f"/channel/config?topic=t&channel={LONG}&max_attempts=1")
-    assert status == 400
-    assert "67 characters" in document["message"]
-    assert f"{limits.NAME_BYTES_MAX} at most" in document["message"]
-
-
 def requeue_one(client: V2) -> bytes:
     message = client.message()
     client.send(b"REQ " + message.id + b" 0\n")
@@ -154,3 +116,73 @@ def test_there_and_back(nsqd: Running) -> None:
     with nsqd.client() as client:
         assert client.ask(pub(b"t", b"more")) == ok()
     assert nsqd.channel("t", "ch")["depth"] == 1
+
+
+# --- A rate for a channel, and a bound of RDY for its consumers, over HTTP ---
+
+
+@pytest.fixture(params=[1, 4])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as running:
+        made = f"/topic/create?topic=t&partition_num={request.param}"
+        assert running.request("POST", made).status == 200
+        assert running.request("POST", f"/channel/create?{HERE}").status == 200
+        yield running
+
+
+def test_a_rate_holds_a_consumer_back(node: Running) -> None:
+    told = {"topic_name": "t", "channel_name": "ch", "bytes_per_second": 1024}
+    assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (
+        200,
+        told,
+    )
+    for _ in range(40):
+        assert node.request("POST", "/mpub?topic=t", b"\n".join([b"x" * 990] * 2)).status == 200
+    with node.client() as client:
+        assert client.ask(b"SUB t ch\n") == ok()
+        client.send(b"RDY 1\n")
+        client.message()
+        row = node.channel("t", "ch")
+        assert row["depth"] + row["in_flight_count"] == 80
+        assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=0")[0] == 200
+        client.send(b"RDY 100\n")
+        for _ in range(79):
+            client.message()
+
+
+def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
+    for _ in range(10):
+        node.request("POST", "/pub?topic=t", b"x")
+    with (
+        node.client(client_id="slow-1") as slow,
+        node.client(client_id="quick") as quick,
+    ):
+        for client in (slow, quick):
+            assert client.ask(b"SUB t ch\n") == ok()
+        told = node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=2&client_prefix=slow")
+        assert told == (200, {"topic_name": "t", "channel_name": "ch", "clients": 1})
+        slow.send(b"RDY 100\n")
+        eventually(lambda: node.channel("t", "ch")["in_flight_count"] == 2)
+        rows = {row["client_id"]: row for row in node.channel("t", "ch")["clients"]}
+        assert (rows["slow-1"]["ready_count"], rows["slow-1"]["limited_rdy"]) == (2, 2)
+        assert "limited_rdy" not in rows["quick"]
+        assert node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=0")[1]["clients"] == 2
+        eventually(lambda: node.channel("t", "ch")["in_flight_count"] == 10)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        (f"/channel/ratelimit?{HERE}", 400, "MISSING_ARG_RATEKILOBYTES"),
+        (f"/channel/ratelimit?{HERE}&ratekilobytes=-1", 400, "INVALID_ARG_RATEKILOBYTES '-1'"),
+        ("/channel/ratelimit?topic=t&channel=no&ratekilobytes=1", 404, "CHANNEL_NOT_FOUND"),
+        (f"/channel/setclientlimit?{HERE}", 400, "MISSING_ARG_READY"),
+        (f"/channel/setclientlimit?{HERE}&ready=9999", 400, "INVALID_ARG_READY '9999'"),
+    ],
+)
+def test_what_is_refused_of_channel_limits(
+    node: Running, path: str, status: int, said: str
+) -> None:
+    answered, told = node.ask("POST", path)
+    assert answered == status
+    assert told["message"].startswith(said)

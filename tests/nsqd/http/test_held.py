@@ -120,13 +120,6 @@ def test_what_was_answered_is_so_at_the_next_leader(cluster: Cluster) -> None:
     assert sorted(bodies(cluster.nodes[1].consume().take())) == [b"b", b"c"]
 
 
-def test_a_dry_run_waits_for_nothing(cluster: Cluster) -> None:
-    cluster.publish(0, b"a")
-    cluster.cut.add(0)
-    target = f"/channel/setoffset?{BILLING}&dry_run=true"
-    assert Asked(cluster.nodes[0], target, b"virtual_queue:0").status == 200
-
-
 def test_all_partitions_of_the_topic_are_waited_for() -> None:
     cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
     cluster.place([0, 0])
@@ -142,3 +135,53 @@ def test_all_partitions_of_the_topic_are_waited_for() -> None:
     waits.line.linked(2, 99)
     for node in cluster.up():
         node.engine.close()
+
+
+# --- an operator's word that what is corrupt is not waited for ---
+
+
+@pytest.fixture
+def cluster_concede() -> Cluster:
+    """Two messages, the first one corrupt on every disk, and node 1 leads."""
+    cluster_concede = Cluster(kernel)
+    cluster_concede.place([0])
+    for word in (b"one", b"two"):
+        cluster_concede.publish(0, word)
+    for node in cluster_concede.nodes:
+        segment = node.topic.replicas[0].log.segments[0].path
+        node.disk.flip(segment, node.disk.content(segment).index(b"one"), 0)
+    cluster_concede.elect(1)
+    return cluster_concede
+
+
+def test_it_names_the_offsets_and_the_rest_is_delivered(cluster_concede: Cluster) -> None:
+    consumer = cluster_concede.nodes[1].consume()
+    cluster_concede.pass_ns(SECOND)
+    assert consumer.take() == []
+    asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders&partition=0")
+    cluster_concede.run()
+    assert (asked.status, asked.document) == (
+        200,
+        {"topic_name": "orders", "conceded": [{"partition": 0, "from": 0, "to": 1}]},
+    )
+    cluster_concede.pass_ns(SECOND)
+    assert bodies(consumer.take()) == [b"two"]
+
+
+def test_nothing_is_conceded_that_is_not_known_to_be_corrupt(cluster_concede: Cluster) -> None:
+    asked = Asked(cluster_concede.nodes[1], "/topic/concede?topic=orders")
+    cluster_concede.run()
+    assert asked.document["conceded"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("", 400, "MISSING_ARG_TOPIC"),
+        ("?topic=none", 404, "TOPIC_NOT_FOUND"),
+        ("?topic=orders&partition=7", 400, "E_BAD_PARTITION"),
+    ],
+)
+def test_what_is_refused(cluster_concede: Cluster, query: str, status: int, said: str) -> None:
+    asked = Asked(cluster_concede.nodes[1], f"/topic/concede{query}")
+    assert (asked.status, asked.document["message"]) == (status, said)

@@ -6,6 +6,7 @@ import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.broker.letters import Letter
 from penstock.kernel import Section, decode_columns
 from penstock.log.head import HEAD_BYTES
 
+from ..skewed import COUNTS, put, skewed
 from ..world import Answer, Running, eventually
 
 END = 3
@@ -62,12 +64,6 @@ def test_positions(nsqd: Running) -> None:
 )
 def test_which_topics(nsqd: Running, query: str, names: list[str]) -> None:
     assert list(nsqd.ask("GET", f"/log/positions{query}")[1]["topics"]) == names
-
-
-def test_all_topics(nsqd: Running) -> None:
-    found = list(nsqd.ask("GET", "/log/positions")[1]["topics"])
-    assert {"other", "t", "t2"} <= set(found)
-    assert found == sorted(found)
 
 
 def fetched(answer: Answer) -> tuple[int, str, str, int]:
@@ -130,12 +126,6 @@ REFUSED = [
 def test_what_is_refused(nsqd: Running, target: str, status: int, text: str) -> None:
     got, document = nsqd.ask("GET", target)
     assert (got, document["message"][: len(text)]) == (status, text)
-
-
-def test_refusals_say_what_would_do(nsqd: Running) -> None:
-    assert nsqd.ask("GET", "/log/fetch?topic=t&from=9")[1]["end"] == END
-    refused = nsqd.ask("GET", "/log/fetch?topic=t&from=0&identity=x")[1]
-    assert refused["identity"] == identity(nsqd)
 
 
 def test_a_topic_made_again_is_another(nsqd: Running) -> None:
@@ -236,3 +226,68 @@ def test_gone_and_damaged(tmp_path: Path) -> None:
         status, document = nsqd.ask("GET", f"/log/fetch?topic=t&from={hurt}")
         assert (status, document["message"], document["from"]) == (422, "LOG_DAMAGED", hurt)
         assert document["to"] > hurt
+
+
+# --- reading a topic of several partitions without a channel, one of them with most messages ---
+
+
+OWN_ID = "0000000000000abc"
+TRACE_ID = 99
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("nsqd")) as running:
+        skewed(running, "t")
+        skewed(running, "moved", (1, 9, 0))
+        put(running, "moved", 2, [b"moved"], {Section.ID: 0xABC, Section.TRACE: TRACE_ID})
+        running.request("POST", "/topic/create?topic=one")
+        running.request("POST", "/pub?topic=one", b"x")
+        yield running
+
+
+def partitions(node: Running, query: str) -> dict[str, Any]:
+    status, document = node.ask("GET", f"/log/positions?{query}")
+    assert status == 200
+    found: dict[str, Any] = document["topics"]["t"]["partitions"]
+    return found
+
+
+@each("text", ["x:1", "255:1", ":1", "1:", "1:x", "-1:5", "1:2:3"])
+def test_a_from_that_is_none(node: Running, text: str) -> None:
+    status, document = node.ask("GET", f"/log/positions?topic=t&from={text}")
+    assert (status, document["message"][:16]) == (400, "INVALID_ARG_FROM")
+    assert repr(text) in document["message"] or repr(text.partition(":")[2]) in document["message"]
+
+
+def test_an_offset_alone_says_too_little(node: Running) -> None:
+    status, document = node.ask("GET", "/message/get?topic=t&offset=0")
+    assert (status, document["message"]) == (400, "MISSING_ARG_PARTITION")
+    assert node.ask("GET", "/message/get?topic=one&offset=0")[1]["partition"] == 0
+
+
+def test_a_message_by_its_id_wherever_it_is(node: Running) -> None:
+    for partition, count in enumerate(COUNTS):
+        place = f"/message/get?topic=t&partition={partition}&offset={count - 1}"
+        _, document = node.ask("GET", place)
+        assert node.ask("GET", f"/message/get?topic=t&id={document['id']}") == (200, document)
+        other = (partition + 1) % len(COUNTS)
+        elsewhere = f"/message/get?topic=t&id={document['id']}&partition={other}"
+        assert node.ask("GET", elsewhere)[1]["message"] == "MESSAGE_NOT_FOUND"
+
+
+@pytest.mark.parametrize("asked", [f"id={OWN_ID}", f"trace_id={TRACE_ID}"])
+def test_a_message_by_what_it_brought_along(node: Running, asked: str) -> None:
+    status, document = node.ask("GET", f"/message/get?topic=moved&{asked}")
+    assert (status, document["partition"], document["offset"]) == (200, 2, 0)
+    assert document["body"] == "moved"
+    assert node.ask("GET", f"/message/get?topic=moved&{asked}&partition=1")[0] == 404
+
+
+def test_where_the_logs_of_a_deleted_topic_ended(node: Running) -> None:
+    skewed(node, "gone", (1, 9))
+    before = node.ask("GET", "/log/positions?topic=gone")[1]["topics"]["gone"]["identity"]
+    assert node.request("POST", "/topic/delete?topic=gone").status == 200
+    document = node.ask("GET", "/log/positions?topic=gone")[1]
+    assert document["ended"] == {"gone": {before: 1}}
+    assert document["ended_partitions"] == {"gone": {before: {"0": 1, "1": 9}}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from penstock import limits
 
 from ..world import V2, Running, eventually, ok, pub
 
@@ -65,18 +68,6 @@ def test_what_is_in_flight_and_with_whom(nsqd: Running) -> None:
     assert eventually(lambda: listed(nsqd, "in_flight")[0]["client"] is None)
 
 
-def test_what_is_deferred_and_until_when(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
-        for delay_ms in (900_000, 500_000):
-            client.send(b"REQ %b %d\n" % (client.message().id, delay_ms))
-        assert eventually(lambda: counts(nsqd) == (0, 0, 2))
-        first, second = listed(nsqd, "deferred")
-        assert (first["offset"], second["offset"]) == (1, 0)  # by due time
-        assert 0 < first["due_in_ms"] <= 500_000 < second["due_in_ms"] <= 900_000
-        assert first["due_ns"] < second["due_ns"]
-
-
 def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
     with consumer(nsqd) as client:
         publish(nsqd, b"a")
@@ -88,42 +79,6 @@ def test_a_message_in_flight_is_finished(nsqd: Running) -> None:
         client.send(b"FIN " + id + b"\n")
         assert client.read().data == b"E_FIN_FAILED FIN " + id + b" failed ID not in flight"
         assert settle(nsqd, "finish", id) == (404, {"message": "MESSAGE_NOT_FOUND"})
-
-
-def test_a_message_in_flight_is_requeued(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a")
-        id = client.message().id
-        assert settle(nsqd, "requeue", id) == (200, None)
-        again = client.message()
-        assert (again.id, again.attempts) == (id, 2)
-        assert settle(nsqd, "requeue", id, "&delay_ms=60000") == (200, None)
-        assert counts(nsqd) == (0, 0, 1)
-        assert nsqd.channel("t", "c")["requeue_count"] == 2
-
-
-def test_a_deferred_message_is_sent_now_or_finished(nsqd: Running) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b")
-        ids = [client.message().id for _ in range(2)]
-        for id in ids:
-            assert settle(nsqd, "requeue", id, "&delay_ms=60000")[0] == 200
-        assert settle(nsqd, "requeue", ids[0]) == (200, None)
-        assert client.message().id == ids[0]
-        assert settle(nsqd, "finish", ids[1]) == (200, None)
-        assert counts(nsqd) == (0, 1, 0)
-
-
-def test_a_message_that_waits_to_be_sent_again(nsqd: Running) -> None:
-    with consumer(nsqd, rdy=1) as client:
-        publish(nsqd, b"a")
-        id = client.message().id
-        client.send(b"RDY 0\n")
-        assert client.ask(pub(b"heard", b"x")) == ok()  # and so is the RDY before it
-        assert settle(nsqd, "requeue", id)[0] == 200
-        assert [row["id"] for row in listed(nsqd, "requeued")] == [id.decode()]
-        assert settle(nsqd, "finish", id)[0] == 200
-        assert listed(nsqd, "requeued") == []
 
 
 def in_order(nsqd: Running, order: str, more: str = "") -> None:
@@ -162,21 +117,6 @@ def test_messages_that_are_held(nsqd: Running) -> None:
         assert settle(nsqd, "finish", first.id) == (200, None)
         assert client.message().body == b"b"
         assert listed(nsqd, "held") == []
-
-
-def test_what_was_settled_stays_settled_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    with consumer(nsqd) as client:
-        publish(nsqd, b"a", b"b", b"c")
-        ids = [client.message().id for _ in range(3)]
-        assert settle(nsqd, "finish", ids[1])[0] == 200
-        assert settle(nsqd, "requeue", ids[2], "&delay_ms=600000")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert counts(again) == (1, 0, 1)
-        assert [row["id"] for row in listed(again, "deferred")] == [ids[2].decode()]
-        with consumer(again) as client:
-            assert client.message().id == ids[0]
-            assert client.is_silent()
 
 
 def test_dead_letters_are_listed_and_one_is_sent_back(nsqd: Running) -> None:
@@ -220,3 +160,132 @@ def test_what_is_refused(
 ) -> None:
     got, document = nsqd.ask(method, f"/channel/{path}?{query}")
     assert (got, document["message"][: len(text)]) == (status, text)
+
+
+# --- youzan's verbs for channels that are stuck: on a topic with one partition and with four ---
+
+
+HERE_REPAIR = "topic=t&channel=ch"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(params=[1, 4])
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--max-req-timeout=72h") as running:
+        made = f"/topic/create?topic=t&partition_num={request.param}"
+        assert running.request("POST", made).status == 200
+        assert running.request("POST", f"/channel/create?{HERE_REPAIR}").status == 200
+        yield running
+
+
+def ask(node: Running, path: str, query: str = "") -> tuple[int, Any]:
+    answer = node.request("POST", f"{path}?{HERE_REPAIR}{query}")
+    return answer.status, json.loads(answer.body) if answer.body else None
+
+
+def settled(node: Running, verb: str, query: str = "") -> tuple[int, int]:
+    status, found = ask(node, f"/channel/{verb}", query)
+    assert (status, found["topic_name"], found["channel_name"]) == (200, "t", "ch")
+    return found["settled"], found["left"]
+
+
+def publish_repair(node: Running, count: int = 4, defer_ms: int = 0) -> None:
+    for number in range(count):
+        path = f"/pub?topic=t&defer={defer_ms}"
+        assert node.request("POST", path, b"%d" % number).status == 200
+
+
+def consumer_repair(node: Running, rdy: int = 100) -> V2:
+    client = node.client()
+    assert client.ask(b"SUB t ch\n") == ok()
+    client.send(b"RDY %d\n" % rdy)
+    return client
+
+
+def depth(node: Running) -> tuple[int, int, int]:
+    row = node.channel("t", "ch")
+    return row["depth"], row["in_flight_count"], row["deferred_count"]
+
+
+def test_what_was_not_delivered_yet_is_stepped_over(node: Running) -> None:
+    found = []
+    for number in range(8):
+        answer = node.request("POST", "/pubtrace?topic=t&trace_id=1", b"%d" % number)
+        found.append(json.loads(answer.body)["id"])
+    for id in found[1::2]:  # as numbers, as they were answered
+        assert ask(node, "/message/finish", f"&msgid={id}") == (200, None)
+    assert depth(node) == (4, 0, 0)
+    with consumer_repair(node) as client:
+        bodies = sorted(client.message().body for _ in range(4))
+        assert bodies == [b"0", b"2", b"4", b"6"]
+        assert client.is_silent()
+
+
+def test_all_that_is_delayed(node: Running) -> None:
+    publish_repair(node, 4)
+    publish_repair(node, 3, HOUR_MS)
+    with consumer_repair(node) as client:
+        for _ in range(4):
+            client.send(b"REQ %b %d\n" % (client.message().id, HOUR_MS))
+        client.ask(b"CLS\n")
+        assert depth(node) == (0, 0, 7)
+        assert settled(node, "finishmemdelayed") == (4, 3)
+        assert settled(node, "finishmemdelayed") == (0, 3)
+        assert settled(node, "emptydelayed") == (3, 0)
+        assert depth(node) == (0, 0, 0)
+
+
+def test_one_partition(node: Running) -> None:
+    count = len(node.daemon.broker.find_topic("t").leaders)
+    publish_repair(node, 8, HOUR_MS)
+    assert settled(node, "emptydelayed", "&partition=0") == (8 // count, 8 - 8 // count)
+    status, answer = ask(node, "/channel/fixconfirmed", f"&partition={count - 1}")
+    assert (status, list(answer["partitions"])) == (200, [str(count - 1)])
+    assert ask(node, "/channel/fixconfirmed", f"&partition={count}") == (
+        400,
+        {
+            "message": "E_BAD_PARTITION",
+            "reason": f"partition '{count}': topic t has 0 to {count - 1}",
+        },
+    )
+
+
+def test_where_it_stands(node: Running) -> None:
+    publish_repair(node, 8)
+    count = len(node.daemon.broker.find_topic("t").leaders)
+    status, answer = ask(node, "/channel/fixconfirmed")
+    place = {"low": 0, "next": 0, "floor": 0}
+    partitions = {str(number): place for number in range(count)}
+    assert (status, answer) == (
+        200, {"topic_name": "t", "channel_name": "ch", "partitions": partitions},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "said"),
+    [
+        ("/message/finish", "", 400, "MISSING_ARG_MSGID"),
+        ("/message/finish", "&msgid=x", 400, "INVALID_ARG_MSGID 'x'"),
+        ("/message/finish", "&msgid=000000000000000g", 400, "INVALID_ARG_ID"),
+        ("/message/finish", "&msgid=7", 404, "MESSAGE_NOT_FOUND"),
+        ("/message/finish", "&msgid=7&partition=x", 400, "E_BAD_PARTITION"),
+        ("/channel/requeuedelayed", "", 400, "MISSING_ARG_OFFSET"),
+        ("/channel/requeuedelayed", "&offset=-1", 400, "INVALID_ARG_OFFSET '-1': a whole number"),
+        ("/channel/emptydelayed", "&channel=no", 404, "CHANNEL_NOT_FOUND"),
+    ],
+)
+def test_what_is_refused_of_repair(
+    node: Running, path: str, query: str, status: int, said: str
+) -> None:
+    where = HERE_REPAIR.replace("channel=ch", "") if "channel=" in query else HERE_REPAIR
+    answer = node.request("POST", f"{path}?{where}{query}")
+    assert answer.status == status
+    assert json.loads(answer.body)["message"].startswith(said)
+
+
+def test_very_many_are_settled_in_turns(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SETTLED_TOGETHER", 2)
+    publish_repair(node, 9, HOUR_MS)
+    assert settled(node, "emptydelayed") == (9, 0)
+    with node.client() as client:
+        assert client.ask(pub(b"t", b"x")) == ok()

@@ -79,12 +79,6 @@ def test_a_key_and_a_trace_id_of_the_request_count(nsqd: Running) -> None:
     assert topic.leader(topic.partition_of_key(b"order-7")).tail.committed_end == 1
 
 
-def test_text_beyond_ascii(nsqd: Running) -> None:
-    own = {"X-Nsqext-Town": "Zürich".encode().decode("latin-1")}
-    assert post(nsqd, "/pub_ext?topic=e", own) == (200, b"OK")
-    assert members(stored(nsqd)[0]) == {"town": "Zürich"}
-
-
 @pytest.mark.parametrize(
     ("own", "said"),
     [
@@ -117,36 +111,12 @@ def test_they_count_into_the_bound_of_headers(nsqd: Running) -> None:
     assert f"more than {limits.HEADERS_BYTES_MAX}" in said["message"]
 
 
-# --- delays ---
-
-
-def test_a_delayed_message_has_headers(nsqd: Running) -> None:
-    with nsqd.client(extend_support=True) as client:
-        client.ask(b"SUB e c\n")
-        client.send(b"RDY 1\n")
-        ext = quote('{"a":"b"}')
-        assert post(nsqd, f"/pub_ext?topic=e&ext={ext}&defer=400") == (200, b"OK")
-        assert client.is_silent()
-        assert client.message().body.endswith(b'{"a":"b"}x')
-    (message,) = stored(nsqd)
-    assert message.sections[Section.DUE] > message.timestamp_ns  # type: ignore[operator]
-
-
 # --- producers that number ---
 
 
 def numbered(topic: str, ext: str, sequence: int, more: str = "") -> str:
     stamp = f"producer_id=5&sequence={sequence}"
     return f"/pub_ext?topic={topic}&ext={quote(ext)}&{stamp}{more}"
-
-
-def test_a_repeat_with_headers_stores_nothing(nsqd: Running) -> None:
-    ext = '{"a":"b"}'
-    answers = [nsqd.request("POST", numbered("many", ext, 0), b"x") for _ in range(2)]
-    assert [(one.status, one.body) for one in answers] == [(200, b"OK")] * 2
-    assert ["X-Penstock-Repeated" in one.headers for one in answers] == [False, True]
-    (message,) = stored(nsqd, "many")
-    assert message.sections[Section.HEADERS] == ext.encode()
 
 
 def test_a_trace_id_of_a_numbered_publish(nsqd: Running) -> None:

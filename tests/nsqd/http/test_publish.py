@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock import limits
 from penstock.wire import frames
 
-from ..world import TIMEOUT_SECONDS, Running, eventually, u32
+from ..world import TIMEOUT_SECONDS, Running, eventually
 
 REQUEST = b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"
 CONNECTIONS = 40
@@ -56,15 +55,6 @@ def test_publishes_that_come_together_share_a_sync(tmp_path: Path, pipelined: bo
             sock.close()
 
 
-def test_a_broken_pack_leaves_nothing(tmp_path: Path) -> None:
-    with Running(tmp_path) as nsqd:
-        body = frames.encode_bodies([b"a", b"b"])
-        assert nsqd.request("POST", "/mpub?topic=t&binary=true", body).body == b"OK"
-        for broken in (body[:-1], u32(3) + body[4:], body[:9] + u32(0) + body[13:]):
-            assert nsqd.request("POST", "/mpub?topic=t&binary=true", broken).status == 413
-        assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == 2
-
-
 @pytest.mark.parametrize("query", ["", "&binary=true"])
 def test_a_pack_may_be_delayed(tmp_path: Path, query: str) -> None:
     with Running(tmp_path) as nsqd:
@@ -74,20 +64,3 @@ def test_a_pack_may_be_delayed(tmp_path: Path, query: str) -> None:
         assert nsqd.request("POST", f"/mpub?topic=t&defer=60000{query}", body).body == b"OK"
         assert eventually(lambda: nsqd.channel("t", "c")["deferred_count"] == 2)
         assert nsqd.request("POST", f"/mpub?topic=t&defer=x{query}", body).status == 400
-
-
-def test_more_than_a_batch_holds_waits_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 10)
-    with Running(tmp_path) as nsqd, connect(nsqd) as sock:
-        gate = threading.Event()
-        sock.sendall(REQUEST)
-        heard(sock, 1)
-        nsqd.loop.call_soon_threadsafe(gate.wait)
-        body = b"y" * 9 + b"\nz\n"
-        pack = b"POST /mpub?topic=t HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-        sock.sendall(pack * 5)
-        gate.set()
-        assert heard(sock, 5).count(b"200 OK") == 5
-        assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == 11

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from cases import each
-from penstock.wire import frames
 
 from ..world import Running, ok, pub, u32
 
 NSQ = ("X-Nsq-Content-Type", "nsq; version=1.0")
-TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
-LONG = "x" * 65
 
 
 @pytest.fixture(scope="module")
@@ -83,42 +80,6 @@ def test_broadcast_ports_are_told_instead_of_the_real_ones(tmp_path: Path) -> No
     with Running(tmp_path, "--broadcast-tcp-port=5", "--broadcast-http-port=6") as nsqd:
         info = json.loads(nsqd.request("GET", "/info").body)
         assert (info["tcp_port"], info["http_port"]) == (5, 6)
-
-
-def bodies_of(nsqd: Running, topic: str, count: int) -> list[bytes]:
-    with nsqd.client() as client:
-        client.send(b"SUB %b reader\nRDY 100\n" % topic.encode())
-        assert client.read() == ok()
-        bodies = []
-        for _ in range(count):
-            message = client.message()
-            client.send(b"FIN %b\n" % message.id)
-            bodies.append(message.body)
-        assert client.is_silent(0.05)
-    return bodies
-
-
-def test_pub(nsqd: Running) -> None:
-    answer = nsqd.request("POST", "/pub?topic=http_pub&topic=second", b"\0raw\n")
-    assert (answer.status, answer.body, answer.headers["Content-Type"]) == (200, b"OK", TEXT)
-    assert bodies_of(nsqd, "http_pub", 1) == [b"\0raw\n"]
-
-
-@pytest.mark.parametrize("query", ["", "&binary=false", "&binary=0"])
-def test_mpub_text(nsqd: Running, query: str) -> None:
-    topic = f"mpub_text{len(query)}"
-    answer = nsqd.request("POST", f"/mpub?topic={topic}{query}", b"a\n\nb\r\nlast")
-    assert (answer.status, answer.body) == (200, b"OK")
-    assert bodies_of(nsqd, topic, 3) == [b"a", b"b\r", b"last"]
-
-
-@pytest.mark.parametrize("value", ["true", "1", "yes", ""])
-def test_mpub_binary(nsqd: Running, value: str) -> None:
-    body = frames.encode_bodies([b"a\n", b"b"])
-    topic = f"mpub_binary{value}"
-    answer = nsqd.request("POST", f"/mpub?topic={topic}&binary={value}", body)
-    assert (answer.status, answer.body) == (200, b"OK")
-    assert bodies_of(nsqd, topic, 2) == [b"a\n", b"b"]
 
 
 def test_topics_and_channels_through_their_life(nsqd: Running) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from ..world import Running, ok
+from penstock.broker.deadletters import REDRIVE_CHANNEL
+
+from ..skewed import COUNTS, HEAVY, put, skewed
+from ..world import Running, eventually, ok
 
 HERE = "/channel/setoffset?topic=t&channel=c"
 COUNT = 5
@@ -27,7 +30,7 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-def moved(offset: int, again: int, skipped: int = 0, dry_run: bool = False) -> dict[str, Any]:
+def moved(offset: int, again: int, skipped: int = 0) -> dict[str, Any]:
     return {
         "topic_name": "t",
         "channel_name": "c",
@@ -35,13 +38,8 @@ def moved(offset: int, again: int, skipped: int = 0, dry_run: bool = False) -> d
         "messages_again": again,
         "messages_skipped": skipped,
         "messages_given_up": 0,
-        "dry_run": dry_run,
+        "dry_run": False,
     }
-
-
-def test_a_dry_run_changes_nothing(nsqd: Running) -> None:
-    assert nsqd.ask("POST", HERE + "&dry_run=true", b"offset:1") == (200, moved(1, 4, dry_run=True))
-    assert nsqd.channel("t", "c")["depth"] == 0
 
 
 @pytest.mark.parametrize(
@@ -59,17 +57,6 @@ def test_places(nsqd: Running, position: str, offset: int) -> None:
     expected = (200, moved(offset, COUNT - offset))
     assert nsqd.ask("POST", HERE, position.encode()) == expected
     assert nsqd.channel("t", "c")["depth"] == COUNT - offset
-
-
-def test_a_consumer_that_waits_gets_them(nsqd: Running) -> None:
-    with nsqd.client() as client:
-        assert client.ask(b"SUB t c\n") == ok()
-        client.send(b"RDY 10\n")
-        assert client.is_silent()
-        second = json.loads(nsqd.request("GET", "/message/get?topic=t&offset=3").body)["id"]
-        assert nsqd.ask("POST", f"{HERE}&position=id:{second}") == (200, moved(3, 2))
-        assert [client.message().body for _ in range(2)] == [b"3", b"4"]
-        assert client.is_silent()
 
 
 REFUSED = [
@@ -92,8 +79,107 @@ def test_what_is_refused(nsqd: Running, target: str, body: bytes, status: int, t
     assert nsqd.channel("t", "c")["depth"] == 0
 
 
-def test_it_holds_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
-    assert nsqd.ask("POST", HERE, b"offset:2")[0] == 200
-    nsqd.stop()
-    with Running(tmp_path / "data") as again:
-        assert again.channel("t", "c")["depth"] == 3
+# --- `/channel/setoffset` and `/channel/messages` of a topic with several partitions ---
+
+
+ALL = sum(COUNTS)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    """All messages are finished."""
+    with Running(tmp_path / "data") as running:
+        skewed(running, "t")
+        assert running.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        assert running.request("POST", "/channel/empty?topic=t&channel=c").status == 200
+        yield running
+
+
+def post(node: Running, more: str, body: str) -> tuple[int, Any]:
+    answer = node.request("POST", HERE + more, body.encode())
+    return answer.status, json.loads(answer.body)
+
+
+def again(document: dict[str, Any]) -> dict[int, int]:
+    return {row["partition"]: row["messages_again"] for row in document["partitions"]}
+
+
+def depth(node: Running) -> int:
+    found: int = node.channel("t", "c")["depth"]
+    return found
+
+
+@pytest.mark.parametrize("place", ["earliest", "timestamp:0"])
+def test_all_are_moved(node: Running, place: str) -> None:
+    status, document = post(node, "&dry_run=true", place)
+    assert (status, document["messages_again"], document["offset"]) == (200, ALL, None)
+    assert again(document) == dict(enumerate(COUNTS))
+    assert depth(node) == 0
+    assert post(node, "", place)[0] == 200
+    assert depth(node) == ALL
+    status, document = post(node, "", "latest")
+    assert (document["messages_skipped"], document["messages_again"]) == (ALL, 0)
+    assert [row["offset"] for row in document["partitions"]] == list(COUNTS)
+    assert depth(node) == 0
+
+
+def test_an_id_moves_the_partition_that_has_it(node: Running) -> None:
+    place = f"/message/get?topic=t&partition={HEAVY}&offset=30"
+    id = json.loads(node.request("GET", place).body)["id"]
+    status, document = post(node, "", f"id:{id}")
+    assert (status, document["offset"], again(document)) == (200, 30, {HEAVY: 6})
+    assert depth(node) == 6
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "status", "text"),
+    [
+        ("", "offset:1", 400, "MISSING_ARG_PARTITION offset is a place in one"),
+        ("&partition=-1", "back:1", 400, "MISSING_ARG_PARTITION back is a place in one"),
+        ("&partition=3", "earliest", 404, "PARTITION_NOT_FOUND"),
+        ("&partition=x", "earliest", 400, "INVALID_ARG_PARTITION 'x'"),
+        ("&partition=0", "offset:3", 416, "OFFSET_BEYOND_END"),
+        ("", "id:0000000000000001", 404, "MESSAGE_NOT_FOUND"),
+    ],
+)
+def test_what_is_refused_of_partitions(
+    node: Running, more: str, place: str, status: int, text: str
+) -> None:
+    got, document = post(node, more, place)
+    assert (got, document["message"][: len(text)]) == (status, text)
+    assert depth(node) == 0
+
+
+def listed(node: Running, state: str) -> list[dict[str, Any]]:
+    target = f"/channel/messages?topic=t&channel=c&state={state}&limit=1000"
+    found: list[dict[str, Any]] = json.loads(node.request("GET", target).body)["messages"]
+    return found
+
+
+def test_messages_name_their_partitions(node: Running) -> None:
+    post(node, "", "earliest")
+    with node.client() as client:
+        assert client.ask(b"SUB t c\n") == ok()
+        client.send(b"RDY 100\n")
+        first, *others = [client.message() for _ in range(ALL)]
+        rows = listed(node, "in_flight")
+        assert [row["partition"] for row in rows].count(HEAVY) == COUNTS[HEAVY]
+        client.send(b"RDY 0\nREQ " + first.id + b" 600000\n")
+        assert eventually(lambda: len(listed(node, "deferred")) == 1)
+        row = listed(node, "deferred")[0]
+        assert first.body == b"%d:%d" % (row["partition"], row["offset"])
+        client.send(b"".join(b"REQ %b 0\n" % one.id for one in others))
+        assert eventually(lambda: len(listed(node, "requeued")) == ALL - 1)
+    places = [(row["offset"], row["partition"]) for row in listed(node, "requeued")]
+    assert places == sorted(places)
+
+
+def test_dead_letters_name_their_partition_too(node: Running) -> None:
+    skewed(node, "t.c.dead", (0, 9, 0))
+    node.request("POST", f"/channel/create?topic=t.c.dead&channel={REDRIVE_CHANNEL}")
+    headers = {"dead_letter": {"topic": "t", "channel": "c", "attempts": 3}}
+    put(node, "t.c.dead", 2, [b"dead"], {65: json.dumps(headers).encode()})
+    rows = listed(node, "dead")
+    assert [(row["partition"], row["offset"], row["attempts"]) for row in rows] == [(2, 0, 3)]
+    redriven = node.request("POST", "/channel/redrive?topic=t&channel=c").body
+    assert json.loads(redriven) == {"redriven": 1}

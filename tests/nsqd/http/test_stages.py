@@ -104,37 +104,6 @@ def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
     assert stored(nsqd, "one") == [b"a", b"b", b"c", b"e"]
 
 
-def test_keys_headers_and_times_stay(nsqd: Running) -> None:
-    sections = {
-        int(Section.KEY): {0: b"k"},
-        int(Section.HEADERS): {0: b'{"h":"v"}'},
-        int(Section.TIMESTAMP): {0: 1_700_000_000 * limits.SECOND},
-    }
-    stage(nsqd, "keyed", "x", batch(b"a", b"b", sections=sections))
-    assert commit(nsqd, "keys", 0, ("keyed", "x")) == done(2)
-    answer = nsqd.request("GET", "/message/get?topic=keyed&offset=0")
-    message = json.loads(answer.body)
-    assert (message["key_base64"], message["headers"]) == ("aw==", {"h": "v"})
-    assert message["timestamp_ns"] == 1_700_000_000 * limits.SECOND
-
-
-def test_the_same_name_with_other_bytes(nsqd: Running) -> None:
-    assert stage(nsqd, "other", "x", batch(b"a"))[0] == 200
-    status, answer = stage(nsqd, "other", "x", batch(b"b"))
-    assert (status, answer) == (
-        409,
-        {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"},
-    )
-
-
-def test_an_aborted_stage_is_gone(nsqd: Running) -> None:
-    stage(nsqd, "aborted", "x", batch(b"a"))
-    body = json.dumps({"stages": [{"topic": "aborted", "stage": n} for n in ("x", "y")]}).encode()
-    assert nsqd.ask("POST", "/stage/abort", body) == (200, {"aborted": 1})
-    assert commit(nsqd, "aborts", 0, ("aborted", "x"))[0] == 404
-    assert stage(nsqd, "aborted", "x", batch(b"b"))[0] == 200
-
-
 def test_a_topic_that_was_made_anew(nsqd: Running) -> None:
     stage(nsqd, "anew", "x", batch(b"a"))
     assert nsqd.request("POST", "/topic/delete?topic=anew").status == 200

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cases import each
-from penstock.kernel import Pack
-from penstock.nsqd.http.publish import pack_bodies
 
 from ..world import Running, u32
 
@@ -99,10 +96,3 @@ def test_a_drain_refuses_what_is_new_and_knows_what_is_stored(tmp_path: Path) ->
         answer = nsqd.request("POST", target + "1", b"b")
         assert (answer.status, json.loads(answer.body)["taken"]) == (503, False)
         nsqd.call(lambda: setattr(nsqd.daemon.broker, "draining", False))
-
-
-def test_bodies_of_a_pack() -> None:
-    said = [b"a", b"bb", b"\n"]
-    framed = struct.pack(">I", 3) + b"".join(struct.pack(">I", len(one)) + one for one in said)
-    assert pack_bodies(Pack.FRAMED, framed) == said
-    assert pack_bodies(Pack.LINES, b"\na\n\nbb\n") == [b"a", b"bb"]

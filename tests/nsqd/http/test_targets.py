@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock import limits
 from penstock.broker.topic import Topic
 from penstock.kernel import Section, decode_bodies, decode_sections, murmur3_32
 from penstock.wire import frames
@@ -145,15 +144,6 @@ def test_keys_that_are_refused(nsqd: Running, path: str, query: str, said: str) 
     assert stored(nsqd) == [[]] * COUNT
 
 
-def test_a_key_that_is_too_long(nsqd: Running) -> None:
-    most = limits.HEADERS_BYTES_MAX - len('{"key":""}')
-    status, _ = post(nsqd, "/pub?topic=t&key=" + "k" * (limits.HTTP_HEADER_BYTES_MAX // 2))
-    assert status == 200
-    assert most > limits.HTTP_HEADER_BYTES_MAX // 2
-    status, said = post(nsqd, "/pub?topic=t&key=" + '"' * (limits.HTTP_HEADER_BYTES_MAX // 2))
-    assert (status, said["message"][:15]) == (400, "INVALID_ARG_KEY")
-
-
 def test_a_producer_that_numbers_has_its_partition(nsqd: Running) -> None:
     for id in range(1, 13):
         for sequence in (0, 0, 1):
@@ -225,20 +215,3 @@ def test_one_partition_stays_one_when_the_topic_grows(nsqd: Running) -> None:
         assert taken(every, COUNT + 2) == [b"%d" % number for number in range(COUNT + 2)]
         assert taken(one, 1) == [b"1"]
         assert one.is_silent()
-
-
-def test_what_one_leaves_goes_to_the_others(nsqd: Running) -> None:
-    with nsqd.client() as every:
-        with nsqd.client() as one:
-            assert one.ask(b"SUB t c 3\n") == ok()
-            one.send(b"RDY 10\n")
-            post(nsqd, "/pub?topic=t&partition=3")
-            message = one.message()
-            assert every.ask(b"SUB t c\n") == ok()
-            one.send(b"RDY 0\nREQ %b 0\nCLS\n" % message.id)
-            assert one.read() == ok(b"CLOSE_WAIT")
-        every.send(b"RDY 10\n")
-        assert every.message().body == b"x"
-
-
-# --- while the topic changes ---

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.context import Change
+from penstock.broker.topic import Topic
+from penstock.nsqd.dialogue import commands_of
+
 from ..world import Running, error, ok, pub
 
 DEFAULTS = {
@@ -33,10 +37,6 @@ def nsqd(tmp_path: Path) -> Iterator[Running]:
 def ask(nsqd: Running, method: str, query: str) -> tuple[int, Any]:
     answer = nsqd.request(method, f"/topic/config?{query}")
     return answer.status, json.loads(answer.body)
-
-
-def test_a_topic_begins_with_the_daemons_options(nsqd: Running) -> None:
-    assert ask(nsqd, "GET", "topic=t") == (200, {"topic_name": "t", **DEFAULTS, "own": []})
 
 
 def test_another_shape_is_said(nsqd: Running) -> None:
@@ -115,14 +115,119 @@ def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
         assert client.ask(pub(b"t", b"5")) == ok()
 
 
+# --- how topics get their number of partitions ---
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as running:
+        yield running
+
+
+def post(here: Running, target: str) -> tuple[int, str]:
+    """The status, and the code of an error."""
+    answer = here.request("POST", target)
+    return answer.status, json.loads(answer.body)["message"] if answer.body else ""
+
+
+def find(here: Running, name: str) -> Topic:
+    return here.daemon.broker.topics[name]
+
+
+def test_as_many_as_were_asked_for(here: Running) -> None:
+    assert post(here, "/topic/create?topic=t&partition_num=8") == (200, "")
+    topic = find(here, "t")
+    assert (sorted(topic.replicas), topic.hash_partitions) == (list(range(8)), 8)
+    assert not topic.extended
+    assert post(here, "/topic/create?topic=one") == (200, "")
+    assert sorted(find(here, "one").replicas) == [0]
+
+
+def test_another_shape_is_a_conflict(here: Running) -> None:
+    post(here, "/topic/create?topic=t&partition_num=2")
+    status, said = post(here, "/topic/create?topic=t&partition_num=3")
+    assert status == 409
+    assert said.startswith("PARTITION_NUM_DIFFERS topic t has 2; ")
+    assert "/topic/partition/expand" in said
+    status, said = post(here, "/topic/create?topic=t&extend=true")
+    assert status == 409
+    assert said.startswith("NOT_EXTENDED topic t exists and is not extended: ")
+    assert len(find(here, "t").replicas) == 2
+
+
 @pytest.mark.parametrize(
-    ("query", "body"),
-    [("", b"1\n2\n3\n"), ("&binary=true", b"\0\0\0\3" + b"\0\0\0\1x" * 3)],
+    ("query", "said"),
+    [
+        ("partition_num=0", "INVALID_ARG_PARTITION_NUM '0': a whole number, 1 to 255"),
+        ("partition_num=256", "INVALID_ARG_PARTITION_NUM '256': a whole number, 1 to 255"),
+        ("partition_num=-1", "INVALID_ARG_PARTITION_NUM '-1': a whole number, 1 to 255"),
+        ("partition_num=", "INVALID_ARG_PARTITION_NUM '': a whole number, 1 to 255"),
+        ("partition_num=two", "INVALID_ARG_PARTITION_NUM 'two': a whole number, 1 to 255"),
+        ("replicator=3",
+         "INVALID_ARG_REPLICATOR '3': a node by itself, and an ephemeral topic, keep 1 copy; "
+         "others need --cluster"),
+        ("extend=maybe", "INVALID_ARG_EXTEND 'maybe': one of true, 1, false, 0"),
+    ],
+)  # fmt: skip
+def test_bad_values_name_the_rule(here: Running, query: str, said: str) -> None:
+    assert post(here, f"/topic/create?topic=t&{query}") == (400, said)
+    assert "t" not in here.daemon.broker.topics
+
+
+def test_the_default_is_for_whoever_makes_a_topic(tmp_path: Path) -> None:
+    flags = ("--durability=os", "--default-partitions=3")
+    with Running(tmp_path / "data", *flags) as here:
+        assert here.request("POST", "/pub?topic=by_http", b"x").status == 200
+        with here.client() as client:
+            assert client.ask(b"SUB by_sub c\n") == ok()
+        post(here, "/topic/create?topic=by_hand")
+        post(here, "/topic/create?topic=chosen&partition_num=2")
+        post(here, "/topic/create?topic=gone%23ephemeral")
+        post(here, "/topic/create?topic=_pipelines")
+        counts = {name: len(topic.replicas) for name, topic in here.daemon.broker.topics.items()}
+        assert counts == {
+            "by_http": 3, "by_sub": 3, "by_hand": 3, "chosen": 2, "gone#ephemeral": 1,
+            "_pipelines": 1,
+        }  # fmt: skip
+    with Running(tmp_path / "data", "--durability=os", "--default-partitions=5") as here:
+        assert len(find(here, "by_http").replicas) == 3  # what is there stays
+
+
+def test_an_nsqlookupd_that_knows_partitions_hears_of_growth(here: Running) -> None:
+    post(here, "/topic/create?topic=t&partition_num=2")
+    topic = find(here, "t")
+    here.call(lambda: here.daemon.broker.grow_topic(topic, 3))
+    assert commands_of(Change.TOPIC_RESHAPED, topic, None, True) == [
+        "REGISTER t 0", "REGISTER t 1", "REGISTER t 2",
+        "META t partition_num=3 extend_support=false",
+    ]  # fmt: skip
+    assert commands_of(Change.TOPIC_RESHAPED, topic, None, False) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "said"),
+    [
+        ("/topic/partition/expand", 400, "MISSING_ARG_TOPIC"),
+        ("/topic/partition/expand?topic=none&partition_num=2", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/partition/expand?topic=t", 400, "MISSING_ARG_PARTITION_NUM"),
+        ("/topic/partition/expand?topic=t&partition_num=0", 400, "INVALID_ARG_PARTITION_NUM '0'"),
+        ("/topic/partition/expand?topic=t&partition_num=9&rehash=x", 400, "INVALID_ARG_REHASH 'x'"),
+        ("/topic/partition/expand?topic=t&partition_num=1", 409, "GROWTH_REFUSED topic t has 2 "),
+        ("/topic/meta/update?topic=none", 404, "TOPIC_NOT_FOUND"),
+        ("/topic/meta/update?topic=t&upgradeext=2", 400, "INVALID_ARG_UPGRADEEXT '2'"),
+    ],
 )
-def test_a_list_is_taken_whole_or_not_at_all(nsqd: Running, query: str, body: bytes) -> None:
-    assert ask(nsqd, "POST", "topic=t&max_depth=5")[0] == 200
-    assert nsqd.request("POST", f"/mpub?topic=t{query}", body).status == 200
-    answer = nsqd.request("POST", f"/mpub?topic=t{query}", body)
-    said = "FAILED topic depth limit of 5 messages is reached: 3 are more than the 2 left"
-    assert (answer.status, json.loads(answer.body)["message"]) == (503, said)
-    assert nsqd.stats("&topic=t")["topics"][0]["depth"] == 3
+def test_growth_that_is_refused(here: Running, target: str, status: int, said: str) -> None:
+    post(here, "/topic/create?topic=t&partition_num=2")
+    answered, message = post(here, target)
+    assert (answered, message[: len(said)]) == (status, said)
+    assert len(find(here, "t").replicas) == 2
+
+
+def test_headers_can_be_had_later(here: Running) -> None:
+    post(here, "/topic/create?topic=t")
+    assert post(here, "/topic/meta/update?topic=t") == (200, "")
+    assert not find(here, "t").extended
+    for _ in range(2):
+        assert post(here, "/topic/meta/update?topic=t&upgradeext=true") == (200, "")
+    assert find(here, "t").extended

@@ -6,9 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from penstock import limits
+from penstock.kernel import Section
+from penstock.log.reader import Message
 from penstock.trace.events import ABOUT_NO_MESSAGE, TOPIC, Kind, decode
 from penstock.wire import frames
 
@@ -31,19 +35,6 @@ def rates(nsqd: Running) -> tuple[Any, Any]:
 def message_of(nsqd: Running, method: str, target: str) -> tuple[int, str]:
     answer = nsqd.request(method, target)
     return answer.status, json.loads(answer.body)["message"]
-
-
-def test_the_rate_of_a_topic_and_of_a_channel(nsqd: Running) -> None:
-    assert rates(nsqd) == (0.0, 0.0)
-    told = json.loads(nsqd.request("POST", "/topic/config?topic=orders&trace_rate=0.5").body)
-    assert (told["trace_rate"], told["own"]) == (0.5, ["trace_rate"])
-    assert rates(nsqd) == (0.5, 0.5)
-    target = "/channel/config?topic=orders&channel=mail&trace_rate=0.01"
-    assert json.loads(nsqd.request("POST", target).body)["trace_rate"] == 0.01
-    assert rates(nsqd) == (0.5, 0.01)
-    nsqd.request("POST", "/channel/config?topic=orders&channel=mail&trace_rate=")
-    nsqd.request("POST", "/topic/config?topic=orders&trace_rate=")
-    assert rates(nsqd) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("rate", ["1.1", "-0.1", "x", "nan"])
@@ -116,3 +107,107 @@ def test_nobody_publishes_to_the_trace(nsqd: Running) -> None:
     with nsqd.client() as client:
         packed = frames.with_size(frames.encode_bodies([b"x"]))
         assert client.ask(b"MPUB %b\n" % TOPIC.encode() + packed).type == frames.FrameType.ERROR
+
+
+# --- A request's `traceparent` becomes a header of its message ---
+
+
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CONTEXT_ID = 0xA3CE929D0E0E4736
+OTHER = "00-11112222333344445555666677778888-00f067aa0ba902b7-01"
+OTHER_ID = 0x5555666677778888
+REQUEST = {"Traceparent": CONTEXT}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    with Running(tmp_path / "data", "--durability=os") as running:
+        running.request("POST", "/topic/create?topic=e&extend=true")
+        running.request("POST", "/topic/create?topic=plain")
+        yield running
+
+
+def sections(node: Running, topic: str = "e") -> list[dict[int, int | bytes]]:
+    leader = node.daemon.broker.topics[topic].leader()
+    found: list[Message] = [leader.log.message(n) for n in range(leader.tail.committed_end)]
+    return [message.sections for message in found]
+
+
+def post(node: Running, target: str, headers: dict[str, str]) -> bytes:
+    answer = node.request("POST", target, b"x", headers)
+    assert answer.status == 200
+    return answer.body
+
+
+def headers_of(said: dict[int, int | bytes]) -> dict[str, str]:
+    found: dict[str, str] = json.loads(said[Section.HEADERS])  # type: ignore[arg-type]
+    return found
+
+
+def test_pub_stores_it_and_traces_the_message(node: Running) -> None:
+    for target in ("/pub?topic=e", "/pub?topic=e&partition=0", "/pub?topic=e&defer=1"):
+        assert post(node, target, REQUEST) == b"OK"
+    for said in sections(node):
+        assert headers_of(said) == {"traceparent": CONTEXT}
+        assert said[Section.TRACE] == CONTEXT_ID
+
+
+def test_pub_with_a_key_has_both(node: Running) -> None:
+    post(node, "/pub?topic=e&key=k", REQUEST)
+    (said,) = sections(node)
+    assert said[Section.KEY] == b"k"
+    assert headers_of(said) == {"key": "k", "traceparent": CONTEXT}
+
+
+def test_a_numbered_pub_has_it_too(node: Running) -> None:
+    for _ in range(2):
+        post(node, "/pub?topic=e&producer_id=7&sequence=0", REQUEST)
+    post(node, "/pub?topic=e&producer_id=7&sequence=1", {})
+    first, second = sections(node)
+    assert headers_of(first) == {"traceparent": CONTEXT}
+    assert second == {}
+
+
+def test_pub_ext_adds_it_to_its_headers_and_its_own_wins(node: Running) -> None:
+    ext = quote('{"a": "b"}')
+    assert post(node, f"/pub_ext?topic=e&ext={ext}", REQUEST) == b"OK"
+    own = quote(json.dumps({"traceparent": OTHER}))
+    assert post(node, f"/pub_ext?topic=e&ext={own}", REQUEST) == b"OK"
+    post(node, "/pub_ext?topic=e", {"X-Nsqext-Traceparent": OTHER, **REQUEST})
+    said = sections(node)
+    assert [headers_of(one) for one in said] == [
+        {"a": "b", "traceparent": CONTEXT},
+        {"traceparent": OTHER},
+        {"traceparent": OTHER},
+    ]
+    assert [one[Section.TRACE] for one in said] == [CONTEXT_ID, OTHER_ID, OTHER_ID]
+
+
+def test_a_trace_id_of_the_publisher_wins(node: Running) -> None:
+    for trace_id in ("9", "0"):
+        ext = quote(json.dumps({"##trace_id": trace_id}))
+        post(node, f"/pub_ext?topic=e&ext={ext}", REQUEST)
+    traced, untraced = sections(node)
+    assert traced[Section.TRACE] == 9
+    assert Section.TRACE not in untraced
+    assert headers_of(traced)["traceparent"] == CONTEXT
+
+
+def test_one_that_its_caller_does_not_record_is_a_header_alone(node: Running) -> None:
+    post(node, "/pub?topic=e", {"traceparent": CONTEXT[:-2] + "00"})
+    (said,) = sections(node)
+    assert headers_of(said) == {"traceparent": CONTEXT[:-2] + "00"}
+    assert Section.TRACE not in said
+
+
+@pytest.mark.parametrize("value", ["", "x", CONTEXT.upper(), CONTEXT + "-1", "a\xe9"])
+def test_what_is_none_is_left_out(node: Running, value: str) -> None:
+    post(node, "/pub?topic=e", {"traceparent": value})
+    post(node, "/pub_ext?topic=e&ext=%7B%7D", {"traceparent": value})
+    assert sections(node) == [{}, {Section.HEADERS: b"{}"}]
+
+
+def test_headers_without_room_for_it_stay_as_they_are(node: Running) -> None:
+    value = "\\" * (limits.HEADERS_BYTES_MAX // 2 - 30)  # each is two bytes of JSON
+    post(node, "/pub_ext?topic=e", {"X-Nsqext-A": value, **REQUEST})
+    assert headers_of(sections(node)[0]) == {"a": value}

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -21,6 +23,7 @@ from ..tracetable import T0_US, Events, healthy, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 pytestmark = pytest.mark.spark
 
@@ -166,3 +169,75 @@ def test_offsets_of_the_archive_are_checked(
     }
     assert found.offsets("gap") == [16_385]
     assert found.report["coverage"]["messages"] == 39_999
+
+
+# --- audits of a topic with four partitions ---
+
+
+__all__ = ["audited"]
+
+
+def partitioned(table: pa.Table) -> pa.Table:
+    """Messages 0 to 899 are partition 1, 900 to 939 partition 0, the others partition 3."""
+    number = table.column("offset").to_numpy()
+    partition = np.select([number < 900, number < 940], [1, 0], 3).astype(np.int32)
+    first = np.select([number < 900, number < 940], [0, 900], 940)
+    columns = {"partition": pa.array(partition), "offset": pa.array(number - first)}
+    for name, column in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
+def archived(spark: SparkSession, path: Path) -> str:
+    """A hole in partition 3, a row twice in partition 1, and an id in two partitions."""
+    sizes = "VALUES (0, 40, 900), (1, 900, 0), (3, 60, 940)"
+    rows = spark.sql(
+        f"""SELECT 'orders' AS topic, partition, offset,
+            lower(lpad(hex(if(partition = 0 AND offset = 7, 100, offset + first) + (1L << 40)),
+                16, '0')) AS id,
+            timestamp_micros({T0_US} + offset + first) AS timestamp
+        FROM (SELECT col1 AS partition, col3 AS first, explode(sequence(0L, col2 - 1L)) AS offset
+            FROM {sizes})"""
+    )
+    kept = rows.where("NOT (partition = 3 AND offset BETWEEN 20 AND 24)")
+    kept.union(rows.where("partition = 1 AND offset = 300")).write.parquet(str(path))
+    return str(path)
+
+
+def test_findings_name_their_partition(audited: Any, spark: SparkSession, tmp_path: Path) -> None:
+    events = healthy(1000)
+    events.drop("sent", 100)
+    events.drop("finished", 100)  # lost
+    events.drop("finished", 905)  # stuck
+    events.add("sent", 950, T0_US + 950 * 100 + 720, attempts=2)  # delivered twice
+    events.swap("sent", 945, 946)
+    path = archived(spark, tmp_path / "archive")
+    found = audited(partitioned(events.table()), archive=path)
+    assert found.code == 1
+    by_partition = {f["kind"]: f["partitions"] for f in found.report["findings"]}
+    examples = {
+        f["kind"]: [(e["partition"], e["offset"]) for e in f["examples"]]
+        for f in found.report["findings"]
+    }
+    assert by_partition == {
+        "lost": {"1": 1},
+        "stuck": {"0": 1},
+        "sent_again": {"3": 1},
+        "out_of_order": {"3": 1},
+        "gap": {"3": 5},
+        "repeated_offset": {"1": 1},
+        "id_falls": {"0": 1},
+        "same_id": {"1": 1},
+    }
+    assert examples["lost"] == [(1, 100)]
+    assert examples["stuck"] == [(0, 5)]
+    assert examples["sent_again"] == [(3, 10)]
+    assert examples["out_of_order"] == [(3, 5)]
+    assert examples["gap"] == [(3, 25)]
+    (same,) = (f for f in found.report["findings"] if f["kind"] == "same_id")
+    assert same["examples"][0]["note"] == "also at offset 7 of partition 0"
+    assert found.report["partitions"] == [
+        {"partition": 0, "traced": 40, "archived": 40, "logged": None},
+        {"partition": 1, "traced": 900, "archived": 901, "logged": None},
+        {"partition": 3, "traced": 60, "archived": 55, "logged": None},
+    ]

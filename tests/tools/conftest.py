@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.daemon import Daemon
+
+from .utilities import Run, runner
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("tools") / "data", "--durability=os") as running:
+        yield running
+
+
+@pytest.fixture
+def run(daemon: Daemon, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(f"127.0.0.1:{daemon.http_port}", capsys, monkeypatch)
