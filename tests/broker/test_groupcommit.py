@@ -206,6 +206,19 @@ def test_a_row_has_a_bound_of_batches(start: Start) -> None:
     assert all(later - one <= 2 * limits.ROW_BATCHES_MAX for one, later in pairwise(rows))
 
 
+def test_publishes_are_taken_for_as_long_as_one_row_follows_the_other(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    outcomes = [world.publish("t", b"in flight")]
+    for _ in range(2 * limits.PUBLISH_WAIT_NS // limits.SECOND):
+        outcomes.append(world.publish("t", b"gathers"))
+        world.pass_ns(limits.SECOND)
+        world.threads.run()
+        world.turns()
+    assert all(one.stored for one in outcomes[:-1])
+
+
 def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start) -> None:
     world = start(durability="disk")
     world.broker.topic("t").channel("a")

@@ -60,9 +60,9 @@ class GroupCommit:
     __slots__ = (
         "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
         "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
-        "_topic", "_touched", "_waits_ns", "_whole", "_writing_whole", "blocked", "durability",
-        "held_count", "line", "log", "office", "refused_bytes", "reserved_count", "sealed_base",
-        "sealed_base_id", "stopped", "tail",
+        "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
+        "durability", "held_count", "line", "log", "office", "refused_bytes", "reserved_count",
+        "sealed_base", "sealed_base_id", "stopped", "tail",
     )  # fmt: skip
 
     def __init__(
@@ -110,7 +110,8 @@ class GroupCommit:
         self._whole: deque[Whole] = deque()
         self._row = Row(log.written_end, 0)  # in flight, or the last one
         self._writing_whole = False
-        self._waits_ns = 0  # since when publishes wait behind a row; 0: none do
+        self._waits_ns = 0  # since when publishes wait behind the same row
+        self._waits_end = NONE  # where that begins
         if log.stopped is not None:  # by the start
             self.stopped = log.stopped.reason
             self.line.move(Move.STOP)
@@ -458,9 +459,11 @@ class GroupCommit:
         row.tell(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
-        """What has waited too long behind a row that is not committed is refused."""
+        """What has waited too long behind a row that is not committed is refused. A busy partition
+        has a row in flight whenever this is called: it is another one each time."""
         waits = self.uncommitted and not self.line.ready and self._gate is None
-        self._waits_ns = (self._waits_ns or mono_ns) if waits else 0
+        if not waits or self.tail.committed_end != self._waits_end:
+            self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
             reason = f"a row was not stored for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
             self._fail_open(WriteRefused(self._label, reason))

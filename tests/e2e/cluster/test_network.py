@@ -79,6 +79,16 @@ class Network:
             ip(f"link set {outer} up")
 
     @contextmanager
+    def slow(self, number: int, rate: str) -> Iterator[None]:
+        """What goes to this node; `tc` names the rate."""
+        outer = f"{self.name}v{number}"
+        tc(f"qdisc add dev {outer} root tbf rate {rate} burst 16kbit latency 2000ms")
+        try:
+            yield
+        finally:
+            tc(f"qdisc del dev {outer} root")
+
+    @contextmanager
     def cut(self, one: int, other: int) -> Iterator[None]:
         pairs = (one, other), (other, one)
         for here, there in pairs:
@@ -92,6 +102,10 @@ class Network:
 
 def ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True, capture_output=True)
+
+
+def tc(arguments: str) -> None:
+    subprocess.run(["tc", *arguments.split()], check=True, capture_output=True)
 
 
 class NetworkCluster(Cluster):
@@ -151,6 +165,24 @@ def test_the_leader_and_a_follower_do_not_reach_one_another(cluster: NetworkClus
             time.sleep(12)
         cluster.until(lambda: cluster.is_whole("cut"))
     check(traffic.told(follower))
+
+
+def test_the_link_to_a_follower_is_slow(cluster: NetworkCluster) -> None:
+    """Slower than what is published: it is left out, catches up once it can, and comes back."""
+    cluster.wait_until_linked()
+    with Traffic(cluster, "slow") as traffic:
+        cluster.until(lambda: cluster.is_whole("slow"))
+        leader = cluster.leader("slow")
+        follower = next(node for node in cluster.nodes if node is not leader)
+        others = [one for one in traffic.publishers if one.node is not follower]
+        with cluster.network.slow(follower.number, "32kbit"):
+            cluster.until(lambda: not cluster.is_whole("slow"))
+            before = [len(one.acked) for one in others]
+            time.sleep(5)
+            after = [len(one.acked) for one in others]
+        cluster.until(lambda: cluster.is_whole("slow"))
+    check(traffic.told(follower))
+    assert all(now - then > 100 for then, now in zip(before, after, strict=True))
 
 
 def _leader(node: Node, topic: str) -> int | None:
