@@ -6,12 +6,10 @@ from penstock.cluster.absence import Absence
 from penstock.cluster.documents import ACTIVE, REMOVED, Membership, Node
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.readmission import Readmission
-from penstock.cluster.slowness import Slowness
 from penstock.cluster.soundness import Soundness
 from penstock.cluster.view import Held, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
-    MS,
     NODE_LEASE_NS,
     READMISSION_DOUBLINGS_MAX,
     READMISSION_FORGET_NS,
@@ -19,8 +17,6 @@ from penstock.limits import (
     REFUSAL_NS,
     REFUSAL_PAUSE_NS,
     SECOND,
-    SLOW_SAMPLES_MIN,
-    SLOW_WINDOW_NS,
 )
 from penstock.replica.record import Member, Record, Seat
 
@@ -116,52 +112,7 @@ def test_one_missing_node_is_replaced_in_a_small_cluster() -> None:
     assert not absence.may_replace_nodes(SETTLED_NS)
 
 
-# --- who is far slower than the others, and when who was dropped comes back ---
-
-
-def measure(slowness: Slowness, node: int, took_ms: float, count: int = 200) -> None:
-    for _ in range(count):
-        slowness.acknowledged(node, int(took_ms * MS), SECOND)
-
-
-def test_ten_times_the_others_and_more_than_a_limit_is_slow() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 5)
-    measure(slowness, 2, 5)
-    measure(slowness, 3, 500)
-    assert slowness.slow_nodes(SECOND) == [3]
-
-
-def test_one_in_a_hundred_is_no_p99() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 5)
-    measure(slowness, 2, 5, 198)
-    measure(slowness, 2, 900, 2)
-    assert slowness.slow_nodes(SECOND) == []
-    measure(slowness, 2, 900, 10)
-    assert slowness.slow_nodes(SECOND) == [2]
-
-
-def test_few_samples_say_nothing() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 5)
-    measure(slowness, 2, 900, SLOW_SAMPLES_MIN - 1)
-    assert slowness.slow_nodes(SECOND) == []
-    measure(slowness, 2, 900, 1)
-    assert slowness.slow_nodes(SECOND) == [2]
-
-
-def test_what_is_older_than_the_window_is_forgotten() -> None:
-    slowness = Slowness()
-    measure(slowness, 1, 5)
-    measure(slowness, 2, 900)
-    assert slowness.slow_nodes(SECOND + SLOW_WINDOW_NS // 2) == [2]
-    assert slowness.slow_nodes(SECOND + SLOW_WINDOW_NS) == []
-    slowness.forget(2)
-    assert slowness.slow_nodes(100 * SECOND) == []
-
-
-# --- readmission ---
+# --- when who was dropped comes back ---
 
 
 def test_a_first_drop_for_a_broken_link_costs_no_waiting() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.members import Members
-from penstock.limits import MS, PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND
+from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS_MIN
 from penstock.replica.effects import Propose
 from penstock.replica.leading import LeaderLine, Outcome
 from penstock.replica.record import Member, Record, Seat
@@ -90,11 +90,15 @@ def test_a_replica_that_failed_is_dropped_at_once() -> None:
     assert desk.proposed() == (A, B)
 
 
-def test_who_is_far_slower_than_the_others_is_dropped() -> None:
+def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
     desk = Desk()
-    for _ in range(200):
-        desk.members.slowness.acknowledged(2, 2 * MS, SECOND)
-        desk.members.slowness.acknowledged(3, 400 * MS, SECOND)
+    desk.write()
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])  # for both of the others
+    assert desk.members.slowness.slow_nodes() == []
+    desk.acknowledge(B)
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])
     desk.pass_to(SECOND)
     assert desk.proposed() == (A, B)
 

@@ -529,7 +529,7 @@ class Joined:
 
     def _note_commits(self) -> None:
         """An office that commits nothing while a row waits is noticed by time."""
-        members = self.participant.offices.members
+        members, waiting = self.participant.offices.members, []
         for name, line in members.lines.items():
             committed = self._busy.get(name)
             if line.end == line.committed:
@@ -539,6 +539,9 @@ class Joined:
             elif committed is None or committed < line.committed:
                 self._busy[name] = line.committed
                 members.wrote(name, self._now_ns)
+            else:
+                waiting.append(name)
+        members.waited(waiting)
 
     def _greet_again(self) -> None:
         """A node that was greeted before it had the replica has dropped the greeting."""

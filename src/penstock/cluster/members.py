@@ -5,7 +5,7 @@
 | has not acknowledged a row for `--replica-timeout` | from that partition |
 | is a learner for which commits wait, and the same | it is waited for no more, at any minimum |
 | has had no link for as long | from all |
-| is far slower than the others (`slowness`) | from all |
+| is the one for which commits wait, half of the time (`slowness`) | from all |
 | says that its replica has failed | at once |
 
 Where the minimum does not allow it, and nothing could be committed for twice the timeout, this node
@@ -62,6 +62,12 @@ class Members:
         """A row is in flight."""
         self._busy_ns[name] = mono_ns
 
+    def waited(self, names: Iterable[PartitionName]) -> None:
+        """The rows of these are in flight since the last tick, or longer."""
+        lines = [self.lines[name] for name in names]
+        late = [line.late_members() for line in lines if len(line.record.members) > 2]
+        self.slowness.looked(frozenset(nodes[0] for nodes in late if len(nodes) == 1))
+
     def committed(self, name: PartitionName) -> None:
         """All of it."""
         self._busy_ns.pop(name, None)
@@ -110,7 +116,7 @@ class Members:
                 self._drop_late(name, mono_ns - since_ns, mono_ns)
         if mono_ns >= self._slow_due_ns:
             self._slow_due_ns = mono_ns + self.timeout_ns
-            for node in self.slowness.slow_nodes(mono_ns):
+            for node in self.slowness.slow_nodes():
                 self._drop_from_all(node, mono_ns)
                 self.slowness.forget(node)
         for node in self.readmission.admitted(mono_ns):
