@@ -190,6 +190,18 @@ def test_a_cut_that_is_not_finished_stops_the_partition(disk: SimDisk) -> None:
         Writer(log).write([b"x"], epoch=9)
 
 
+def test_a_cut_that_cannot_begin_changes_nothing(disk: SimDisk) -> None:
+    log = filled(disk)
+    log.sync()
+    log.mark(NOW_NS + 10 * SECOND)
+    disk.inject(Fault("write", path_part="mark"))
+    with pytest.raises(WriteRefused):
+        log.cut(90)
+    assert log.written_end == 180
+    log.cut(90)
+    assert_is_cut(log, 90)
+
+
 def test_no_cut_behind_a_corrupt_batch(disk: SimDisk) -> None:
     filled(disk).close()
     corrupt(disk, 30)

@@ -143,6 +143,13 @@ def test_a_generation_of_a_higher_epoch_is_newer_than_any_number_of_a_lower() ->
     assert [named(one) for one in rising[:3]] == ["1", "900", "6.0"]
 
 
+def test_a_record_of_another_epoch_does_not_join_on() -> None:
+    data = record(0, generation=generation_of(6, 1)) + record(1, generation=generation_of(7, 1))
+    folded = fold(data)
+    assert folded is not None
+    assert (folded.sequence, folded.torn) == (1, True)
+
+
 def test_the_start_of_the_log_is_no_channel_and_only_rises() -> None:
     def start(sequence: int, offset: int) -> bytes:
         return record(sequence, Group(PARTITION, start_entry(offset)))

@@ -16,6 +16,7 @@ from penstock.log.errors import (
     BatchUnsound,
     ChainBroken,
     EpochFalls,
+    OffsetsApart,
     RowTooLarge,
 )
 from penstock.log.partition import PartitionLog
@@ -118,6 +119,16 @@ def test_a_row_behind_another_batch_is_refused(pair: Pair) -> None:
         assert (error.last, error.previous) == (previous, wrong)
     pair.follower.append_row(row, previous, 0)
     pair.assert_equal()
+
+
+def test_a_gap_between_offsets_is_refused(pair: Pair) -> None:
+    pair.ship(1, 1)
+    _, row = pair.row(3, 1)
+    error = refused(pair, OffsetsApart, [row[0], row[2]])
+    assert isinstance(error, OffsetsApart)
+    assert (error.expected, error.found) == (4, 6)
+    refused(pair, OffsetsApart, row[1:])
+    refused(pair, OffsetsApart, [row[0], row[0]])
 
 
 def test_epochs_do_not_fall_over_an_emptied_log(pair: Pair) -> None:

@@ -50,6 +50,22 @@ def test_every_size_of_disk_gives_a_clear_refusal_and_a_log_as_before(sim: SimDi
         log.close()
 
 
+@pytest.mark.parametrize("written", [0.0, 0.3, 0.999, 1.0])
+def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float) -> None:
+    log, writer = new_log(sim, "data/0")
+    writer.fill(3)
+    sim.inject(Fault("write", path_part=".log", written=written))
+    write_until_refused(writer, 1)
+    sim.inject(Fault("write", path_part=".log", written=written))
+    sim.inject(Fault("truncate", skip=1))  # even what it wrote can't be taken back at once
+    write_until_refused(writer, 1)
+    writer.write([body(9, 1)])
+    sim.kill()
+    log = PartitionLog.open(sim, "data/0", SMALL)
+    assert bodies_from(log, 0) == [*(body(n) for n in range(9)), body(9, 1)]
+    log.close()
+
+
 @pytest.mark.parametrize("call", ["create", "rename", "open"])
 def test_a_roll_that_fails_is_tried_again(sim: SimDisk, call: str) -> None:
     log, writer = new_log(sim, "data/0")
@@ -123,6 +139,14 @@ def test_a_failed_directory_sync_is_tried_again(sim: SimDisk) -> None:
     log.sync()
     assert (log.synced_end, log.sync_trouble) == (180, "")
     log.close()
+
+
+def test_a_log_that_cannot_be_made(sim: SimDisk) -> None:
+    for call in ("create", "mkdir", "sync", "sync_directory"):
+        sim.inject(Fault(call))  # type: ignore[arg-type]
+        with pytest.raises(WriteRefused):
+            PartitionLog.create(sim, "data/0", SMALL)
+    PartitionLog.create(sim, "data/0", SMALL).close()
 
 
 # --- a real full disk ---

@@ -57,6 +57,13 @@ def test_nothing_sound_is_no_mark() -> None:
     assert decode_file(bytes(FILE_BYTES)).mark is None
 
 
+def test_clean_needs_both_copies() -> None:
+    clean = NEW._replace(clean=True)
+    assert decode_file(bytes(file_of(clean, clean))).mark == clean
+    assert decode_file(bytes(file_of(clean, NEW))).mark == NEW
+    assert decode_file(bytes(file_of(clean, OLD))).mark == NEW
+
+
 def test_copies_are_written_in_turn() -> None:
     disk = SimDisk()
     file = MarkFile(disk, "mark")

@@ -34,6 +34,14 @@ def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
     log.close()
 
 
+def test_files_are_private(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "topic" / "0")
+    writer.fill(50)
+    log.close()
+    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "topic" / "0").iterdir()} == {0o600}
+    assert (tmp_path / "topic" / "0").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_missing_partition_is_a_loss(disk: OsDisk, tmp_path: Path) -> None:
     with pytest.raises(PartitionMissing):
         PartitionLog.open(disk, tmp_path / "0", SMALL)
@@ -48,6 +56,14 @@ def test_create_refuses_to_overwrite_a_log(disk: OsDisk, tmp_path: Path) -> None
     log.close()
     with pytest.raises(WriteRefused):
         PartitionLog.create(disk, tmp_path / "0", SMALL)
+
+
+def test_create_takes_over_what_an_interrupted_creation_left(disk: OsDisk, tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "00000000000000000000.log").touch()
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    log.close()
 
 
 def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> None:
@@ -97,6 +113,22 @@ def test_a_roll_during_a_sync_is_synced_by_the_next_job(disk: OsDisk, tmp_path: 
     log.sync_end(job, None)
     assert log.synced_end == log.written_end == 183
     log.close()
+
+
+def test_a_sync_error_is_final(disk: OsDisk, tmp_path: Path) -> None:
+    log, writer = new_log(disk, tmp_path / "0")
+    writer.fill(1)
+    job = log.sync_begin()
+    assert job is not None
+    log.sync_end(job, OSError(5, "I/O error"))
+    assert isinstance(log.stopped, PartitionStopped)
+    assert log.synced_end == 0
+    assert log.sync_begin() is None
+    with pytest.raises(PartitionStopped):
+        writer.fill(1)
+    assert bodies_from(log, 0) == [body(n) for n in range(3)]
+    log.close()
+    assert log.synced_end == 0
 
 
 # --- looking for things ---

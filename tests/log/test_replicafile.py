@@ -7,6 +7,7 @@ import random
 import msgspec
 import pytest
 
+from penstock.errors import PartitionStopped
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
@@ -171,6 +172,19 @@ def test_a_copy_that_its_own_mark_vouches_for_is_corrupt_where_it_is(disk: SimDi
     assert log.written_end == 15
     findings = verify(disk, find(disk, PATH)).findings
     assert any(finding.from_offset == 0 for finding in findings)
+
+
+def test_a_replica_that_was_given_up_stays_so(disk: SimDisk) -> None:
+    torn_log(disk, "stopped")
+    syncs = disk.syncs
+    log = PartitionLog.open(disk, PATH, SMALL)
+    assert disk.syncs == syncs  # no proof of anything
+    assert log.stopped is not None
+    assert "a sync failed" in log.stopped.reason
+    assert (log.written_end, log.synced_end) == (9, 0)
+    with pytest.raises(PartitionStopped):
+        Writer(log).write([b"x"], epoch=1)
+    assert bodies_from(log, 0) == [body(n) for n in range(9)]
 
 
 # --- epochs along the walk ---

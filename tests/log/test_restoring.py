@@ -93,6 +93,14 @@ def segment_bases(log: PartitionLog) -> list[int]:
     return [one.from_offset for one in log.segments]
 
 
+def test_a_batch_is_put_back(two: Two) -> None:
+    two.rot(30)
+    assert two.restore(30, 1) == 33
+    assert two.is_whole()
+    two.disk.kill()
+    assert bodies_from(PartitionLog.open(two.disk, PATH, SMALL), 0) == bodies_from(two.sound, 0)
+
+
 def test_the_first_and_the_last_batch_of_a_segment_and_of_the_log(two: Two) -> None:
     base = segment_bases(two.log)[2]
     for offset in (0, base - 3, base, two.log.written_end - 3):

@@ -120,6 +120,13 @@ def test_no_flipped_bit_goes_unseen() -> None:
                 unseal(bytes(hurt))
 
 
+def test_no_shortened_file_goes_unseen() -> None:
+    sealed = seal(DOCUMENT)
+    for length in range(len(sealed)):
+        with pytest.raises(ValueError, match="checksum"):
+            unseal(sealed[:length])
+
+
 def test_what_was_never_sealed_is_refused() -> None:
     with pytest.raises(ValueError, match="does not end with its checksum"):
         unseal(DOCUMENT)
