@@ -77,6 +77,25 @@ def test_a_journal_that_cannot_be_written_does_not_stop_delivery(start: Start) -
     assert [(message.body, message.attempts) for message in left] == [(b"4", 2)]
 
 
+def test_a_journal_whose_sync_fails_begins_a_new_generation(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1", b"2")
+    got = consumer.take()
+    consumer.finish(got[0])
+    disk.fail.add(("sync", "channels."))
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    assert "the state of the channels" in world.broker.health
+    disk.fail.clear()
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    assert world.broker.health == "OK"
+    consumer.finish(got[1])
+    world = world.killed()
+    assert world.consumer("news", "a").take() == []
+
+
 def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Start) -> None:
     world = start()
     consumer = world.consumer("news", "a")
@@ -89,6 +108,15 @@ def test_the_journal_is_synced_every_two_seconds_and_then_left_alone(start: Star
         world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
     assert world.threads.submitted == submitted
     assert world.broker.context.touched == {}
+
+
+def test_the_mark_repeats_the_synced_end(start: Start) -> None:
+    world = start()
+    world.publish("news", b"1")
+    mark = world.path / "topics" / "news" / "0" / "mark"
+    before = mark.read_bytes()
+    world.pass_ns(limits.MARK_EVERY_NS)
+    assert mark.read_bytes() != before
 
 
 def test_a_stop_waits_for_syncs_and_answers_what_is_open(start: Start) -> None:

@@ -184,6 +184,23 @@ def test_a_channel_of_this_node_needs_nobodys_leave_and_is_deleted_at_once(own: 
     assert str(answers.told[-1]) == "no such channel: billing"
 
 
+@pytest.mark.parametrize(("change", "asked"), CHANGES, ids=NAMES)
+def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
+    cluster: Cluster, change: Change, asked: tuple[Any, ...]
+) -> None:
+    node = cluster.nodes[0]
+    metadata = node.hosting.metadata = Metadata()
+    topic, channel = topic_and_channel(node)
+    before = state(topic, channel)
+    answers = Answers()
+    change(topic, channel, answers)
+    assert metadata.asked == [asked]
+    assert (answers.told, state(topic, channel)) == ([], before)
+    refusal = Refused("the coordinator said no")
+    metadata.waiting[0](refusal)
+    assert answers.told == [refusal]
+
+
 def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster: Cluster) -> None:
     answers = Answers()
     topic, _ = topic_and_channel(own)

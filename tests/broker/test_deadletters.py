@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -36,6 +37,10 @@ def requeue_all(consumer: Consumer) -> list[Message]:
     for message in given:
         consumer.requeue(message)
     return given
+
+
+def causes(world: World) -> list[str]:
+    return [known.cause for one in letters(world) if (known := origin(one)) is not None]
 
 
 def letters(world: World, topic: str = DEAD) -> list[Stored]:
@@ -124,6 +129,19 @@ def test_a_failed_publish_is_tried_again(start: Any) -> None:
     assert consumer.take() == []
 
 
+def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
+
+
 def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
     """Channel and consumer; the dead letter of the second of two messages is being written, and the
     first, which the consumer has, is returned."""
@@ -177,6 +195,29 @@ def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(sta
     world.turns()
     assert [letter.body for letter in letters(world, "elsewhere")] == [b"second"]
     assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
+
+
+@pytest.mark.parametrize("again", [World.restart, World.killed])
+def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
+    world: World = start()
+    give_up_after(world, 2)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    dead = world.broker.topic(DEAD)
+    dead.refusal = "closed for a test"
+    requeue_all(consumer)
+    requeue_all(consumer)
+    world.turns()
+    world = again(world)
+    channel = world.broker.find_topic("t").channels["ch"]
+    assert channel.settings.max_attempts == 2
+    consumer = world.consumer("t", "ch")
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert causes(world) == [""]  # the journal does not say it
+    assert b"cause" not in letters(world)[0].headers
+    assert channel.dead_letter_count == 1
 
 
 # --- restarts ---

@@ -6,12 +6,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from penstock import limits
+from penstock.broker.stamped import Stamp
 from penstock.broker.topic import Topic
-from penstock.errors import GrowthRefused, StorageError
+from penstock.errors import GrowthRefused, PenstockError, StorageError
 from sim.clock import FakeClock
 from sim.disk import Call, Fault, SimDisk
 
@@ -81,6 +83,52 @@ def test_a_rehash_waits_until_everything_is_finished(start: Start) -> None:
     assert (len(topic.replicas), topic.hash_partitions) == (4, 4)
     again = world.killed()
     assert again.broker.find_topic("t").hash_partitions == 4
+
+
+class Numbering:
+    """Sends a message, or sends it again."""
+
+    def __init__(self, world: World, id: int) -> None:
+        self.world, self.id, self.repeats = world, id, 0
+
+    def send(self, sequence: int) -> None:
+        told: list[PenstockError | None] = []
+
+        def done(error: PenstockError | None, where: Any) -> None:
+            told.append(error)
+            self.repeats += where is None
+
+        topic = self.world.broker.find_topic("t")
+        topic.publish_stamped(Stamp(self.id, 0, sequence), [b"%d" % sequence], 0, done)
+        self.world.turns()
+        assert told == [None]
+
+
+def test_a_producer_in_the_midst_of_a_retry_stays_where_it_is(start: Start) -> None:
+    """Whatever the hash says after a rehash: elsewhere the retry would be stored again, and what
+    follows would be a gap."""
+    world = start()
+    topic = several(world, 2)
+    producers = [Numbering(world, id) for id in range(1, 21)]
+    for producer in producers:
+        producer.send(0)
+    places = [topic.stamped_leader(producer.id).number for producer in producers]
+    assert set(places) == {0, 1}
+    grow(world, 7)
+    topic.channel("a").empty()
+    grow(world, 7, rehash=True)
+    for repeats in (1, 2):
+        topic = world.broker.find_topic("t")
+        assert [topic.stamped_leader(producer.id).number for producer in producers] == places
+        for producer in producers:
+            producer.world, producer.repeats = world, 0
+            producer.send(0)
+            producer.send(1)
+        assert [producer.repeats for producer in producers] == [repeats] * 20
+        world = world.killed()
+    topic = world.broker.find_topic("t")
+    assert sum(len(one) for one in stored(topic)) == 40
+    assert len({topic.stamped_leader(id).number for id in range(100, 200)}) == 7  # of new ones
 
 
 # --- faults ---

@@ -10,7 +10,7 @@ from penstock import limits
 from penstock.broker.outbox import Outbox
 from penstock.broker.placed import when_held
 from penstock.broker.settings import TopicSettings
-from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap
+from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
 from penstock.replica.authority import NO_PERMITS, Permits
 from penstock.replica.record import Seat, elected
 
@@ -149,6 +149,25 @@ def test_what_is_corrupt_everywhere_is_waited_for(cluster: Cluster) -> None:
     assert consumer.take() == []
     cluster.start(0)  # it has a sound copy
     assert repaired(cluster, consumer) == [b"one", b"two"]
+
+
+def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
+    words = (b"one", b"two", b"three", b"four")
+    for word in words:
+        cluster.publish(0, word)
+    cluster.kill(0)
+    node, other = cluster.nodes[1:]
+    for rotten, word in ((node, b"one"), (other, b"one"), (node, b"three")):
+        segment = rotten.topic.replicas[0].log.segments[0].path
+        rotten.disk.flip(segment, rotten.disk.content(segment).index(word), 0)
+    cluster.elect(1, gone=[0])
+    log = node.topic.replicas[0].log
+    for offset in (0, 2):
+        with pytest.raises(StorageError):
+            log.read(offset, 1)
+    for _ in range(3 * limits.REPAIR_PATIENCE):
+        cluster.pass_ns(limits.SECOND)
+    assert [damage[:2] for damage in log.damaged] == [(0, 1)]
 
 
 # --- what a leader of a cluster may do alone, and what it may not do before its set knows ---

@@ -49,6 +49,18 @@ def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluste
     assert list(cluster.start(1).broker.topics) == []
 
 
+def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
+    node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
+    node.hosting.host(placed, 0, 7)
+    node.hosting.host(placed, 1, 7)
+    node.disk.inject(Fault("rename", path_part="orders/1"))
+    with pytest.raises(StorageError, match="cannot be moved aside"):
+        node.hosting.release(target(1))
+    assert node.hosting.targets() == [target(0)]
+    node.hosting.host(placed, 1, 8)  # what is left there is moved aside first
+    assert node.hosting.targets() == [target(0), target(1)]
+
+
 def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.disk.inject(Fault("rename", path_part="replica.json"))

@@ -77,6 +77,20 @@ def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -
     cursor.journal.close()
 
 
+def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    cursor.disk.fail.add(("write", "channels."))
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            cursor.move()
+    assert cursor.journal.broken
+    cursor.disk.fail.clear()
+    cursor.move()
+    assert (cursor.journal.broken, reopened(cursor)) == (False, 5)
+    cursor.journal.close()
+
+
 def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
     cursor.move()
     cursor.journal.sync()

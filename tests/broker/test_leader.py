@@ -18,6 +18,35 @@ from .world import Outcome, World, bodies
 Start = Callable[..., World]
 
 
+def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    outcome = world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    assert (outcome.told, topic.depth) == ([], 0)
+    world.threads.run()
+    world.turn()
+    assert (outcome.stored, topic.depth) == (True, 1)
+
+
+def test_durability_os_is_ok_after_the_write(start: Start) -> None:
+    world = start(durability="os")
+    world.threads.held = True
+    assert world.publish("news", b"1").stored
+    assert world.threads.submitted == 0
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_durability_os_syncs_by_count(start: Start) -> None:
+    world = start(durability="os", sync_every_count=3)
+    world.publish("news", b"1", b"2")
+    assert world.threads.submitted == 0
+    world.publish("news", b"3")
+    assert world.threads.submitted == 1
+    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
+
+
 def test_durability_os_syncs_by_time(start: Start) -> None:
     world = start(durability="os")
     world.publish("news", b"1")

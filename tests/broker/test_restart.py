@@ -10,7 +10,7 @@ import pytest
 from penstock import limits
 from penstock.broker.commits.file import CommitFile, Part, RecordJob
 from penstock.broker.stamped import Stamp
-from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.sealed import seal, unseal
@@ -253,6 +253,13 @@ def test_a_topic_file_about_another_topic_is_set_aside(start: Start) -> None:
     (world.path / "topics" / "news").rename(world.path / "topics" / "old")
     world = world.restart()
     assert "about another topic, 'news'" in world.broker.health
+    assert world.publish("news", b"1").stored
+
+
+def test_a_data_directory_has_one_owner(start: Start) -> None:
+    world = start()
+    with pytest.raises(DirectoryLocked):
+        world._again(world.path, {})
     assert world.publish("news", b"1").stored
 
 

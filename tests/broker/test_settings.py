@@ -12,8 +12,9 @@ from cases import each
 from penstock import limits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.settings import TopicSettings
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, StorageError
 
+from .faults import FaultyDisk
 from .world import Outcome, World, bodies
 
 Start = Callable[..., World]
@@ -29,6 +30,19 @@ def test_only_what_is_chosen_is_stored() -> None:
 def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=TopicSettings)
+
+
+def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    topic = world.broker.topic("t")
+    disk.fail.add(("create", "topic.json"))
+    with pytest.raises(StorageError):
+        topic.configure({"max_depth": 1, "durability": "os"})
+    disk.fail.clear()
+    assert topic.settings == TopicSettings()
+    assert topic.leader().group.durability == "disk"
+    assert world.publish("t", b"1", b"2").stored
 
 
 # --- durability changes while it runs ---

@@ -53,6 +53,19 @@ def test_the_one_with_most_to_lose_comes_first(world: World) -> None:
         assert unsynced(topic) == left
 
 
+def test_a_sync_that_takes_long_holds_up_no_other_partition(world: World) -> None:
+    topic = made(world)
+    world.threads.held = True
+    publish(world, topic, 0, 5)
+    pause(world)
+    publish(world, topic, 1, 2)
+    assert [leader.group.busy for leader in topic.leaders] == [True, True, False]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert unsynced(topic) == [0, 0, 0]
+
+
 class Work:
     def __init__(self, error: OSError | None = None) -> None:
         self.error = error

@@ -27,6 +27,7 @@ from penstock.trace.events import (
     ranges,
 )
 
+from .faults import FaultyDisk
 from .test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
@@ -300,3 +301,13 @@ def publish(world: World, *messages: Traced) -> list[PenstockError | Stored]:
     told: list[PenstockError | Stored] = []
     world.broker.topic("t").publish_traced(messages, 0, told.append)
     return told
+
+
+def test_a_publish_that_could_not_be_stored_hears_why(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("t")
+    disk.fail.add(("write", ".log"))
+    told = publish(world, Traced(7, b"a"))
+    world.turns()
+    assert [type(outcome) for outcome in told] == [WriteRefused]

@@ -14,8 +14,10 @@ from penstock.replica.effects import (
     Begin,
     Cut,
     Matched,
+    SaveEpoch,
     Stop,
     Sync,
+    Tell,
 )
 from penstock.replica.following import FollowerLine, Following
 from penstock.replica.lacking import NOTHING, Lacking
@@ -46,6 +48,14 @@ class Follower:
         del self.log.batches[end:]
         self.log.synced = min(self.log.synced, end)
         self.effects()
+
+
+def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.line.hello(SESSION, 5)
+    save, tell = follower.effects()
+    assert save == SaveEpoch(5)
+    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
 
 
 def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
@@ -153,6 +163,12 @@ def test_the_newest_epoch_of_both_decides() -> None:
 
 def test_equal_ends_prove_nothing() -> None:
     assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
+
+
+def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
+    assert common_end(extent([3, 3], start=10), extent([1, 1])) is None
+    assert common_end(extent([3, 3], start=10), extent([2] * 12)) is None
+    assert common_end(extent([3, 3], start=10), extent([], start=10)) == 10
 
 
 @st.composite

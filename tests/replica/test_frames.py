@@ -25,7 +25,7 @@ from penstock.replica.journalline import (
     SendRecord,
     TellPlace,
 )
-from penstock.replica.matching import Chain, Extent
+from penstock.replica.matching import NO_BATCH, Chain, Extent
 from penstock.replica.rangeframes import AskRange, SendRange, lacking
 from penstock.replica.stageframes import (
     AskStage,
@@ -193,6 +193,10 @@ def test_what_is_too_much_is_not_sent() -> None:
 
 def test_a_replica_says_up_to_where_it_lacks_a_range() -> None:
     assert SendRange(1, 7, lacking(12), b"").lacks_until == 12
+
+
+def test_an_answer_may_leave_it_open() -> None:
+    assert SendRange(1, 7, NO_BATCH, b"").lacks_until == 0
 
 
 # --- frames of stages, to bytes and back ---

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
+from penstock.broker.commits.run import Committed
 from penstock.broker.commits.stageapps import Ref
 from penstock.errors import (
     NotFound,
@@ -289,3 +290,22 @@ def test_a_topic_deleted_under_a_commit(start: Start, after: int, durability: st
     assert world.publish("b", b"plain").stored
     assert stored(world, "b") == [b"plain"]
     assert world.broker.health == "OK"
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_a_stop_under_a_commit(start: Start, after: int) -> None:
+    world = start()
+    for topic in ("a", "b"):
+        put(world, topic, block("x", b"1", b"2", b"3"))
+    told = begin(world, "app", 0, ("a", "x"), ("b", "x"))
+    waiting = begin(world, "other", 0, ("a", "x"))
+    for _ in range(after):
+        world.turn()
+    behind = world.publish("a", b"plain") if after < 3 else None
+    world = world.restart()
+    assert len(told.told) == len(waiting.told) == 1
+    assert behind is None or behind.stored
+    whole = [b"1", b"2", b"3"]
+    found = [[one for one in stored(world, topic) if one != b"plain"] for topic in ("a", "b")]
+    assert found == ([whole, whole] if told.told == done(6) else [[], []])
+    assert isinstance(told.told[0], Committed) or isinstance(told.error, Refused)

@@ -81,6 +81,17 @@ def test_what_is_no_stage_of_this_partition_is_refused(file: bytes, reason: str)
     assert lab.names == []
 
 
+def test_a_full_disk_is_reported_and_leaves_nothing() -> None:
+    lab = Lab()
+    lab.disk.inject(Fault("write", path_part=".stage"))
+    (heard,) = lab.write()
+    assert "cannot be written" in heard
+    assert lab.names == []
+    assert lab.health.failing
+    assert lab.write() == [""]
+    assert not lab.health.failing
+
+
 def test_what_a_kill_left_half_written_is_removed_at_the_start() -> None:
     lab = Lab()
     lab.write()
