@@ -210,3 +210,10 @@ def test_an_office_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
     assert soundness.may_be_given(OTHER, 3)
     soundness.heard(3, ())  # it was repaired
     assert soundness.may_be_given(ORDERS, 3)
+
+
+def test_what_a_node_has_said_ends_with_its_link() -> None:
+    soundness = corrupt_here()
+    soundness.heard(3, (ORDERS,))
+    soundness.unlinked(3)
+    assert soundness.may_be_given(ORDERS, 3)

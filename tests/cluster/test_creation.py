@@ -26,6 +26,7 @@ from penstock.cluster.documents import (
     CLUSTER,
     MEMBERSHIP,
     RECORD,
+    REMOVED,
     Channel,
     Cluster,
     Membership,
@@ -161,6 +162,15 @@ def test_an_election_that_came_behind_the_tombstone_counts_too() -> None:
     while (transaction := clearance(desk.view, "orders")) is not None:
         desk.do(transaction)
     assert desk.view.epochs["orders"].document.epoch == 4
+
+
+def test_a_node_that_was_removed_is_not_waited_for() -> None:
+    desk = Desk()
+    desk.make()
+    desk.delete("orders")
+    desk.member(2, 7, REMOVED)
+    desk.look()
+    assert unconfirmed(desk.view, "orders") == []
 
 
 def test_a_name_is_free_when_its_channels_are_tombstones_too() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.creation import deletion
-from penstock.cluster.documents import Channel, Topic
+from penstock.cluster.documents import EPOCH_FLOOR, Channel, EpochFloor, Topic
 from penstock.cluster.joining import Joining, OwnChannel, OwnPartition, OwnTopic, joining
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
@@ -89,6 +89,14 @@ def test_of_two_that_join_at_once_one_plans_again() -> None:
     assert [desk.do(plan.transaction).outcome for plan in plans] == [Outcome.DONE, Outcome.REFUSED]
     assert desk.join(1, two).partitions == (1,)
     assert {member.replica for n in (0, 1) for member in desk.record(n).members} == {100, 200}
+
+
+def test_an_epoch_is_above_the_floor_of_the_name_as_well() -> None:
+    desk = Desk()
+    desk.put(keys.epochs("orders"), EPOCH_FLOOR.encode(EpochFloor(40)))
+    desk.look()
+    desk.join(0, own(0xA, 100))
+    assert desk.record(0).epoch == 41
 
 
 def test_a_topic_that_is_being_deleted_is_waited_for() -> None:

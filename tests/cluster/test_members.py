@@ -73,6 +73,17 @@ class Desk:
         self.line.outcome(proposal.number, Outcome.DONE, self.line.revision + 1)
 
 
+def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
+    desk = Desk()
+    desk.write()
+    desk.acknowledge(B)
+    desk.pass_to(LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(LATE_NS)
+    assert desk.proposed() == (A, B)
+    assert desk.members.readmission.held_off == {3}
+
+
 def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
     desk = Desk()
     desk.members.unlinked(2, 0)

@@ -193,6 +193,15 @@ class Desk:
         return MEMBERSHIP.decode("members/2", self.store.entries["members/2"].value)
 
 
+def test_the_start_is_written_before_the_life() -> None:
+    desk = Desk()
+    desk.run()
+    assert desk.is_held()
+    assert desk.order == ["cluster", "members/2", "nodes/2"]
+    assert desk.stored() == desk.membership
+    assert desk.store.entries["nodes/2"].lease != 0
+
+
 def test_the_lease_is_kept_while_the_loop_turns() -> None:
     desk = Desk()
     desk.run(4 * LEASE_S)

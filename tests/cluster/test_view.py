@@ -134,6 +134,25 @@ def test_a_revision_that_has_come_back_shows_in_the_record() -> None:
     assert desk.view.refusal(PartitionName("other", 0)) == ""
 
 
+def test_restored_metadata_begins_again() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1, 2, 3))
+    backup = desk.store.backup()
+    desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    desk.store.restore(backup)
+    desk.run(WATCH_PROGRESS_NS / SECOND)
+    desk.put("cluster", CLUSTER.encode(Cluster(5, 1, 1, 1)))
+    desk.run(2)
+    assert desk.view.frozen == ""
+    assert desk.view.refusal(ORDERS).startswith("its record is of epoch 1")
+    revision = desk.put_record(record(2, 2, 3, leader=2))
+    desk.run()
+    assert desk.view.refusal(ORDERS) == ""
+    assert desk.view.partitions[ORDERS].revision == revision
+    assert desk.view.remembered == Remembered(5, desk.store.revision, 1)
+
+
 @each(
     ("known", "revision", "new", "text"),
     [
@@ -188,6 +207,18 @@ def test_what_has_no_tombstone_stays() -> None:
     assert desk.view.refusal(ORDERS) == "its record is gone, and its topic was not deleted"
     assert list(desk.view.topics) == ["orders"]
     assert len(desk.view.channels) == 1
+
+
+def test_with_a_tombstone_it_goes() -> None:
+    desk = Desk()
+    desk.put_record(record(1, 1))
+    desk.put(keys.topic("orders"), TOPIC.encode(topic()))
+    desk.run()
+    desk.put(keys.topic("orders"), TOPIC.encode(topic(deleted=True)))
+    desk.delete(KEY)
+    desk.delete(keys.topic("orders"))
+    assert [change.key for change in desk.run()] == ["topics/orders", KEY, "topics/orders"]
+    assert (desk.view.partitions, desk.view.topics) == ({}, {})
 
 
 def test_a_broken_document_freezes_its_partition_alone() -> None:

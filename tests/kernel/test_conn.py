@@ -12,7 +12,7 @@ from penstock import limits
 from penstock.kernel import Cut, Event, Held, Verb
 from penstock.limits import CLOSE_DRAIN_NS, LINE_BYTES_MAX
 
-from .turns import MAGIC, MS, OK, SECOND, Side, bodies, frames, mpub, pub, size
+from .turns import MAGIC, MS, OK, SECOND, Side, bodies, fin, frames, mpub, pub, size
 
 MESSAGE_MAX = 100
 BODY_MAX = 1_000
@@ -158,6 +158,16 @@ def test_fin_frees_a_place(side: Side) -> None:
     assert (conn.finish_count, conn.in_flight) == (2, 2)
     assert conn.last_command_ns == side.mono_ns
     assert bodies(conn.take_output()) == [b"d"]
+
+
+def test_fin_after_cls_is_taken(side: Side) -> None:
+    tail = side.tail()
+    conn = side.consumer(side.window(tail), rdy=3)
+    id = side.publish(tail, b"a")
+    side.received(conn)
+    conn.closing = True
+    assert side.said(conn, fin(id)) == []
+    assert conn.finish_count == 1
 
 
 @pytest.mark.parametrize("text", [b"0123456789abcdef", b"zzzzzzzzzzzzzzzz", b"+123456789abcdef"])

@@ -269,6 +269,18 @@ def test_a_backlog_in_the_log_is_searched(side: Side) -> None:
     assert (window.next, window.delayed) == (7, 3)
 
 
+def test_what_is_found_comes_when_it_is_due_and_once(side: Side) -> None:
+    window = backlog(side, 2)
+    side.search(window)
+    side.pass_time(SECOND)
+    side.tick()
+    assert counts(window) == (4, 1)
+    assert sorted(drain(side, window)) == [b"d0", b"last", b"n0", b"n1"]
+    side.pass_time(SECOND)
+    side.tick()
+    assert drain(side, window) == [b"d1"]
+
+
 def test_a_search_begins_again_when_the_cursor_is_set(side: Side) -> None:
     window = backlog(side, 3)
     side.search(window)

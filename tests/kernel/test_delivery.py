@@ -23,6 +23,24 @@ from .turns import (
 TIMEOUT_NS = 60 * SECOND
 
 
+def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
+    tail = side.tail()
+    window = side.window(tail)
+    due_ns = side.wall_ns + 5 * SECOND
+    id = side.publish(tail, b"later", due_ns=due_ns)
+    side.settle()
+    assert (window.delayed, window.depth, window.due_ns) == (1, 0, due_ns)
+    assert (window.low, window.next, window.floor) == (1, 1, 0)
+    assert stray(0, id, 0, Stray.DELAYED, due_ns) in side.journal(window)
+    conn = side.consumer(window, rdy=1)
+    assert side.received(conn) == []
+    side.pass_time(5 * SECOND)
+    side.tick()
+    (message,) = side.received(conn)
+    assert (message.attempts, message.id, message.body) == (1, id, b"later")
+    assert window.finish(conn.serial, id) == Held.DONE
+
+
 # --- delayed messages ---
 
 

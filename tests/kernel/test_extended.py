@@ -203,6 +203,16 @@ def test_hash_partitions_are_fixed_while_the_topic_grows(side: Side) -> None:
             call()
 
 
+def test_a_partition_that_is_named_wins_over_the_key(side: Side) -> None:
+    tails = spread(side, 3)
+    conn = side.connect()
+    for key in KEYS:
+        assert side.said(conn, pub_ext(b"t 1", keyed(key), b"x")) == []
+    messages = [(keyed(key), b"y") for key in KEYS] + [(b"", b"z")]
+    assert side.said(conn, mpub_ext(b"t 2", messages)) == []
+    assert [tail.message_count for tail in tails] == [0, 5, 6]
+
+
 def test_each_message_of_an_mpub_goes_by_its_own_key(side: Side) -> None:
     tails = spread(side, 4)
     conn = side.connect()

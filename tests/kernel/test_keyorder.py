@@ -135,6 +135,52 @@ def test_a_hot_key_stops_the_cursor_at_the_bound(side: Side, window: Any) -> Non
     assert heard(side, conn) == "a8"
 
 
+def restarted(side: Side, window: Any, recovery: Recovery) -> Any:
+    """The channel comes back from what its journal says; all consumers are gone."""
+    recovery.apply(entries(window.take_journal()))
+    side.engine.forget_window(window)
+    side.windows.remove(window)
+    again = side.window(window.tail, recovery.low)
+    again.order = window.order
+    again.attempts_max = window.attempts_max
+    finished, strays = recovery.records()
+    again.restore(recovery.low, recovery.next, finished, strays)
+    return again
+
+
+def test_after_a_restart_a_key_comes_in_the_order_of_the_log(side: Side, window: Any) -> None:
+    conn = side.consumer(window, rdy=10)
+    ids = say(side, window, "a1 a2 b1 a3 c1 b2 -1")
+    heard(side, conn)
+    a1, a2, b1 = ids[:3]
+    assert done(side, conn, a1, b1) == "a2 b2"
+    window.requeue(conn.serial, a2, 5 * SECOND, side.wall_ns)
+    again = restarted(side, window, Recovery(0))
+    assert again.depth == 4
+    say(side, again, "a4 b3 d1")
+    conn = side.consumer(again, rdy=10)
+    assert sorted(heard(side, conn).split()) == ["-1", "b2", "c1", "d1"]
+    assert (again.behind, again.delayed) == (3, 1)
+    side.pass_time(5 * SECOND)
+    side.tick()
+    assert heard(side, conn) == "a2"
+    assert done(side, conn, a2) == "a3"
+
+
+def test_an_exhausted_message_holds_its_key_after_a_restart(side: Side, window: Any) -> None:
+    window.attempts_max = 1
+    conn = side.consumer(window, rdy=10)
+    a1, *_ = say(side, window, "a1 a2 b1")
+    heard(side, conn)
+    window.requeue(conn.serial, a1, 0, side.wall_ns)
+    again = restarted(side, window, Recovery(0))
+    conn = side.consumer(again, rdy=10)
+    assert (heard(side, conn), again.exhausted, again.behind) == ("", 2, 1)  # b1 was in flight
+    assert len(again.take_exhausted(10)) == 2
+    assert again.settle_exhausted(a1, done=True)
+    assert heard(side, conn) == "a2"
+
+
 # --- after a restart, and when the order is changed ---
 
 
@@ -192,6 +238,17 @@ def strict(side: Side) -> Any:
     window = side.window(side.tail())
     window.order = Order.STRICT
     return window
+
+
+def test_an_exhausted_message_stops_a_strict_window(side: Side, strict: Any) -> None:
+    strict.attempts_max = 1
+    conn = side.consumer(strict, rdy=10)
+    a1, _ = say(side, strict, "a1 a2")
+    heard(side, conn)
+    strict.requeue(conn.serial, a1, 0, side.wall_ns)
+    assert (heard(side, conn), strict.exhausted, strict.depth) == ("", 1, 1)
+    strict.settle_exhausted(a1, done=True)
+    assert heard(side, conn) == "a2"
 
 
 # --- order, where one that has used its attempts stands behind others that were scheduled ---
