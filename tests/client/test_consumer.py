@@ -92,6 +92,23 @@ def test_settled_messages_go_out_together() -> None:
     asyncio.run(story(), debug=False)
 
 
+def test_long_work_is_touched() -> None:
+    async def story() -> None:
+        async with FakeNsqd(deliver(message(1, b"long")), msg_timeout=100) as nsqd:
+
+            async def handle(_: Message) -> None:
+                await said(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
+                consumer.stop()
+
+            async with Consumer("t", "c", nsqd.address, auto_touch=True) as consumer:
+                await consumer.run(handle)
+            touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
+            assert consumer.counts.touched == touches >= 3
+            assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
+
+    asyncio.run(story())
+
+
 def test_touching_ends_where_nsqd_would_not_listen() -> None:
     async def story() -> None:
         granted = {"msg_timeout": 600, "max_msg_timeout": 1500}

@@ -136,6 +136,23 @@ def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
     run(story())
 
 
+def test_requests_at_a_time_are_bounded() -> None:
+    async def story() -> None:
+        async with FakeWeb(lambda _: SILENCE) as web:
+            options = {"requests_max": 2, "stop_timeout_s": 0}
+            async with IdempotentProducer(web.address, **options) as producer:
+                futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
+                while len(web.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.05)
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert len(web.publishes) == 2
+            kinds = [type(outcome) for outcome in outcomes]
+            assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
+
+    run(story())
+
+
 def test_silence_is_asked_again_and_ends_in_doubt() -> None:
     async def story() -> None:
         async with FakeWeb(lambda _: SILENCE) as web:
@@ -292,6 +309,25 @@ def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
             ]  # fmt: skip
             assert [asked.body for asked in second.publishes] == [b"moves", b"stays"]
             assert second.stamps == [(0, 0), (0, 1)]
+
+    run(story())
+
+
+def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
+    async def story() -> None:
+        first, second = FakeWeb(lambda _: CUT), FakeWeb()
+        async with first, second:
+            options = FAST | {"publish_timeout_s": 1.0}
+            addresses = [first.address, second.address]
+            async with IdempotentProducer(addresses, **options) as producer:
+                task = producer.pub("t", b"in doubt")
+                while len(first.publishes) < 2:
+                    await asyncio.sleep(0.001)
+                first.reply = lambda _: DRAINING
+                with pytest.raises(PublishUncertain):
+                    await task
+                await producer.pub("t", b"next")
+            assert [asked.body for asked in second.publishes] == [b"next"]
 
     run(story())
 

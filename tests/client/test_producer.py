@@ -39,6 +39,21 @@ def published(nsqd: FakeNsqd) -> list[bytes]:
     return [body for peer in nsqd.peers for line, body in peer.said if line.startswith(b"PUB")]
 
 
+def test_what_is_unanswered_when_the_connection_ends_raises() -> None:
+    async def story() -> None:
+        async with FakeNsqd(hang_up_at(b"2")) as nsqd, asyncio.timeout(40):
+            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+                futures = [producer.pub("t", b"%d" % n) for n in range(4)]
+                outcomes = await asyncio.gather(*futures, return_exceptions=True)
+                assert [type(o) for o in outcomes[2:]] == [ConnectionLost, ConnectionLost]
+                assert outcomes[2].address == nsqd.address  # type: ignore[union-attr]
+                assert producer.pending_bytes == producer.pending_count == 0
+                await producer.pub("t", b"the next connection")
+            assert published(nsqd)[-1] == b"the next connection"
+
+    asyncio.run(story())
+
+
 def test_with_retry_it_goes_to_the_next_address_in_order() -> None:
     async def story() -> None:
         first = FakeNsqd(hang_up_at(b"2"))
@@ -226,6 +241,20 @@ def test_publishes_wait_for_a_connection() -> None:
             async with server:
                 await future
                 again.peers[0].hang_up()
+
+    asyncio.run(story())
+
+
+def test_closing_waits_for_answers() -> None:
+    async def story() -> None:
+        def late(peer: Peer, line: bytes, body: bytes) -> None:
+            asyncio.get_running_loop().call_later(0.05, peer.send, ok())
+
+        async with FakeNsqd(late) as nsqd:
+            async with Producer(nsqd.address) as producer:
+                future = producer.pub("t", b"body")
+            assert future.done()
+            await future
 
     asyncio.run(story())
 

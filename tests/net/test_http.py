@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import examples
+from cases import each, examples
 from penstock import limits
 from penstock.net import http
 from penstock.net.http import HttpConnection
@@ -38,6 +38,26 @@ def test_who_closes(request_head: bytes, answered: str) -> None:
                 assert len(server.app.requests) == 1
             else:
                 assert await client.body() == b"GET /second "
+
+    serving(story)
+
+
+def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(
+                b"GET /later HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
+                b"GET /c HTTP/1.1\r\n\r\n"
+            )
+            await until(lambda: bool(server.app.requests))
+            await asyncio.sleep(SILENCE_S)
+            assert [request.path for request in server.app.requests] == ["/later"]
+            server.app.waiting.pop()()
+            assert [await client.body() for _ in range(3)] == [
+                b"GET /later ",
+                b"POST /b hi",
+                b"GET /c ",
+            ]
 
     serving(story)
 
@@ -135,6 +155,17 @@ def test_many_pipelined_requests_stop_the_reading_and_are_all_served() -> None:
     serving(story)
 
 
+def test_a_chunked_body_and_bytes_one_by_one() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            for byte in b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n":
+                client.writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+            assert await client.body(b"2\r\nde\r\n0\r\n\r\n") == b"POST / abcde"
+
+    serving(story)
+
+
 def test_expect_100_continue() -> None:
     async def story(server: Server) -> None:
         async with server.client() as client:
@@ -163,6 +194,39 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_closed(request_by
             assert (status, body, headers["Connection"]) == (413, b"too big", "close")
             assert await client.rest() == b""
         assert server.app.requests == []
+
+    serving(story)
+
+
+def test_a_body_of_the_limit_is_taken() -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            head = b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n"
+            assert await client.body(head + b"x" * 100) == b"POST / " + b"x" * 100
+
+    serving(story)
+
+
+@each(
+    "junk",
+    [
+        b"  V2IDENTIFY\n\0\0\0\2{}",
+        b"\x16\x03\x01\x02\x00",
+        b"hello\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_bytes_that_are_not_http(junk: bytes) -> None:
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(junk)
+            assert await client.rest() == (
+                b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                b"Connection: close\r\n\r\n400 Bad Request"
+            )
 
     serving(story)
 
@@ -243,6 +307,23 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0.9)
             server.app.waiting.pop()()
             assert await slow.body() == b"GET /later "
+
+    serving(story)
+
+
+def test_headers_that_trickle_in_do_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_IDLE_SECONDS", 0.1)
+
+    async def story(server: Server) -> None:
+        async with server.client() as client:
+            client.writer.write(b"GET / HTTP/1.1\r\nX:")
+
+            def at_end() -> bool:
+                """Of what goes out as it closes, a reset may come back."""
+                client.writer.write(b"x")
+                return client.reader.at_eof() or client.reader.exception() is not None
+
+            await until(at_end)
 
     serving(story)
 

@@ -192,6 +192,23 @@ def test_output_stays_with_the_kernel_while_the_socket_is_full() -> None:
     in_loop(story)
 
 
+def test_a_client_that_cannot_be_reached_is_cut() -> None:
+    async def story(world: World) -> None:
+        world.link.open()
+        for _ in range(20):
+            world.conn.reply(0, bytes(1 << 20))
+        await asyncio.sleep(0)
+        world.turn()
+        world.conn.close()
+        await world.until(lambda: world.closed and not world.links.by_serial)
+        size = 0
+        while data := world.peer.recv(1 << 20):
+            size += len(data)
+        assert 0 < size < 20 << 20  # what was in the socket is all it gets
+
+    in_loop(story)
+
+
 def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -95,6 +95,27 @@ def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence() ->
     in_loop(story)
 
 
+@pytest.mark.parametrize("source", ["tick", "engine"])
+def test_a_timer_fires_when_it_was_said_to(source: str) -> None:
+    async def story(world: World) -> None:
+        world.turn.start()
+        await asyncio.sleep(0.02)
+        started = world.loop.time()
+        if source == "tick":
+            world.wait_ns = 60 * MS
+        else:
+            world.deadline_ns = world.mono_ns() + 60 * MS
+        world.turn.tick()
+        world.wait_ns = 0
+        polls = world.polls
+        while world.polls == polls:
+            await asyncio.sleep(0.001)
+        world.deadline_ns = 0
+        assert 0.058 < world.loop.time() - started < 20
+
+    in_loop(story)
+
+
 def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
     async def story(world: World) -> None:
         def broken(tails: list[Any], wall_ns: int) -> None:
@@ -209,6 +230,11 @@ def test_a_turn_that_is_stopped_writes_and_sends_nothing_more(world: Recorder, p
     world.busy = True
     assert not world.order.run(NOW_NS)
     assert world.notes[-1] == "stop"
+
+
+def test_busy_means_again(world: Recorder) -> None:
+    world.busy = True
+    assert world.order.run(NOW_NS)
 
 
 def test_a_deep_backlog_is_loaded_in_portions(world: Recorder) -> None:

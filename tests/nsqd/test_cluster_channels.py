@@ -109,6 +109,23 @@ def test_sub_fails_when_the_coordinator_cannot_be_asked(cluster: JoinedCluster) 
     assert client.state is State.INIT
 
 
+def test_registered_channels_only(cluster: JoinedCluster) -> None:
+    cluster.make("fixed", disable_channel_auto_create=True)
+    client = Client(cluster.led_by("fixed"))
+    client.command(b"SUB", b"fixed", b"billing")
+    assert not client.waits
+    assert len(client.errors) == 1
+
+
+def test_create_is_answered_when_all_have_confirmed(cluster: JoinedCluster) -> None:
+    answers = ask(cluster.nodes[0], "/channel/create")
+    assert answers == []
+    cluster.until(lambda: answers)
+    assert answers[0].status == 200
+    again = ask(cluster.nodes[0], "/channel/create")
+    assert again[0].status == 200
+
+
 # --- HTTP ---
 
 
@@ -132,6 +149,18 @@ def test_create_names_the_partitions_that_have_not_confirmed(cluster: JoinedClus
     assert answers[0].status == 503
     assert document["unconfirmed"] == [0, 1]
     assert "partitions 0, 1 did not confirm it" in document["message"]
+
+
+def test_delete_is_answered_when_it_is_gone(cluster: JoinedCluster) -> None:
+    node = cluster.nodes[0]
+    client = Client(node)
+    client.command(b"SUB", b"orders", b"billing")
+    cluster.until(lambda: not client.waits)
+    answers = ask(node, "/channel/delete")
+    cluster.until(lambda: answers)
+    assert answers[0].status == 200
+    assert "billing" not in node.broker.topics["orders"].channels
+    assert ask(node, "/channel/delete")[0].status == 404
 
 
 def test_a_deletion_whose_outcome_is_not_known(cluster: JoinedCluster) -> None:
@@ -220,12 +249,34 @@ def test_two_nodes_are_asked_for_different_changes_at_once(cluster: JoinedCluste
         assert (settings.max_attempts, settings.order, settings.poison) == (3, "key", "hold")
 
 
+def test_a_bad_value_changes_nothing(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    for query in ("&max_attempts=-1", "&dead_letter_topic=orders", "&nothing=1"):
+        (answer,) = ask(cluster.nodes[0], "/channel/config", BILLING + query)
+        assert answer.status == 400
+    (found,) = ask(cluster.nodes[0], "/channel/config", method="GET")
+    assert json.loads(found.body)["own"] == []
+
+
 def test_a_change_of_what_was_deleted_meanwhile(cluster: JoinedCluster) -> None:
     cluster.make_channel("orders", "billing")
     deleted = ask(cluster.nodes[0], "/channel/delete")
     changed = ask(cluster.nodes[1], "/channel/config", f"{BILLING}&order=key")
     cluster.until(lambda: deleted and changed)
     assert (deleted[0].status, changed[0].status) == (200, 404)
+
+
+def test_nothing_is_changed_on_one_node_alone(cluster: JoinedCluster) -> None:
+    cluster.make_channel("orders", "billing")
+    topic = cluster.nodes[0].broker.topics["orders"]
+    channel = topic.channels["billing"]
+    for act in (
+        topic.pause, topic.extend, channel.pause, lambda: topic.configure({"max_depth": 1}),
+        lambda: channel.configure({"max_attempts": 1}),
+        lambda: channel.skips.change(channel.skips.begun()),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match="changed by the cluster"):
+            act()
 
 
 def test_sub_ordered_has_the_metadata_say_so(cluster: JoinedCluster) -> None:

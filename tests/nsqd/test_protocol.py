@@ -13,13 +13,15 @@ import pytest
 
 from broker.hostedworld import Cluster
 from penstock import kernel
-from penstock.errors import WriteRefused
+from penstock.errors import Refused, StorageError, WriteRefused
+from penstock.kernel import BadPub, Verb
 from penstock.log.partition import PartitionLog
+from penstock.nsqd.publishing import bad_pub
 from penstock.nsqd.waits import Waits
 from penstock.wire import frames
-from penstock.wire.errors import Fault, WireFault
+from penstock.wire.errors import Fault, WireFault, reason_of
 
-from .world import HEARTBEAT, V2, Running, error, eventually, mpub, ok, pub
+from .world import HEARTBEAT, V2, Running, dpub, error, eventually, mpub, ok, pub
 
 SUB = b"SUB conform c\n"
 
@@ -46,6 +48,29 @@ def test_another_client_does_not_own_the_message(client: V2, nsqd: Running) -> N
         assert other.is_silent()
 
 
+def test_deleting_a_channel_hangs_up_on_its_consumers(client: V2, nsqd: Running) -> None:
+    assert client.ask(b"SUB doomed c\n") == ok()
+    assert nsqd.request("POST", "/channel/delete?topic=doomed&channel=c").status == 200
+    assert client.is_closed()
+
+
+def test_publishing_to_a_stopped_topic_names_the_reason(client: V2, nsqd: Running) -> None:
+    assert client.ask(pub(b"stopped", b"x")) == ok()
+
+    def stop() -> None:
+        nsqd.daemon.broker.topics["stopped"].leader().group.stop("a bad disk")
+
+    nsqd.call(stop)
+    assert client.ask(pub(b"stopped", b"x")) == error(b"E_PUB_FAILED PUB failed a bad disk")
+    assert client.is_closed()
+    for command, code in (
+        (mpub(b"stopped", [b"x"]), b"MPUB"),
+        (dpub(b"stopped", 5, b"x"), b"DPUB"),
+    ):
+        with nsqd.client() as other:
+            assert other.ask(command) == error(b"E_%b_FAILED %b failed a bad disk" % (code, code))
+
+
 def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +93,18 @@ def test_a_write_that_was_refused_names_the_reason_and_the_next_one_may_fit(
         monkeypatch.undo()
         assert other.ask(pub(b"full_disk", b"x")) == ok()
         assert nsqd.request("GET", "/ping").body == b"OK"
+
+
+def test_every_malformed_publish_has_its_fault() -> None:
+    texts = {
+        bad_pub(verb, kind, b"t", 1, 2).data for verb in (Verb.PUB, Verb.MPUB) for kind in BadPub
+    }
+    assert len(texts) == 2 * len(BadPub) - 2  # a message is too big, alone or among others
+
+
+def test_reasons() -> None:
+    assert reason_of(Refused("exiting")) == b"exiting"
+    assert reason_of(StorageError("/d", "is full")) == b"/d: is full"
 
 
 # --- heartbeats, deadlines, timeouts and held output, on the real clock with short intervals ---

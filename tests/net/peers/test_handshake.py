@@ -200,6 +200,12 @@ def whole() -> tuple[Desk, Wire, Wire]:
     return desk, bulk, live
 
 
+def test_a_link_needs_both_lanes() -> None:
+    desk, bulk, _ = whole()
+    desk.link.closed(bulk)
+    assert desk.told() == ["close bulk", "close live", "unlinked"]
+
+
 def test_a_newer_session_ends_the_older_before_it_begins() -> None:
     desk, bulk, live = whole()
     desk.open(SECOND, Lane.LIVE, "new live")

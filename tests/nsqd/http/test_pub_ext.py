@@ -119,6 +119,15 @@ def numbered(topic: str, ext: str, sequence: int, more: str = "") -> str:
     return f"/pub_ext?topic={topic}&ext={quote(ext)}&{stamp}{more}"
 
 
+def test_a_repeat_with_headers_stores_nothing(nsqd: Running) -> None:
+    ext = '{"a":"b"}'
+    answers = [nsqd.request("POST", numbered("many", ext, 0), b"x") for _ in range(2)]
+    assert [(one.status, one.body) for one in answers] == [(200, b"OK")] * 2
+    assert ["X-Penstock-Repeated" in one.headers for one in answers] == [False, True]
+    (message,) = stored(nsqd, "many")
+    assert message.sections[Section.HEADERS] == ext.encode()
+
+
 def test_a_trace_id_of_a_numbered_publish(nsqd: Running) -> None:
     target = numbered("many", '{"##trace_id":"9"}', 0, "&defer=100")
     status, said = post(nsqd, target)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.wire import frames
 
-from ..world import TIMEOUT_SECONDS, Running, eventually
+from ..world import TIMEOUT_SECONDS, Running, eventually, u32
 
 REQUEST = b"POST /pub?topic=t HTTP/1.1\r\nContent-Length: 1\r\n\r\nx"
 CONNECTIONS = 40
@@ -53,6 +53,15 @@ def test_publishes_that_come_together_share_a_sync(tmp_path: Path, pipelined: bo
         assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == total
         for sock in socks:
             sock.close()
+
+
+def test_a_broken_pack_leaves_nothing(tmp_path: Path) -> None:
+    with Running(tmp_path) as nsqd:
+        body = frames.encode_bodies([b"a", b"b"])
+        assert nsqd.request("POST", "/mpub?topic=t&binary=true", body).body == b"OK"
+        for broken in (body[:-1], u32(3) + body[4:], body[:9] + u32(0) + body[13:]):
+            assert nsqd.request("POST", "/mpub?topic=t&binary=true", broken).status == 413
+        assert nsqd.stats("&topic=t")["topics"][0]["message_count"] == 2
 
 
 @pytest.mark.parametrize("query", ["", "&binary=true"])

@@ -79,6 +79,13 @@ def test_what_is_refused(nsqd: Running, target: str, body: bytes, status: int, t
     assert nsqd.channel("t", "c")["depth"] == 0
 
 
+def test_it_holds_over_a_restart(nsqd: Running, tmp_path: Path) -> None:
+    assert nsqd.ask("POST", HERE, b"offset:2")[0] == 200
+    nsqd.stop()
+    with Running(tmp_path / "data") as again:
+        assert again.channel("t", "c")["depth"] == 3
+
+
 # --- `/channel/setoffset` and `/channel/messages` of a topic with several partitions ---
 
 

@@ -104,6 +104,23 @@ def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
     assert stored(nsqd, "one") == [b"a", b"b", b"c", b"e"]
 
 
+def test_the_same_name_with_other_bytes(nsqd: Running) -> None:
+    assert stage(nsqd, "other", "x", batch(b"a"))[0] == 200
+    status, answer = stage(nsqd, "other", "x", batch(b"b"))
+    assert (status, answer) == (
+        409,
+        {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"},
+    )
+
+
+def test_an_aborted_stage_is_gone(nsqd: Running) -> None:
+    stage(nsqd, "aborted", "x", batch(b"a"))
+    body = json.dumps({"stages": [{"topic": "aborted", "stage": n} for n in ("x", "y")]}).encode()
+    assert nsqd.ask("POST", "/stage/abort", body) == (200, {"aborted": 1})
+    assert commit(nsqd, "aborts", 0, ("aborted", "x"))[0] == 404
+    assert stage(nsqd, "aborted", "x", batch(b"b"))[0] == 200
+
+
 def test_a_topic_that_was_made_anew(nsqd: Running) -> None:
     stage(nsqd, "anew", "x", batch(b"a"))
     assert nsqd.request("POST", "/topic/delete?topic=anew").status == 200
