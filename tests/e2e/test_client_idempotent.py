@@ -13,6 +13,7 @@ from penstock.client import (
     EpochFile,
     IdempotentProducer,
     PublishFenced,
+    PublishRefused,
 )
 from penstock.kernel import decode_bodies
 from penstock.log.disk import OsDisk
@@ -135,3 +136,21 @@ def test_a_newer_epoch_fences_the_older_out(tmp_path: Path) -> None:
         run(story(daemon))
         daemon.stop()
     assert in_the_log(tmp_path / "data", "t") == [b"1", b"2", b"3"]
+
+
+def test_an_id_and_epoch_that_were_used_are_no_silent_loss(tmp_path: Path) -> None:
+    """nsqd takes the first publishes of the second one for repeats of the first one's."""
+
+    async def story(daemon: Daemon) -> None:
+        where = address_of(daemon)
+        for number in range(2):
+            async with IdempotentProducer(where, producer_id=7) as producer:
+                if number == 0:
+                    await producer.pub("t", b"first")
+                else:
+                    with pytest.raises(PublishRefused) as raised:
+                        await producer.pub("t", b"second")
+                    assert (raised.value.status, raised.value.code) == (200, "REPEATED")
+
+    with Daemon(tmp_path / "data") as daemon:
+        run(story(daemon))

@@ -29,6 +29,8 @@ TOPIC = "t"
 CHANNEL = "ch"
 TIMEOUT_MS = 60_000
 BODY_BYTES = 64 * 1024
+WATERMARK = 8 * MIB
+PAUSE_S = 0.03  # some 2 MB a second: the disk is looked at once a second
 RECOVERY_S_MAX = 60.0  # the disk is looked at, and old segments are dropped, about once a second
 
 
@@ -123,6 +125,11 @@ class Ledger:
         assert not broken, report(broken)
 
 
+def free_bytes(path: Path) -> int:
+    numbers = os.statvfs(path)
+    return numbers.f_bavail * numbers.f_frsize
+
+
 @pytest.fixture
 def ballast(small_disk: Path) -> Path:
     """Ten megabytes that an operator can do without."""
@@ -143,8 +150,48 @@ def ledger_on(disk: Path, *flags: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
+def guarded(small_disk: Path, ballast: Path) -> Iterator[Ledger]:
+    """Eight megabytes are to stay free, and nothing that was consumed is kept."""
+    yield from ledger_on(
+        small_disk, f"--min-disk-free={WATERMARK}", "--retain-bytes=0", "--retain-age=1h"
+    )
+
+
+@pytest.fixture
 def unguarded(small_disk: Path, ballast: Path) -> Iterator[Ledger]:
     yield from ledger_on(small_disk, "--min-disk-free=0")
+
+
+# --- the watermark ---
+
+
+any_disk = pytest.mark.parametrize("small_disk", ["tmpfs"], indirect=True)
+
+
+@any_disk
+def test_publishes_are_refused_before_the_disk_is_full(
+    guarded: Ledger, small_disk: Path, ballast: Path
+) -> None:
+    assert guarded.fill(pause_s=PAUSE_S).startswith("E_PUB_FAILED PUB failed disk almost full: ")
+    assert 2 * MIB < free_bytes(small_disk) < WATERMARK
+    reason = f" bytes free, {WATERMARK} are to stay free"
+    assert guarded.publish("MPUB", 100, 3).startswith("E_MPUB_FAILED MPUB failed disk almost full")
+    assert guarded.publish("DPUB", 100).startswith("E_DPUB_FAILED DPUB failed disk almost full")
+    for path in ("/pub?topic=t", "/mpub?topic=t", "/pub?topic=t&defer=10"):
+        status, answer = guarded.daemon.http("POST", path, b"message")
+        assert status == 503
+        assert reason in answer.decode()
+    status, answer = guarded.daemon.http("GET", "/ping")
+    assert status == 500
+    assert answer.decode().startswith("NOK - ")
+    assert "disk almost full" in guarded.daemon.stats()["health"]
+
+    ballast.unlink()
+    guarded.wait_until_publishing()
+    assert guarded.daemon.http("GET", "/ping") == (200, b"OK")
+    assert guarded.daemon.stats()["health"] == "OK"
+    assert len(guarded.consume_all()) > 50
+    guarded.judge()
 
 
 # --- no watermark: the disk is really full ---
