@@ -29,6 +29,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("nsqd", "nsqlookupd"),
     ("nsqdapi",),
     ("client",),
+    ("testing",),
+    ("pytest_plugin",),
     ("spark",),
     ("pipelines",),
     ("nsqadmin",),
@@ -155,6 +157,7 @@ ROOT = SOURCE.parent.parent
 # What programs import, and what Spark starts.
 OTHER_ENTRIES = (
     "penstock.client",
+    "penstock.pytest_plugin",
     "penstock.spark",
     "pyspark_penstock",
     "penstock.pipelines.__main__",

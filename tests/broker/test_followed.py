@@ -73,6 +73,22 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
 
 
+def test_a_row_is_acknowledged_when_it_is_synced() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one", b"two")
+    answers = lab.match(leader, 0)
+    assert kinds(answers) == ["Matched", "Acknowledge"]
+    lab.threads.held = True
+    assert lab.send(leader.row(0)) == []
+    assert lab.log.written_end == 2
+    lab.threads.held = False
+    lab.threads.run()
+    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 2, 2)]
+    lab.disk.crash(random.Random(1))
+    lab.open()
+    assert content(lab.log) == content(leader.log)
+
+
 def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs() -> None:
     lab, leader = Lab(), LeaderLog()
     leader.write(b"one")

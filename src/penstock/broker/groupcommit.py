@@ -459,14 +459,13 @@ class GroupCommit:
         row.tell(PublishUnknown(self._label, reason))
 
     def expire(self, mono_ns: int) -> None:
-        """What has waited too long behind a row that is not committed is refused. A busy partition
-        has a row in flight whenever this is called: it is another one each time."""
+        """What has waited too long behind one row is refused, however many rows came before."""
         waits = self.uncommitted and not self.line.ready and self._gate is None
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
-            reason = f"a row was not stored for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
-            self._fail_open(WriteRefused(self._label, reason))
+            seconds = limits.PUBLISH_WAIT_NS // limits.SECOND
+            self._fail_open(WriteRefused(self._label, f"a row was not stored for {seconds} s"))
 
     def _hand_on(self) -> None:
         hosting, tail = self._context.hosting, self.tail

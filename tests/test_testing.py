@@ -1,0 +1,65 @@
+"""The broker for tests, as those who use it do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.client.blocking import BlockingConsumer, BlockingProducer
+from penstock.command.flags import UsageError
+from penstock.testing import TestBroker
+
+pytest_plugins = ["pytester"]
+
+
+def test_what_is_published_is_seen_and_consumed() -> None:
+    with TestBroker() as broker, BlockingProducer(broker.address) as producer:
+        assert broker.messages("orders") == []
+        with BlockingConsumer("orders", "billing", broker.address) as consumer:
+            producer.pub("orders", b"one")
+            producer.mpub("orders", [b"two", b"three"])
+            for message, body in zip(consumer, (b"one", b"two", b"three"), strict=False):
+                assert message.body == body
+                message.fin()
+                if body == b"three":
+                    break
+        assert broker.messages("orders") == [b"one", b"two", b"three"]
+
+
+def test_its_files_go_with_it_and_each_is_empty() -> None:
+    for _ in range(2):
+        with TestBroker() as broker, BlockingProducer(broker.address) as producer:
+            path = Path(broker.data_path)
+            assert (path / "topics").is_dir()
+            producer.pub("orders", b"one")
+            assert broker.messages("orders") == [b"one"]
+        assert not path.exists()
+
+
+def test_flags_are_those_of_nsqd_and_a_wrong_one_is_named() -> None:
+    with (
+        TestBroker("--max-msg-size=10") as broker,
+        BlockingProducer(broker.address) as producer,
+        pytest.raises(Exception, match="too big"),
+    ):
+        producer.pub("orders", b"eleven bytes")
+    with pytest.raises(UsageError, match="nonsense"), TestBroker("--nonsense"):
+        pass
+
+
+def test_the_fixture_gives_each_test_a_broker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from penstock.client.blocking import BlockingProducer
+
+        @pytest.mark.parametrize("body", [b"one", b"two"])
+        def test_it(penstock_broker, body):
+            with BlockingProducer(penstock_broker.address) as producer:
+                producer.pub("orders", body)
+            assert penstock_broker.messages("orders") == [body]
+        """
+    )
+    found = pytester.runpytest("-p", "penstock.pytest_plugin", "-p", "no:cacheprovider")
+    found.assert_outcomes(passed=2)
