@@ -10,8 +10,6 @@ from penstock.client.blocking import BlockingConsumer, BlockingProducer
 from penstock.command.flags import UsageError
 from penstock.testing import TestBroker
 
-pytest_plugins = ["pytester"]
-
 
 def test_what_is_published_is_seen_and_consumed() -> None:
     with TestBroker() as broker, BlockingProducer(broker.address) as producer:
@@ -48,18 +46,9 @@ def test_flags_are_those_of_nsqd_and_a_wrong_one_is_named() -> None:
         pass
 
 
-def test_the_fixture_gives_each_test_a_broker(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
-        import pytest
-        from penstock.client.blocking import BlockingProducer
-
-        @pytest.mark.parametrize("body", [b"one", b"two"])
-        def test_it(penstock_broker, body):
-            with BlockingProducer(penstock_broker.address) as producer:
-                producer.pub("orders", body)
-            assert penstock_broker.messages("orders") == [body]
-        """
-    )
-    found = pytester.runpytest("-p", "penstock.pytest_plugin", "-p", "no:cacheprovider")
-    found.assert_outcomes(passed=2)
+@pytest.mark.parametrize("body", [b"one", b"two"])
+def test_the_fixture_gives_each_test_a_broker(penstock_broker: TestBroker, body: bytes) -> None:
+    """pytest finds it by the entry point."""
+    with BlockingProducer(penstock_broker.address) as producer:
+        producer.pub("orders", body)
+    assert penstock_broker.messages("orders") == [body]
