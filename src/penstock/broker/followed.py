@@ -162,8 +162,8 @@ class Followed:
         if isinstance(frame, Row) and (waits or self._events or self._effects):
             frame = _kept(frame)
         self._take(lambda: receiver(self, node, frame))
-        if self._effects:
-            self._effects = deque((one, _kept(effect)) for one, effect in self._effects)
+        for place, (one, effect) in enumerate(self._effects):
+            self._effects[place] = one, _kept(effect)
 
     def unlinked(self, node: int) -> None:
         self._take(lambda: self._unlink(node))

@@ -397,9 +397,9 @@ class HostedReplica:
             if has_all and len(line.peers) == len(needed) - 1 == len(line.record.members) - 1:
                 self._settled = line.record
 
-    @property
-    def is_steady(self) -> bool:
-        """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at."""
+    def stays_settled(self) -> bool:
+        """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at but what
+        a leader is permitted, which is renewed."""
         role = self.assigned.role
         if isinstance(role, Follower):
             return not (self._table.waits or self._inherited or role.followed.stopped)

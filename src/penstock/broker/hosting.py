@@ -454,7 +454,7 @@ class Hosting:
             return
         hosted.receive(node, frame)
         self._wake(hosted)
-        if type(frame) not in STEADY_FRAMES or not hosted.is_steady:
+        if type(frame) not in STEADY_FRAMES or not hosted.stays_settled():
             self._look(hosted)
 
     def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
