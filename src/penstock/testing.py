@@ -105,14 +105,9 @@ class TestBroker:
         await self._daemon.stop()
 
     def _call(self, act: Callable[[], T]) -> T:
-        """In the thread of the broker."""
-        done: Future[T] = Future()
+        """In the thread of the broker. Raises RuntimeError where that has ended."""
 
-        def run() -> None:
-            try:
-                done.set_result(act())
-            except BaseException as error:
-                done.set_exception(error)
+        async def run() -> T:
+            return act()
 
-        self._loop.call_soon_threadsafe(run)
-        return done.result()
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
