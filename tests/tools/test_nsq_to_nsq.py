@@ -9,6 +9,7 @@ import pytest
 
 from cases import each
 from e2e.daemon import Daemon
+from e2e.ports import kept_port
 from penstock.tools.nsq_to_nsq import Filter, main
 
 from .utilities import Utility, ask, channel_row, is_done, publish, until
@@ -70,8 +71,8 @@ def test_another_topic_and_a_filter(daemons: list[Daemon], tmp_path: Path) -> No
 def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
     count = 500
     with Daemon(tmp_path / "s", "--durability=os") as source:
-        destination = Daemon(tmp_path / "d", "--durability=os").start()
-        port = destination.tcp_port
+        address = f"--tcp-address=127.0.0.1:{kept_port()}"
+        destination = Daemon(tmp_path / "d", "--durability=os", address).start()
         listen(destination, "t")
         destination.kill()
         publish(source, "t", [b"%d" % number for number in range(count)])
@@ -80,7 +81,6 @@ def test_a_destination_that_comes_back_gets_everything(tmp_path: Path) -> None:
         command = flags([source, destination], *more)
         with Utility("nsq_to_nsq", *command, cwd=tmp_path) as utility:
             until(lambda: channel_row(source, "t", "c").get("in_flight_count"), "some in hand")
-            destination.flags.append(f"--tcp-address=127.0.0.1:{port}")
             destination.start()
             until(lambda: is_done(source, "t", "c"), "all finished")
             assert channel_row(destination, "t", "all")["depth"] >= count
