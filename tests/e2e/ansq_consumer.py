@@ -27,9 +27,11 @@ async def consume(options: dict[str, Any]) -> None:
 
 
 async def consume_from_all(options: dict[str, Any]) -> None:
-    """With the reader of the library, one message at a time from each nsqd. Of a connection that was
-    reset it reads for ever, without a pause in which anything else could run; an end of the stream
-    it understands."""
+    """With the reader of the library, one message at a time from each nsqd.
+
+    It reads from a connection that was reset for ever, without a pause in which anything else
+    could run; an end of the stream it understands.
+    """
     asyncio.StreamReader.set_exception = lambda stream, error: stream.feed_eof()
     reader = await ansq.create_reader(
         topic=options["topic"],
