@@ -21,9 +21,9 @@ class Mutant(NamedTuple):
     world: str = "protocol"
 
 
-_LEADING = "penstock.replica.leading"
-_FOLLOWING = "penstock.replica.following"
-_CHOICE = "penstock.replica.choice"
+_LEADING = "penstock.replication.leader"
+_FOLLOWING = "penstock.replication.follower"
+_CHOICE = "penstock.replication.election"
 _ELECTIONS = (("elect", 3.0), ("cut_link", 3.0), ("mend_link", 2.0), ("publish", 2.0))
 
 PROTOCOL = (
@@ -308,12 +308,12 @@ def _of_test(world: str, module: str, *rows: tuple[str, str, str]) -> tuple[Muta
     return tuple(Mutant(*row[:1], module, *row[1:], world=world) for row in rows)
 
 
-_JOURNALS = "tests/replica/test_journal_walk.py"
+_JOURNALS = "tests/replication/test_journal_walk.py"
 _SCENARIOS = "tests/simulation/brokers/test_scenarios.py"
 TESTED = (
     *_of_test(
         _SCENARIOS,
-        "penstock.cluster.absence",
+        "penstock.cluster.failure_detector",
         (
             "absence_acted_on_at_once",
             "        return mono_ns - since_ns >= self.wait_ns\n",
@@ -323,7 +323,7 @@ TESTED = (
     ),
     *_of_test(
         _SCENARIOS,
-        "penstock.cluster.members",
+        "penstock.cluster.membership",
         (
             "barren_office_kept",
             '            self._resign(name, "nothing could be committed")\n',
@@ -332,12 +332,12 @@ TESTED = (
     ),
     *_of_test(
         _SCENARIOS,
-        "penstock.cluster.readmission",
+        "penstock.cluster.membership",
         ("readmitted_at_once", "            if doublings >= 0:\n", "            if False:\n"),
     ),
     *_of_test(
-        "tests/cluster/test_soundness.py",
-        "penstock.cluster.soundness",
+        "tests/cluster/test_failure_detector.py",
+        "penstock.cluster.corrupt_replicas",
         (
             "corrupt_elected_first",
             "        return name in self.corrupt and bool(",
@@ -346,7 +346,7 @@ TESTED = (
     ),
     *_of_test(
         _JOURNALS,
-        "penstock.replica.journalline",
+        "penstock.replication.journal",
         ("answered_before_held", "        if place <= self.held:\n", "        if True:\n"),
         ("held_when_written", "        return peer.synced\n", "        return peer.written\n"),
         (
@@ -371,8 +371,8 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/replica/test_authority.py",
-        "penstock.replica.authority",
+        "tests/replication/test_record.py",
+        "penstock.replication.authority",
         (
             "authority_never_ends",
             "    acts = age_ns <= AUTHORITY_NS\n",
@@ -385,7 +385,7 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/cluster/test_controller_walk.py",
+        "tests/cluster/test_controller.py",
         "penstock.cluster.controller",
         (
             "replaced_controller_goes_on",
@@ -399,8 +399,8 @@ TESTED = (
         ("behind_and_not_asked", "            self._confirm_revision()\n", "            pass\n"),
     ),
     *_of_test(
-        "tests/cluster/test_slow_view.py",
-        "penstock.cluster.joined",
+        "tests/cluster/test_participant.py",
+        "penstock.cluster.node",
         (
             "part_of_list_acted_on",
             "        if self.participant.view.is_pending or not self._due:\n",
@@ -408,8 +408,8 @@ TESTED = (
         ),
     ),
     *_of_test(
-        "tests/cluster/test_rotten.py",
-        "penstock.broker.hosted",
+        "tests/cluster/test_corrupt_replicas.py",
+        "penstock.broker.replicas.replicated_partition",
         (
             "corrupt_stepped_over",
             "        leader.steps_over_damage = False\n",
@@ -429,7 +429,7 @@ BROKERS = (
     ),
     Mutant(
         "journal_not_sent",
-        "penstock.replica.journalline",
+        "penstock.replication.journal",
         "                self.out.append(self._frame(node, peer, record))\n",
         "                pass\n",
         3,

@@ -23,7 +23,7 @@ from penstock.cluster.coordinator import (
     Transaction,
     holds,
 )
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 
 class Backup(NamedTuple):

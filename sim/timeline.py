@@ -10,8 +10,8 @@ import html
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.replica.matching import Chain, Extent
-from penstock.replica.record import Record
+from penstock.replication.matching import Chain, Extent
+from penstock.replication.record import Record
 
 
 class Moment(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from penstock import limits
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.kernel import Engine

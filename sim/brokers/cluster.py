@@ -23,7 +23,7 @@ from penstock.cluster.documents import (
     Settings,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placed import PARTITIONS
+from penstock.cluster.metadata_topics import PARTITIONS
 from penstock.cluster.placement import Place
 from penstock.cluster.registration import Registering
 from penstock.cluster.restoration import restoration, standing_of
@@ -31,9 +31,9 @@ from penstock.cluster.view import Held, Remembered
 from penstock.limits import MS, PEER_SILENCE_NS, SECOND
 from penstock.log.ledger import Ledger
 from penstock.log.ledgerfile import Node as LedgerNode
-from penstock.replica.frames import Frames
-from penstock.replica.leading import Outcome as Verdict
-from penstock.replica.record import Record, arranged
+from penstock.replication.frames import Frames
+from penstock.replication.leader import Outcome as Verdict
+from penstock.replication.record import Record, arranged
 from sim.brokers.node import PATH, JoinedNode
 from sim.brokers.port import AT_ONCE, Passage, Port
 from sim.clock import FakeClock

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.cluster import keys
 from penstock.cluster.documents import RECORD
 from penstock.limits import SECOND
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 from sim.brokers.calm import calm
 from sim.brokers.topics import PLANS
 from sim.brokers.trouble import TROUBLE_S, draw

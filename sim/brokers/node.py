@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.hosted import HostedReplica
-from penstock.broker.leader import Leader
+from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Lane
+from penstock.broker.replicas.replicated_partition import HostedReplica
 from penstock.cluster.documents import ACTIVE, Membership, Node
-from penstock.cluster.joined import Joined
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.node import Joined
 from penstock.cluster.restoration import Memory
 from penstock.cluster.view import Remembered, View
 from penstock.log.ledger import Ledger

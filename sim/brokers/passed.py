@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.kernel import Window
 from sim.brokers.node import JoinedNode
 from sim.brokers.observer import Feed, Observer

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from penstock.broker.stamped import Stamp
-from penstock.broker.traced import Stored
+from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.trace_ids import Stored
 from penstock.errors import PenstockError, ProducerFenced, Refused, SequenceGap, StorageError
 from penstock.limits import SECOND
 from sim.brokers.node import JoinedNode

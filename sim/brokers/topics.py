@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.creation import clearance, creation, deletion, growth
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
-from penstock.replica.leading import Outcome
-from penstock.replica.record import Record
+from penstock.replication.leader import Outcome
+from penstock.replication.record import Record
 from sim.brokers.cluster import JoinedCluster, place_of
 from sim.brokers.node import JoinedNode
 

@@ -14,7 +14,7 @@ from penstock.cluster.coordinator import Put, RevisionIs, Transaction
 from penstock.cluster.documents import RECORD
 from penstock.cluster.keys import PartitionName
 from penstock.limits import SECOND
-from penstock.replica.record import arranged
+from penstock.replication.record import arranged
 from sim.brokers.node import JoinedNode
 from sim.brokers.topics import PLANS
 from sim.brokers.world import BrokersWorld

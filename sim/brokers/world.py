@@ -16,7 +16,7 @@ from penstock.cluster import keys
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused, StorageError
 from penstock.limits import MS, SECOND
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 from sim.brokers.clients import Consumer, Message
 from sim.brokers.cluster import STEP_NS, JoinedCluster
 from sim.brokers.latecomers import Latecomers

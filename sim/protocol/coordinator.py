@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.replica.leading import Outcome
-from penstock.replica.record import Record
+from penstock.replication.leader import Outcome
+from penstock.replication.record import Record
 
 
 class Entry(NamedTuple):

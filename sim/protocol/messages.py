@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.replica.matching import Chain
+from penstock.replication.matching import Chain
 from sim.protocol.modellog import Batch
 
 

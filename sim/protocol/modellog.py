@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.replica.matching import NO_BATCH, Chain, Extent
+from penstock.replication.matching import NO_BATCH, Chain, Extent
 
 
 class Batch(NamedTuple):

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.replica.choice import Candidate, Report, election, hindrance, last_resort
-from penstock.replica.effects import (
+from penstock.replication.effects import (
     Acknowledge,
     Append,
     Begin,
@@ -31,9 +30,10 @@ from penstock.replica.effects import (
     Sync,
     Tell,
 )
-from penstock.replica.following import FollowerLine, Following
-from penstock.replica.leading import UNMATCHED, LeaderLine, Outcome
-from penstock.replica.record import Record, Seat
+from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
+from penstock.replication.follower import FollowerLine, Following
+from penstock.replication.leader import UNMATCHED, LeaderLine, Outcome
+from penstock.replication.record import Record, Seat
 from sim.protocol.coordinator import Answer, Entry, Transaction
 from sim.protocol.messages import Row
 from sim.protocol.modellog import Batch, ModelLog

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.replica.effects import Acknowledge, Tell
-from penstock.replica.leading import LeaderLine
-from penstock.replica.record import Member, Record, broken_rule
+from penstock.replication.effects import Acknowledge, Tell
+from penstock.replication.leader import LeaderLine
+from penstock.replication.record import Member, Record, broken_rule
 from sim.histories import Breach
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.replica.leading import LeaderLine
+from penstock.replication.leader import LeaderLine
 from sim.histories import Breach
 from sim.protocol.calm import calms_down
 from sim.protocol.node import Node

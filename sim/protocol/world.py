@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.record import Member, Record, Seat
 from sim.protocol.coordinator import Change, Coordinator
 from sim.protocol.node import Kept, Node
 from sim.protocol.observer import Observer

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.broker.followed import Files, Followed
 from penstock.broker.health import Health
-from penstock.broker.logview import LogView
-from penstock.broker.ownfile import OwnFile
-from penstock.broker.ports import Lane
-from penstock.broker.promises import Promises
-from penstock.broker.station import Station, target_of
-from penstock.broker.syncs import Syncs
+from penstock.broker.ports import Lane, Syncs
+from penstock.broker.replicas.context import Promises, Station, target_of
+from penstock.broker.replicas.log_follower import Files, Followed
+from penstock.broker.replicas.log_view import LogView
+from penstock.broker.replicas.replica_file import OwnFile
 from penstock.kernel import encode_batch
 from penstock.log.head import Owner
 from penstock.log.ledger import Ledger
@@ -20,8 +18,8 @@ from penstock.log.ledgerfile import Node, ReplicaKey
 from penstock.log.partition import PartitionLog
 from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.settings import LogSettings
-from penstock.replica.effects import BeginAt, Hello, MatchAt
-from penstock.replica.frames import Frames, Row
+from penstock.replication.effects import BeginAt, Hello, MatchAt
+from penstock.replication.frames import Frames, Row
 from sim.disk import SimDisk
 from sim.threads import Threads
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import kernel
-from penstock.broker.commits.run import Committed
-from penstock.broker.commits.stageapps import NOBODY, Ref
+from penstock.broker.commits.apps import NOBODY, Ref
+from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
 from penstock.errors import PenstockError
 from penstock.kernel import decode_bodies, encode_batch

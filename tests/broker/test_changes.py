@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from penstock.broker import changes
-from penstock.broker.channel import Channel
-from penstock.broker.skips import ANY, Skipped
-from penstock.broker.topic import Topic
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.skips import ANY, Skipped
+from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError, Refused
 
-from .hostedworld import Cluster
+from .replicas.cluster_world import Cluster
 from .world import World
 
 Change = Callable[[Topic, Channel, Any], None]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.file import CommitFile, Part, RecordJob
-from penstock.broker.stamped import Stamp
+from penstock.broker.commits.record import CommitFile, Part, RecordJob
+from penstock.broker.partition.idempotent import Stamp
 from penstock.errors import DirectoryLocked, PartitionMissing, Refused, StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record

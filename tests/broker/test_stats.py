@@ -11,10 +11,10 @@ import pytest
 from kernel.figures import BUCKETS, bucket_of
 from penstock import limits
 from penstock.broker import stats
-from penstock.broker.latency import latency_row, middle_ns
+from penstock.broker.channels.latency import latency_row, middle_ns
 from penstock.broker.stats import rows
 
-from .test_leader import damage
+from .partition.test_leader import damage
 from .world import Consumer, World
 
 Start = Callable[..., World]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.intake import INTERNAL
-from penstock.broker.stamped import Stamp
-from penstock.broker.traced import Stored, Traced
+from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.topics.publishing import INTERNAL
+from penstock.broker.trace_ids import Stored, Traced
 from penstock.errors import PenstockError, Refused, WriteRefused
 from penstock.kernel import TRACE_ALL, Section
 from penstock.limits import SECOND
@@ -28,7 +28,7 @@ from penstock.trace.events import (
 )
 
 from .faults import FaultyDisk
-from .test_leader import damage
+from .partition.test_leader import damage
 from .world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
 
 Start = Callable[..., World]

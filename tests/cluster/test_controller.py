@@ -31,8 +31,8 @@ from penstock.limits import (
     NODE_STEADY_NS,
     SECOND,
 )
-from penstock.replica.leading import Outcome
-from penstock.replica.record import (
+from penstock.replication.leader import Outcome
+from penstock.replication.record import (
     Member,
     Record,
     Seat,

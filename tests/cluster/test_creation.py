@@ -37,8 +37,8 @@ from penstock.cluster.view import View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import SECOND
-from penstock.replica.leading import Outcome
-from penstock.replica.record import Seat, elected
+from penstock.replication.leader import Outcome
+from penstock.replication.record import Seat, elected
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 

@@ -10,9 +10,8 @@ import pytest
 from broker.world import bodies
 from penstock import kernel
 from penstock.broker.changes import skip
-from penstock.broker.letters import origin
-from penstock.broker.skips import ANY, Skipped
-from penstock.broker.stored import Reader
+from penstock.broker.channels.dead_letter import Reader, origin
+from penstock.broker.channels.skips import ANY, Skipped
 from penstock.cluster.creation import creation
 from penstock.errors import ChannelUnconfirmed, NotFound, PenstockError, Refused
 from sim.brokers.clients import Outcome

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from cases import each
 from penstock.cluster import documents, keys
-from penstock.cluster.batches import Batches, Proposal
 from penstock.cluster.coordinator import (
     UNKNOWN,
     Compare,
@@ -60,13 +59,14 @@ from penstock.cluster.participant import (
     StartAsked,
     StartHeld,
 )
+from penstock.cluster.transactions import Batches, Proposal
 from penstock.errors import DocumentBroken, TransactionTooLarge
 from penstock.limits import DOCUMENT_BYTES_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replica.choice import Report
-from penstock.replica.frames import FrameBroken
-from penstock.replica.leading import Outcome
-from penstock.replica.matching import Extent
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.election import Report
+from penstock.replication.frames import FrameBroken
+from penstock.replication.leader import Outcome
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member, Record, Seat
 from sim.store import Store
 
 BIG = (1 << 64) - 1

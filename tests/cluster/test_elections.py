@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.absence import Absence
-from penstock.cluster.batches import Batches
 from penstock.cluster.coordinator import CreatedIs, Delete, Entry, RevisionIs, Settled
 from penstock.cluster.documents import ACTIVE, RECORD, Membership, Node
 from penstock.cluster.elections import Elections, Local, SendReport
+from penstock.cluster.failure_detector import Absence
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.transactions import Batches
 from penstock.cluster.view import Held, View
 from penstock.limits import (
     ABSENCE_GRACE_NS,
@@ -20,10 +20,10 @@ from penstock.limits import (
     NODE_LEASE_NS,
     OFFICE_TAKEN_NS,
 )
-from penstock.replica.choice import Report
-from penstock.replica.leading import Outcome
-from penstock.replica.matching import Extent
-from penstock.replica.record import Member, Record, Seat, broken_rule
+from penstock.replication.election import Report
+from penstock.replication.leader import Outcome
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member, Record, Seat, broken_rule
 
 NAME = PartitionName("orders", 0)
 KEY = keys.partition(*NAME)

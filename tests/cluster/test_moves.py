@@ -17,7 +17,7 @@ from penstock.cluster.moves import (
     next_record,
     state_of,
 )
-from penstock.replica.record import (
+from penstock.replication.record import (
     Member,
     Record,
     Seat,

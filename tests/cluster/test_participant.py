@@ -21,9 +21,9 @@ from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Held, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
-from penstock.replica.leading import LeaderLine
-from penstock.replica.matching import Extent
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.leader import LeaderLine
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member, Record, Seat
 from sim.brokers.port import Port
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog

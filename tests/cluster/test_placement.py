@@ -10,16 +10,7 @@ import pytest
 
 from cases import each
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.placement import (
-    Held,
-    Place,
-    Plan,
-    Reason,
-    Short,
-    Standing,
-    described,
-    plan,
-)
+from penstock.cluster.placement import Held, Place, Plan, Reason, Short, Standing, described, plan
 from penstock.errors import ConfigError
 from penstock.limits import MIB
 

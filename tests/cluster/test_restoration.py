@@ -9,17 +9,17 @@ import pytest
 
 from cases import each
 from penstock.cluster import keys
+from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Put, Transaction
 from penstock.cluster.documents import CLUSTER, RECORD, TOPIC, Channel, Cluster, Topic
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.restoration import Memory, Restoration, Standing, restoration
-from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
-from penstock.replica.leading import Outcome
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.leader import Outcome
+from penstock.replication.record import Member, Record, Seat
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 

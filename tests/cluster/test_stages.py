@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import kernel
-from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
+from penstock.broker.commits.apps import NOBODY, Owner, Ref
 from penstock.broker.commits.stages import Block
 from penstock.errors import (
     ChangeUnknown,

@@ -16,8 +16,7 @@ import pytest
 from broker.world import Consumer, Message, Outcome
 from cases import each
 from penstock import kernel
-from penstock.broker.letters import origin
-from penstock.broker.stored import Reader
+from penstock.broker.channels.dead_letter import Reader, origin
 from penstock.errors import Refused, StorageError
 from sim.brokers.cluster import JoinedCluster
 from sim.brokers.node import JoinedNode

@@ -24,13 +24,13 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
+from penstock.cluster.proposals import Wishes
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
-from penstock.cluster.wishes import Wishes
 from penstock.limits import HEIR_STEADY_NS, SECOND, WATCH_PROGRESS_NS, WISHES_NS
-from penstock.replica.effects import Propose
-from penstock.replica.leading import LeaderLine
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.effects import Propose
+from penstock.replication.leader import LeaderLine
+from penstock.replication.record import Member, Record, Seat
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
 from sim.store import Store

@@ -12,7 +12,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.view import View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import WATCH_PROGRESS_NS
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.record import Member, Record, Seat
 from sim.memory import MemoryCoordinator
 from sim.store import Backup, Store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernel.model import Answer, ChannelModel, ConsumerModel, Forbidden, State, TopicModel
 from penstock import kernel, limits
-from penstock.broker.stored import Reader
+from penstock.broker.channels.dead_letter import Reader
 from penstock.nsqd.options import read_options
 from penstock.wire.frames import Message, encode_bodies, with_size
 

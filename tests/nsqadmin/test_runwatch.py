@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.internal import PIPELINES
+from penstock.broker.topics.settings import PIPELINES
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin.runs import VANISHED

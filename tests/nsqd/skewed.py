@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.broker.letters import Letter
-from penstock.broker.traced import Stored, publish_moved
+from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.trace_ids import Stored, publish_moved
 
 from .world import Running, eventually
 

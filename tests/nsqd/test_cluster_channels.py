@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import kernel
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.broker.stats import rows
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused

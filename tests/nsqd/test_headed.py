@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.letters import Letter
+from penstock.broker.channels.dead_letter import Letter
 from penstock.kernel import Section, murmur3_32
 from penstock.log.reader import Message
 from penstock.wire import frames

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cases import each
 from penstock import limits
 from penstock.broker.context import Change
-from penstock.broker.settings import TopicSettings
+from penstock.broker.topics.settings import TopicSettings
 from penstock.errors import ConfigError, PeerFault
 from penstock.nsqd.dialogue import Dialogue, all_commands, commands_of, read_info
 from penstock.nsqd.lookups import Lookups, Timing

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.hostedworld import Cluster
+from broker.replicas.cluster_world import Cluster
 from penstock import kernel
 from penstock.errors import Refused, StorageError, WriteRefused
 from penstock.kernel import BadPub, Verb

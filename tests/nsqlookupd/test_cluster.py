@@ -41,7 +41,7 @@ from penstock.net.fetch import Fetched
 from penstock.nsqlookupd.cluster import ClusterLookup
 from penstock.nsqlookupd.registry import Meta
 from penstock.nsqlookupd.routes import Routes
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.record import Member, Record, Seat
 from sim.brokers.port import Port
 from sim.store import Store
 

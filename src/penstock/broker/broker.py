@@ -18,35 +18,34 @@ from pathlib import Path
 import msgspec
 
 from penstock import limits
-from penstock.broker import directories
-from penstock.broker.channel import NOT_KEPT, Channel
-from penstock.broker.clockleap import ClockLeap
+from penstock.broker.channels.channel import NOT_KEPT, Channel, refill
+from penstock.broker.channels.dead_letters import DeadLetter, DeadLetters, RedriveDone
+from penstock.broker.channels.delayed import DelaySearch
+from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
-from penstock.broker.deadletters import DeadLetter, DeadLetters, RedriveDone
-from penstock.broker.delaysearch import DelaySearch
-from penstock.broker.ended import EndedTopics
-from penstock.broker.growth import Growth
 from penstock.broker.health import Health, Trouble
-from penstock.broker.hosting import Hosting, Membership
-from penstock.broker.hourly import Hourly
-from penstock.broker.idle import IdleSweep
-from penstock.broker.internal import is_internal, settings_of
-from penstock.broker.latency import LatencyTurns
-from penstock.broker.leader import Leader
-from penstock.broker.nodestate import NodeState, look_at_clock
+from penstock.broker.node_state import ClockLeap, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
-from penstock.broker.ownfile import OwnFile
-from penstock.broker.ports import Syncer
-from penstock.broker.ratelimit import refill
-from penstock.broker.retention import RetentionTurns, drop_aged
-from penstock.broker.settings import WritesDisabledFor
-from penstock.broker.syncs import Syncs
-from penstock.broker.topic import Topic
-from penstock.broker.topicdirs import TopicDirectories, close_all
-from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
-from penstock.broker.topiclogs import open_logs, stored_messages
+from penstock.broker.partition.leader import Leader
+from penstock.broker.ports import Syncer, Syncs
+from penstock.broker.replicas.replica_file import OwnFile
+from penstock.broker.replicas.replica_host import Hosting, Membership
+from penstock.broker.topics import directories
+from penstock.broker.topics.deleted import EndedTopics
+from penstock.broker.topics.directories import (
+    TopicDirectories,
+    close_all,
+    open_logs,
+    stored_messages,
+)
+from penstock.broker.topics.growth import Growth
+from penstock.broker.topics.retention import RetentionTurns, drop_aged
+from penstock.broker.topics.settings import WritesDisabledFor, is_internal, settings_of
+from penstock.broker.topics.topic import Topic
+from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.broker.trace import TraceLog
+from penstock.broker.usage import Hourly, IdleSweep
 from penstock.clock import Clock
 from penstock.errors import (
     NameInvalid,

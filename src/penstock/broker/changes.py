@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.channel import NOT_KEPT
+from penstock.broker.channels.channel import NOT_KEPT
 from penstock.errors import GrowthRefused, NameInvalid, PenstockError, Refused
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.channel import Channel
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.channels.skips import Skipped
     from penstock.broker.ports import ClusterMetadata, MetadataDone
-    from penstock.broker.skips import Skipped
-    from penstock.broker.topic import Topic
+    from penstock.broker.topics.topic import Topic
 
 PAUSED, EXTENDED = "paused", "extended"
 SKIPPED, SKIPS_TESTS = "skipped", "skips_tests"

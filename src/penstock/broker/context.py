@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.shelf import Shelves
+from penstock.broker.commits.apps import Shelves
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
-from penstock.broker.settings import WritesDisabledFor
-from penstock.broker.syncs import Syncs
+from penstock.broker.ports import Syncs
+from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.clock import Clock
 from penstock.ids.guid import IdRange
 from penstock.log.disk import Disk
 
 if TYPE_CHECKING:
-    from penstock.broker.channel import Channel
-    from penstock.broker.hosting import Hosting
-    from penstock.broker.topic import Topic
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.replicas.replica_host import Hosting
+    from penstock.broker.topics.topic import Topic
     from penstock.kernel import Engine
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker import partitionrows
-from penstock.broker.channel import Channel
-from penstock.broker.latency import topic_latency_row
-from penstock.broker.leader import Leader
-from penstock.broker.topic import Topic
+from penstock.broker import partition_stats as partitionrows
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.latency import topic_latency_row
+from penstock.broker.partition.leader import Leader
+from penstock.broker.topics.topic import Topic
 from penstock.kernel import Locality
 
 Row = dict[str, Any]

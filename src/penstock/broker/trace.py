@@ -3,7 +3,7 @@
 The kernel notes events in its buffers. Every few milliseconds (`net/order.py` says when), and at an
 orderly stop, what it has is published here as messages of many events each (`trace/events.py`),
 and written. So a kill loses the last few milliseconds of events, and no message. The topic is one
-of those that Penstock keeps for itself (`broker/internal.py`), and:
+of those that Penstock keeps for itself (`broker/topics/settings.py`), and:
 
 - Nobody else publishes to it.
 - It is made with the first event.
@@ -24,11 +24,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import limits
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
-from penstock.broker.leader import Leader
-from penstock.broker.topic import Topic
+from penstock.broker.partition.leader import Leader
+from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
 from penstock.trace import events as traceevents
 from penstock.trace.events import Event, Kind

@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.errors import TransactionTooLarge
 from penstock.limits import TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 NO_LEASE = 0
 

@@ -48,7 +48,7 @@ from penstock.cluster.placement import Place, plan
 from penstock.cluster.view import View
 from penstock.errors import Refused
 from penstock.limits import PARTITIONS_MAX, TRANSACTION_COMPARES_MAX, TRANSACTION_KEYS_MAX
-from penstock.replica.record import Member, Record
+from penstock.replication.record import Member, Record
 
 _BESIDES = 2  # keys of a creation that are no partition: the topic, its epoch floor
 

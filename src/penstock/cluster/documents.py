@@ -1,7 +1,7 @@
 """What stands under the keys of the metadata: one class a kind, and its form as JSON.
 
 Numbers that are drawn at random (identities, lives, replica ids) stand as hexadecimal text. A
-partition's document is the `Record` of `penstock.replica`, whose legal changes stand there.
+partition's document is the `Record` of `penstock.replication`, whose legal changes stand there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.jsonform import (
+from penstock.cluster.json_form import (
     FLAG,
     SETTINGS,
     Form,
@@ -23,7 +23,7 @@ from penstock.cluster.jsonform import (
 )
 from penstock.errors import DocumentBroken
 from penstock.limits import MEMBERS_MAX, NODE_ID_MAX, PARTITIONS_MAX
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.record import Member, Record, Seat
 
 _U32, _U63 = integer(0, (1 << 32) - 1), integer(0, (1 << 63) - 1)
 _NODE = integer(0, NODE_ID_MAX)

@@ -14,8 +14,8 @@ and so does one that has just given this office up: another may do better. One w
 lets sound ones go first (`soundness`).
 The coordinator's comparison decides between two that ask at once.
 
-**When all members may have lost something** (`penstock.replica.choice`), each sends the others what
-it has, until all have reported; the one with the most asks for the office.
+**When all members may have lost something** (`penstock.replication.election`), each sends the
+others what it has, until all have reported; the one with the most asks for the office.
 
 No message puts a node into an office: that does the record alone, when the view has it.
 """
@@ -26,12 +26,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
-from penstock.cluster.absence import Absence
-from penstock.cluster.batches import Batches, Proposal
 from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
+from penstock.cluster.corrupt_replicas import Soundness
 from penstock.cluster.documents import RECORD
+from penstock.cluster.failure_detector import Absence
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.soundness import Soundness
+from penstock.cluster.transactions import Batches, Proposal
 from penstock.cluster.view import Held, View
 from penstock.limits import (
     ELECTION_RETRY_NS,
@@ -41,7 +41,7 @@ from penstock.limits import (
     REPORT_PAUSE_NS,
     SOUND_FIRST_NS,
 )
-from penstock.replica.choice import (
+from penstock.replication.election import (
     Candidate,
     Report,
     election,
@@ -49,9 +49,9 @@ from penstock.replica.choice import (
     is_suspect,
     last_resort,
 )
-from penstock.replica.leading import Outcome
-from penstock.replica.matching import Extent
-from penstock.replica.record import Record, Seat
+from penstock.replication.leader import Outcome
+from penstock.replication.matching import Extent
+from penstock.replication.record import Record, Seat
 
 
 class Local(NamedTuple):

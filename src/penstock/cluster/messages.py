@@ -38,10 +38,10 @@ from penstock.cluster.participant import (
     StartHeld,
 )
 from penstock.limits import CORRUPT_NAMED_MAX, REPLICA_EPOCHS_MAX
-from penstock.replica.choice import Report
-from penstock.replica.frames import FrameBroken
-from penstock.replica.matching import Extent
-from penstock.replica.record import Member
+from penstock.replication.election import Report
+from penstock.replication.frames import FrameBroken
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Random = Annotated[int, msgspec.Meta(ge=0)]  # of 64 bits: more do not fit into MessagePack

@@ -1,8 +1,8 @@
 """Moves of replicas, seen from the record alone.
 
 A move changes what is wanted of a partition, in two steps; the leader does the rest (see
-`penstock.replica.record`). Its state is not kept anywhere: it follows from the move and the record,
-so that another controller goes on where one has ended.
+`penstock.replication.record`). Its state is not kept anywhere: it follows from the move and the
+record, so that another controller goes on where one has ended.
 
 | state | when | the controller | the leader |
 |---|---|---|---|
@@ -28,9 +28,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.cluster.jsonform import Form, integer, list_of, parts, text
+from penstock.cluster.json_form import Form, integer, list_of, parts, text
 from penstock.cluster.keys import PartitionName
-from penstock.replica.record import Record, arranged
+from penstock.replication.record import Record, arranged
 
 
 class Move(NamedTuple):

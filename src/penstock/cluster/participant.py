@@ -23,7 +23,7 @@ from penstock.cluster.coordinator import Coordinator, Failed, Reading
 from penstock.cluster.documents import Membership, Node
 from penstock.cluster.elections import Local, SendReport
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.offices import Offices
+from penstock.cluster.proposals import Offices
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
@@ -33,7 +33,7 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
     VIEW_SLICE_DOCUMENTS,
 )
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 
 
 class Heartbeat(NamedTuple):

@@ -42,7 +42,7 @@ from penstock.cluster.coordinator import (
 from penstock.cluster.documents import MEMBERSHIP, NODE, Membership, Node
 from penstock.cluster.view import View
 from penstock.limits import COORDINATOR_RETRY_NS, NODE_LEASE_NS
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 KEEP_SHARE = 3  # of a lease's time: two attempts may fail
 NEVER_NS = -(1 << 62)

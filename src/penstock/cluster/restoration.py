@@ -41,6 +41,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.cluster import keys
+from penstock.cluster.channel_starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.coordinator import Compare, Entry, Operation, Put, RevisionIs, Transaction
 from penstock.cluster.documents import (
     CHANNEL,
@@ -51,13 +52,12 @@ from penstock.cluster.documents import (
     Cluster,
     Topic,
 )
-from penstock.cluster.jsonform import Form
+from penstock.cluster.json_form import Form
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.starts import CHANNEL_NUMBERS, ChannelNumbers
 from penstock.cluster.view import Held, Remembered
 from penstock.errors import Refused
 from penstock.limits import TRANSACTION_KEYS_MAX
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 
 FORMAT = 1  # of keys and documents, where the coordinator does not say it any more
 FEATURE_LEVEL_MIN = 1  # what every node reads

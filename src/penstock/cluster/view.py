@@ -51,7 +51,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.errors import DocumentBroken
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 
 _T = TypeVar("_T")
 

@@ -3,7 +3,7 @@
 The records stand in the files as the leader wrote them, but for the count of synced ones, which
 speaks of the disk here. They are folded as they come, so a new leader need read nothing.
 
-Which records may be written is decided elsewhere (`penstock.replica.journalline`). Here the same is
+Which records may be written is decided elsewhere (`penstock.replication.journal`). Here the same is
 checked once more, because a record out of its place would end the file for a start that reads it.
 """
 

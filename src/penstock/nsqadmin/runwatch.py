@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock import limits
-from penstock.broker.internal import PIPELINES
+from penstock.broker.topics.settings import PIPELINES
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError, RangeCorrupt
 from penstock.nsqadmin import messages
 from penstock.nsqadmin.runs import Place, Runs

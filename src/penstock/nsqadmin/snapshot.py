@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.broker.internal import is_internal
+from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin.replication import Replication
 from penstock.nsqadmin.upstream import Producer
 

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock import __version__, limits
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Change
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncer
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.clock import Clock
 from penstock.kernel import Conn, Engine
 from penstock.log.disk import Disk

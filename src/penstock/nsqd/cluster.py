@@ -33,8 +33,8 @@ from penstock.broker.ports import Lane
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
-from penstock.cluster.joined import Joined
 from penstock.cluster.messages import decode_message, encode_message
+from penstock.cluster.node import Joined
 from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
@@ -59,7 +59,7 @@ from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.nodes import NodeStates
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
-from penstock.replica.frames import NO_TARGET, Frames, Note, Target, encode
+from penstock.replication.frames import NO_TARGET, Frames, Note, Target, encode
 
 log = logging.getLogger("penstock.cluster")
 

@@ -11,15 +11,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.placed import target_for
+from penstock.cluster.metadata_topics import target_for
 from penstock.limits import SECOND
 
 if TYPE_CHECKING:
-    from penstock.broker.hosted import HostedReplica
-    from penstock.cluster.joined import Joined
+    from penstock.broker.replicas.replicated_partition import HostedReplica
     from penstock.cluster.keys import PartitionName
+    from penstock.cluster.node import Joined
     from penstock.cluster.view import Held
-    from penstock.replica.record import Record
+    from penstock.replication.record import Record
 
 Row = dict[str, Any]
 

@@ -8,8 +8,8 @@ consumer that asks for it is right on any topic.
 
 `SUB_ADVANCED <topic> <channel> <partition> [offset]` is Youzan's: SUB with the position of each
 message in its frame, and a place to begin at. The place is written as for `/channel/setoffset`
-(`broker/positions.py`), but for an id, which may take a walk through the log. It counts for the
-first consumer of the channel alone: whoever comes later must not move the others.
+(`broker/channels/reading.py`), but for an id, which may take a walk through the log. It counts for
+the first consumer of the channel alone: whoever comes later must not move the others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.broker.positions import OF_ONE, Places, Position, parse_position, resolve
-from penstock.broker.settings import ChannelOrder
+from penstock.broker.channels.reading import OF_ONE, Places, Position, parse_position, resolve
+from penstock.broker.topics.settings import ChannelOrder
 from penstock.errors import PartitionElsewhere
 from penstock.kernel import Event, Held, Window, hex_to_id
 from penstock.nsqd.publishing import bad_topic
@@ -42,8 +42,8 @@ from penstock.wire.partition import ANY, bad_partition, read_extra, read_partiti
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
-    from penstock.broker.channel import Channel
-    from penstock.broker.topic import Topic
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.topics.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
 

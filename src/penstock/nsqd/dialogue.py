@@ -24,10 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock import limits
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Change
-from penstock.broker.internal import is_internal
-from penstock.broker.topic import Topic
+from penstock.broker.topics.settings import is_internal
+from penstock.broker.topics.topic import Topic
 from penstock.errors import PeerFault
 
 MAGIC = b"  V1"

@@ -21,9 +21,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel
-from penstock.broker.deadletters import REDRIVE_CHANNEL
-from penstock.broker.topic import Topic
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
+from penstock.broker.topics.topic import Topic
 from penstock.net.api import GET_POST, POST, Answer, Route, json_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query

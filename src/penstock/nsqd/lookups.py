@@ -17,9 +17,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import __version__, limits
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.broker.context import Change
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.errors import ConfigError, PeerFault
 from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue, all_commands, commands_of

@@ -5,7 +5,7 @@ how its value is read off a topic, a channel or the daemon. Counters end in `_to
 with the process.
 
 Metrics of partitions have names of their own, so that a sum over a topic's or a channel's metric
-counts nothing twice. Each is a figure of a row of /stats (`broker/partitionrows.py`).
+counts nothing twice. Each is a figure of a row of /stats (`broker/partition_stats.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from penstock import __version__, limits
-from penstock.broker import partitionrows
+from penstock.broker import partition_stats as partitionrows
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel
-from penstock.broker.topic import Topic
+from penstock.broker.channels.channel import Channel
+from penstock.broker.topics.topic import Topic
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.stats import Row, resident_bytes
 

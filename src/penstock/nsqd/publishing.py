@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.traced import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
+from penstock.broker.trace_ids import LENGTH_BYTES, TRACE_BYTES, Stored, Traced, TracedDone
 from penstock.errors import PenstockError, TooMuchWaiting
 from penstock.kernel import BadPub, Cut, Event, Section, Tail, Verb
 from penstock.nsqd.session import Session
@@ -26,7 +26,7 @@ from penstock.wire.partition import ANY, bad_partition, read_partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.topic import Topic
+    from penstock.broker.topics.topic import Topic
     from penstock.clock import Clock
     from penstock.nsqd.options import Options
 

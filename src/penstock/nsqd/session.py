@@ -20,7 +20,7 @@ from penstock.wire.identify import Settings
 from penstock.wire.states import State
 
 if TYPE_CHECKING:
-    from penstock.broker.channel import Channel
+    from penstock.broker.channels.channel import Channel
     from penstock.clock import Clock
     from penstock.net.link import Link
     from penstock.nsqd.auth import Grant

@@ -22,8 +22,8 @@ import msgspec
 from penstock import __version__, limits
 from penstock.broker import stats as broker_stats
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel
-from penstock.broker.skips import ANY
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.skips import ANY
 from penstock.kernel import Conn
 from penstock.net.sync import SyncTimes
 from penstock.nsqd.session import Session

@@ -22,9 +22,9 @@ from urllib.parse import quote
 
 from penstock import limits
 from penstock.broker.broker import Broker
-from penstock.broker.internal import is_internal
 from penstock.broker.ports import ClusterMetadata, NewTopic
-from penstock.broker.topic import Topic
+from penstock.broker.topics.settings import is_internal
+from penstock.broker.topics.topic import Topic
 from penstock.errors import FetchFailed, NameInvalid, PartitionElsewhere, PenstockError, Refused
 from penstock.net.fetch import Fetcher, gather_json
 from penstock.wire.names import is_ephemeral, is_valid_name

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.broker.changes import ask_for_channel, configure_channel
-from penstock.broker.placed import when_held
+from penstock.broker.replicas.clustered_topic import when_held
 from penstock.errors import AuthFailed, ChannelUnconfirmed, PenstockError
 from penstock.nsqd.auth import Grant, applicant
 from penstock.nsqd.session import Session
@@ -20,9 +20,9 @@ from penstock.wire.errors import Fault, WireFault, failed
 from penstock.wire.names import quote
 
 if TYPE_CHECKING:
-    from penstock.broker.channel import Channel
-    from penstock.broker.leader import Leader
-    from penstock.broker.topic import Topic
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.partition.leader import Leader
+    from penstock.broker.topics.topic import Topic
     from penstock.nsqd.auth import Auth
     from penstock.nsqd.topics import Found, TopicMaker
 

@@ -43,7 +43,7 @@ from penstock.cluster.registration import Leased
 from penstock.cluster.view import Change, View
 from penstock.errors import FetchFailed
 from penstock.net.fetch import Fetcher
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 log = logging.getLogger("penstock.nsqlookupd")
 

@@ -24,7 +24,7 @@ from penstock.cluster import keys
 from penstock.cluster.documents import Node, Topic
 from penstock.cluster.view import Change, View
 from penstock.nsqlookupd.registry import Meta, Peer, Placement, Producer, Registry
-from penstock.replica.record import Record
+from penstock.replication.record import Record
 
 # Names among the settings of a topic's document.
 _EXTENDED, _ORDERED, _REGISTERED = "extended", "ordered", "disable_channel_auto_create"

@@ -21,7 +21,7 @@ import msgspec
 from deltalake.exceptions import DeltaError
 
 from penstock import __version__, limits
-from penstock.broker.internal import PIPELINES
+from penstock.broker.topics.settings import PIPELINES
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError

@@ -43,7 +43,7 @@ from contextlib import suppress
 
 import msgspec
 
-from penstock.broker import directories
+from penstock.broker.topics import directories
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.ids.guid import IdRange
 from penstock.log.disk import Disk, Lock, read_file, replace_file

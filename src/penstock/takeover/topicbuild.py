@@ -19,9 +19,9 @@ from typing import NamedTuple
 import msgspec
 
 from penstock import limits
-from penstock.broker import directories
-from penstock.broker.journal import Journal
-from penstock.broker.topicfile import ChannelEntry, TopicFile, write_topic_file
+from penstock.broker.partition.journal import Journal
+from penstock.broker.topics import directories
+from penstock.broker.topics.topic_file import ChannelEntry, TopicFile, write_topic_file
 from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.ids.guid import TICK_SHIFT, IdRange, tick_of

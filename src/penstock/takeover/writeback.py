@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from penstock import limits
-from penstock.broker import directories
-from penstock.broker.commits.file import prepared_commits
-from penstock.broker.journal import Journal
-from penstock.broker.topicfile import TOPIC_FILE, TopicFile, read_topic_file
+from penstock.broker.commits.record import prepared_commits
+from penstock.broker.partition.journal import Journal
+from penstock.broker.topics import directories
+from penstock.broker.topics.topic_file import TOPIC_FILE, TopicFile, read_topic_file
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import Section, Stray, decode_bodies, decode_sections, id_at
 from penstock.log.disk import Disk, lock_directory

@@ -11,12 +11,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.commits.blocks import (
-    BlockInvalid,
-    Contents,
-    check_blocks,
-    put_in_place,
-)
+from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks, put_in_place
 from penstock.kernel import (
     Section,
     crc32c,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.run import Committed
-from penstock.broker.commits.stageapps import Ref
+from penstock.broker.commits.apps import Ref
+from penstock.broker.commits.commit import Committed
 from penstock.errors import (
     NotFound,
     Refused,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.stageapps import Ref
+from penstock.broker.commits.apps import Ref
 from penstock.errors import CommitUnfinished, GrowthRefused, Refused, StorageError
 from penstock.log.disk import replace_file
 from penstock.log.sealed import seal, unseal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.commits.stageapps import Owner, Ref
+from penstock.broker.commits.apps import Owner, Ref
 from penstock.errors import Refused, StageDamaged, StageExists, StageSuperseded, WriteRefused
 from sim.disk import Fault, SimDisk
 

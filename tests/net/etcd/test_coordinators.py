@@ -38,7 +38,7 @@ from penstock.errors import TransactionTooLarge
 from penstock.limits import LIST_PAGE_KEYS, SECOND, TRANSACTION_KEYS_MAX
 from penstock.net.etcd.address import Address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 from sim.memory import MemoryCoordinator
 from sim.store import Store
 

@@ -22,7 +22,7 @@ from penstock.errors import ConfigError
 from penstock.limits import SECOND
 from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 LEASE_NS = 2 * SECOND
 NO_SECRETS = Secrets()

@@ -24,9 +24,9 @@ from penstock.limits import (
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
-from penstock.replica.effects import Refuse
-from penstock.replica.frames import Frames, Row, Target, encode
-from penstock.replica.matching import NO_BATCH
+from penstock.replication.effects import Refuse
+from penstock.replication.frames import Frames, Row, Target, encode
+from penstock.replication.matching import NO_BATCH
 
 CLUSTER = 0xC1
 SECRETS = (b"a secret of ours",)

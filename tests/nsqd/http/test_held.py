@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.hostedworld import ORDERS, Cluster, Node
+from broker.replicas.cluster_world import ORDERS, Cluster, Node
 from broker.world import bodies
 from penstock import kernel
 from penstock.limits import SECOND

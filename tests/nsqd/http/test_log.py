@@ -12,7 +12,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.letters import Letter
+from penstock.broker.channels.dead_letter import Letter
 from penstock.kernel import Section, decode_columns
 from penstock.log.head import HEAD_BYTES
 

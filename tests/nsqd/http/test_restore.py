@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.broker.settings import ChannelSettings, TopicSettings
-from penstock.broker.topicfile import ChannelEntry
+from penstock.broker.topics.settings import ChannelSettings, TopicSettings
+from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Page, Put, Reading, Transaction
 from penstock.cluster.documents import (
@@ -27,13 +27,19 @@ from penstock.cluster.documents import (
     Node,
     Topic,
 )
-from penstock.cluster.placed import CREATED, EXTENDED, as_settings, channel_document, placed_topic
+from penstock.cluster.metadata_topics import (
+    CREATED,
+    EXTENDED,
+    as_settings,
+    channel_document,
+    placed_topic,
+)
 from penstock.cluster.view import View
 from penstock.net.api import HttpError
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.http.nodes import NodeStates
 from penstock.nsqd.http.restore import Restoring, memory_of, told_by
-from penstock.replica.record import Member, Record, Seat
+from penstock.replication.record import Member, Record, Seat
 from sim.brokers.port import Port
 from sim.store import Store
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.deadletters import REDRIVE_CHANNEL
+from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 
 from ..skewed import COUNTS, HEAVY, put, skewed
 from ..world import Running, eventually, ok

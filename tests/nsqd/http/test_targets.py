@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.kernel import Section, decode_bodies, decode_sections, murmur3_32
 from penstock.wire import frames
 

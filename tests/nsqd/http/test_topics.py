@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.context import Change
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.nsqd.dialogue import commands_of
 
 from ..world import Running, error, ok, pub

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from sim.brokers.clients import Message
 from sim.brokers.histories import BROKERS, play
 from sim.brokers.observer import Feed

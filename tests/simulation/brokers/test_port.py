@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.cluster.coordinator import UNKNOWN, Put, RevisionIs, Transaction
 from penstock.limits import SECOND
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 from sim.brokers.port import ANSWER_NS, NEVER_NS, Passage, Port
 from sim.store import Store
 

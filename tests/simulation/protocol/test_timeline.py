@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.replica.leading import LeaderLine
+from penstock.replication.leader import LeaderLine
 from sim.main import sim_main
 from sim.protocol.timeline import timeline
 from sim.timeline import as_html, as_text

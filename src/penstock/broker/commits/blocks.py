@@ -5,18 +5,32 @@ A producer that encodes batches itself, as the Spark sink does, says what is in 
 headers, timestamps, due times. Where they go is said here: offset, ids, the batch's time and its
 synced end are put in when its turn has come, and the checksum is made anew. What else such a batch
 could claim (ids of its own, attempts, a producer) is not its business and is refused.
-"""
+
+The headers of staged messages: whether consumers can read them.
+
+They are stored as they come, and a consumer's library reads them as JSON, with the message in its
+hands: what is no JSON object would fail there for each attempt, and for each channel. So it is
+refused here. That is all that is asked of them: PUB_EXT wants texts alone as values, but a table
+that is written back may have null there."""
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Generator
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.broker.commits.headers import first_unreadable
 from penstock.errors import PenstockError
-from penstock.kernel import BatchCheck, BatchHeader, Section, check_batch, crc32c, decode_header
+from penstock.kernel import (
+    BatchCheck,
+    BatchHeader,
+    Section,
+    check_batch,
+    crc32c,
+    decode_header,
+    parse_headers,
+)
 from penstock.kernel.layout import (
     CRC_AT,
     CRC_FROM,
@@ -166,3 +180,31 @@ def put_in_place(
     put_place(batch, base_offset, base_id, timestamp_ns, synced_end, leader_epoch)
     checksum = crc32c(memoryview(batch)[CRC_FROM:])
     batch[CRC_AT:CRC_FROM] = checksum.to_bytes(4, "little")
+
+
+_CHECKED_IN_A_ROW = 1_000  # a millisecond of the compiled kernel's
+_SHOWN_BYTES = 100
+RULE = "headers are a JSON object, in UTF-8"
+
+
+def first_unreadable(
+    data: memoryview, lengths: list[int], indexes: list[int]
+) -> Generator[None, None, str]:
+    """`data` holds one text after another. What is wrong with the first that is no headers; empty
+    where all are. Yields between pieces of some milliseconds."""
+    at = 0
+    for number, (index, length) in enumerate(zip(indexes, lengths, strict=True)):
+        text = data[at : at + length]
+        at += length
+        if length and parse_headers(text).wrong_at >= 0 and not _is_object(bytes(text)):
+            return f"message {index} has {bytes(text[:_SHOWN_BYTES])!r}: {RULE}"
+        if number % _CHECKED_IN_A_ROW == _CHECKED_IN_A_ROW - 1:
+            yield
+    return ""
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text.decode("utf-8")), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -11,18 +11,20 @@ committed for a day is removed.
 | while the file is written | nothing was staged; what is there of it is removed |
 | file in its place, not acknowledged | the stage is there; sending it again changes nothing |
 | while stages are removed | some are left: they expire, or a commit that is finished removes them |
-"""
+
+Jobs of stages, few at a time: the sync threads have publishes to serve."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
-from penstock.broker.commits.jobrow import JobRow
-from penstock.broker.commits.stageapps import (
+from penstock.broker.commits.apps import (
     HOW_TO_ABORT,
     NOBODY,
     Owner,
@@ -31,7 +33,8 @@ from penstock.broker.commits.stageapps import (
     StageApps,
     refused_for_all,
 )
-from penstock.broker.commits.stagefile import (
+from penstock.broker.commits.retry import StageRetry
+from penstock.broker.commits.stage_file import (
     CompareJob,
     StageHead,
     WriteJob,
@@ -40,7 +43,7 @@ from penstock.broker.commits.stagefile import (
     stage_file_name,
     stage_number,
 )
-from penstock.broker.commits.stageretry import StageRetry
+from penstock.broker.ports import Job, Syncs
 from penstock.errors import (
     NotFound,
     PenstockError,
@@ -52,10 +55,11 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.ledstages import LedStages
-    from penstock.broker.commits.shelf import Shelf
+    from penstock.broker.commits.apps import Shelf
+    from penstock.broker.commits.leader_stages import LedStages
     from penstock.broker.context import Context
-    from penstock.broker.topic import Topic
+    from penstock.broker.topics.topic import Topic
+
 
 StageDone = Callable[[PenstockError | None], None]
 
@@ -395,3 +399,32 @@ def _head_of(topic: Topic, block: Block, created_ns: int) -> StageHead:
         app_version=block.owner.version,
         attempt=block.owner.attempt,
     )
+
+
+Ended = Callable[[OSError | None], None]
+
+
+class JobRow:
+    def __init__(self, syncs: Syncs) -> None:
+        self._syncs = syncs
+        self._waiting: deque[tuple[Job, Ended]] = deque()
+        self._out = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._out > 0
+
+    def submit(self, job: Job, ended: Ended) -> None:
+        self._waiting.append((job, ended))
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting and self._out < limits.STAGE_JOBS_MAX:
+            job, ended = self._waiting.popleft()
+            self._out += 1
+            self._syncs.submit(job, partial(self._ended, ended))
+
+    def _ended(self, ended: Ended, error: OSError | None) -> None:
+        self._out -= 1
+        ended(error)
+        self._next()

@@ -33,7 +33,7 @@ from penstock.cluster.coordinator import (
     ValueIs,
 )
 from penstock.limits import LIST_PAGE_KEYS
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 PULSE = "pulse"  # a key of this port's own: writing it shows how far a watch is
 _DELETED = 1  # an event's type

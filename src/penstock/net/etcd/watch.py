@@ -26,7 +26,7 @@ from penstock.cluster.coordinator import (
     Transaction,
 )
 from penstock.net.etcd.messages import PULSE, Keys
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 if TYPE_CHECKING:
     from penstock.net.etcd.session import EtcdCoordinator

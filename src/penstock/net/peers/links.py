@@ -36,7 +36,7 @@ from penstock.net.peers.connection import PeerConnection
 from penstock.net.peers.greeting import Reason
 from penstock.net.peers.handshake import Dialling, Listening, Own
 from penstock.net.peers.lanes import Connection, Link, Session
-from penstock.replica.frames import FrameBroken, Target
+from penstock.replication.frames import FrameBroken, Target
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from penstock import limits
-from penstock.broker.internal import is_internal
+from penstock.broker.topics.settings import is_internal
 from penstock.nsqadmin import attention, snapshot
 from penstock.nsqadmin.attention import Finding, Level, Window
 from penstock.nsqadmin.bundle.files import Bundle, Failure

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock import __version__, limits
-from penstock.broker.channel import Channel
+from penstock.broker.channels.channel import Channel
 from penstock.kernel import Stray
 from penstock.net.api import JSON, TEXT, HttpError, Parameters, json_response
 from penstock.net.exchange import Response

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import limits
-from penstock.broker.channel import Channel
-from penstock.broker.topic import Topic
+from penstock.broker.channels.channel import Channel
+from penstock.broker.topics.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import HttpError, Parameters
 from penstock.net.query import whole_number

@@ -1,9 +1,9 @@
 """What operators do to channels: verbs, settings, how fast a channel is sent.
 
 `/channel/config` and `/channel/redrive`: how often a channel sends a message, and what becomes of
-those that it gives up on (`broker/deadletters.py`). A GET of the configuration tells, a POST
-changes the settings that are named in the query and tells too. A redrive answers when all that it
-sent back is safe, with their number.
+those that it gives up on (`broker/channels/dead_letters.py`). A GET of the configuration tells, a
+POST changes the settings that are named in the query and tells too. A redrive answers when all that
+it sent back is safe, with their number.
 
 `/channel/ratelimit` and `/channel/setclientlimit`, as Youzan's nsqd has them, hold until the next
 start, the second for the connections that there are.
@@ -22,9 +22,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
+from penstock.broker.channels.skips import Skipped
 from penstock.broker.ports import MetadataDone
-from penstock.broker.settings import ChannelOrder, ChannelSettings, Poison
-from penstock.broker.skips import Skipped
+from penstock.broker.topics.settings import ChannelOrder, ChannelSettings, Poison
 from penstock.durations import format_duration
 from penstock.errors import NotFound, PenstockError, Refused
 from penstock.net.api import EMPTY, HttpError, error_response, json_response

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from penstock.broker.settings import WritesDisabledFor
+from penstock.broker.topics.settings import WritesDisabledFor
 from penstock.command import logs
 from penstock.command.flags import LOG_LEVELS
 from penstock.errors import ConfigError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock.broker.placed import when_held
-from penstock.broker.topic import Topic
+from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.topics.topic import Topic
 from penstock.errors import (
     ChangeUnknown,
     ChannelUnconfirmed,
@@ -38,7 +38,7 @@ from penstock.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.leader import Leader
+    from penstock.broker.partition.leader import Leader
     from penstock.broker.ports import MetadataDone
     from penstock.clock import Clock
     from penstock.net.bulk import BulkThread

@@ -22,10 +22,9 @@ from functools import partial
 from typing import Any
 
 from penstock import limits
-from penstock.broker.internal import is_internal
-from penstock.broker.reading import Range, TopicReader
-from penstock.broker.search import Found, find_id, find_value
-from penstock.broker.topic import Topic
+from penstock.broker.channels.reading import Found, Range, TopicReader, find_id, find_value
+from penstock.broker.topics.settings import is_internal
+from penstock.broker.topics.topic import Topic
 from penstock.errors import PenstockError
 from penstock.kernel import BulkResult, BulkStatus, Section
 from penstock.log.reader import Message, Stretch

@@ -1,8 +1,8 @@
 """What is inside a channel, and what operators do to it by hand.
 
 `/channel/messages` is a list for people, and `/channel/message/finish` and
-`/channel/message/requeue` are for one of them (`broker/byhand.py`). The list is bounded. It names
-messages; what is in them is read with `/message/get`.
+`/channel/message/requeue` are for one of them (`broker/channels/operator.py`). The list is bounded.
+It names messages; what is in them is read with `/message/get`.
 
 For channels that are stuck there is what Youzan's nsqd has: one message finished by its id, delayed
 messages finished or sent now, the place of the channel looked at again, and `/channel/setoffset`: a
@@ -10,7 +10,7 @@ channel goes back, or on, to a place in the log. All of them act on every partit
 that is led here, or on the one that `partition` names. What is settled is in the channel journal
 before the answer is given, and where there are other replicas on the disks of all that need it.
 
-The place to go to is the body, or the parameter `position` (`broker/positions.py`). With
+The place to go to is the body, or the parameter `position` (`broker/channels/reading.py`). With
 `dry_run=true` nothing is changed, and the answer says what would be: sums, and below them what
 becomes of each partition.
 """
@@ -21,21 +21,21 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from penstock import limits
-from penstock.broker import byhand, delayed
-from penstock.broker.channel import Channel
-from penstock.broker.leader import Leader
-from penstock.broker.positions import (
+from penstock.broker.channels import operator
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.reading import (
     OF_ONE,
     Move,
     Places,
     Position,
+    TopicReader,
+    find_id,
     move_of,
     parse_position,
     resolve,
 )
-from penstock.broker.reading import TopicReader
-from penstock.broker.search import find_id
-from penstock.broker.topic import Topic
+from penstock.broker.partition.leader import Leader
+from penstock.broker.topics.topic import Topic
 from penstock.errors import NotFound, StorageError
 from penstock.kernel import Stray, StrayRecord
 from penstock.net.api import EMPTY, HttpError, Parameters, json_response
@@ -57,7 +57,7 @@ from penstock.nsqd.http.arguments import (
 from penstock.nsqd.http.ground import Call, answer_when_held, refusal
 
 Row = dict[str, Any]
-Settle = Callable[[Channel, list[int]], delayed.Work]
+Settle = Callable[[Channel, list[int]], operator.Work]
 _List = Callable[[Call, Channel, int], list[Row]]
 
 
@@ -94,7 +94,7 @@ def requeue_delayed(call: Call) -> None:
         raise missing("offset")
     hours = number(call.parameters, "offset", limits.DELAY_HOURS_MAX)
     until_ns = call.ground.clock.wall_ns() + hours * 3600 * limits.SECOND
-    settle(lambda channel, partitions: delayed.release(channel, partitions, until_ns), call)
+    settle(lambda channel, partitions: operator.release(channel, partitions, until_ns), call)
 
 
 def settle(act: Settle, call: Call) -> None:
@@ -117,12 +117,12 @@ def _leaders(channel: Channel, partitions: list[int]) -> list[Leader]:
 def _finish(channel: Channel, partitions: list[int], id: int) -> Generator[None, None, None]:
     """In flight, waiting or delayed; else where the channel has not come to it yet."""
     try:
-        byhand.finish(channel, id, partitions)
+        operator.finish(channel, id, partitions)
     except NotFound:
         readers = [TopicReader(channel.topic, number) for number in partitions]
         found = yield from find_id(readers, id)
-        if found is None or not byhand.finish_ahead(channel, *found):
-            byhand.finish(channel, id, partitions)  # the channel may have come to it meanwhile
+        if found is None or not operator.finish_ahead(channel, *found):
+            operator.finish(channel, id, partitions)  # the channel may have come to it meanwhile
 
 
 # --- a place in the log ---
@@ -218,7 +218,7 @@ def listed(call: Call) -> None:
 
 def finish(call: Call) -> Response:
     channel = find_channel(call)
-    return _settled(lambda id: byhand.finish(channel, id), call.parameters)
+    return _settled(lambda id: operator.finish(channel, id), call.parameters)
 
 
 def requeue(call: Call) -> Response:
@@ -226,7 +226,7 @@ def requeue(call: Call) -> Response:
     ms_max = call.ground.options.max_req_timeout_ns // limits.MS
     delay_ns = number(call.parameters, "delay_ms", ms_max) * limits.MS
     wall_ns = call.ground.clock.wall_ns()
-    return _settled(lambda id: byhand.requeue(channel, id, delay_ns, wall_ns), call.parameters)
+    return _settled(lambda id: operator.requeue(channel, id, delay_ns, wall_ns), call.parameters)
 
 
 def _settled(settle: Callable[[int], None], parameters: Parameters) -> Response:

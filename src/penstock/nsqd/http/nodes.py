@@ -21,7 +21,7 @@ from penstock.limits import NODE_ID_MAX
 from penstock.net.api import EMPTY, POST, Answer, HttpError, Route, error_response
 from penstock.net.exchange import Request
 from penstock.net.query import parse_query, whole_number
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 if TYPE_CHECKING:
     from penstock.cluster.coordinator import Coordinator

@@ -21,8 +21,8 @@ from penstock import limits
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Entry, Failed, Page, Settled, Transaction
 from penstock.cluster.documents import CHANNEL, RECORD, TOPIC
-from penstock.cluster.jsonform import Form
-from penstock.cluster.placed import channel_document, topic_document
+from penstock.cluster.json_form import Form
+from penstock.cluster.metadata_topics import channel_document, topic_document
 from penstock.cluster.restoration import Memory, Restoration, restoration, standing_of
 from penstock.cluster.view import Held, Remembered
 from penstock.errors import PenstockError, Refused
@@ -39,11 +39,11 @@ from penstock.net.api import (
 )
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query, whole_number
-from penstock.replica.leading import Outcome
+from penstock.replication.leader import Outcome
 
 if TYPE_CHECKING:
-    from penstock.broker.topic import Topic
-    from penstock.broker.topicfile import TopicFile
+    from penstock.broker.topics.topic import Topic
+    from penstock.broker.topics.topic_file import TopicFile
     from penstock.cluster.coordinator import Coordinator
     from penstock.cluster.view import View
 

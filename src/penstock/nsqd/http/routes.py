@@ -10,7 +10,7 @@ import logging
 from functools import partial
 
 from penstock import limits
-from penstock.broker import delayed
+from penstock.broker.channels import operator
 from penstock.errors import PenstockError
 from penstock.net import debug
 from penstock.net.api import GET, GET_POST, GET_PUT, POST, Answer, Api, HttpError, Route
@@ -84,8 +84,8 @@ _TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
     # channels that are stuck
     "/channel/setoffset": (POST, messages.set_offset),
     "/channel/fixconfirmed": (POST, messages.fix_confirmed),
-    "/channel/finishmemdelayed": (POST, partial(messages.settle, delayed.finish_retried)),
-    "/channel/emptydelayed": (POST, partial(messages.settle, delayed.finish)),
+    "/channel/finishmemdelayed": (POST, partial(messages.settle, operator.finish_retried)),
+    "/channel/emptydelayed": (POST, partial(messages.settle, operator.finish_delayed)),
     "/channel/requeuedelayed": (POST, messages.requeue_delayed),
     "/message/finish": (POST, messages.finish_by_number),
     # what is stored

@@ -13,12 +13,11 @@ from collections.abc import Generator
 import msgspec
 
 from penstock import limits
+from penstock.broker.commits.apps import NOBODY, CommitParts, Owner, Ref
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks
-from penstock.broker.commits.parts import CommitParts
-from penstock.broker.commits.run import Committed
-from penstock.broker.commits.stageapps import NOBODY, Owner, Ref
+from penstock.broker.commits.commit import Committed
 from penstock.broker.commits.stages import Block
-from penstock.broker.topic import Topic
+from penstock.broker.topics.topic import Topic
 from penstock.errors import (
     CommitGap,
     CommitUnfinished,

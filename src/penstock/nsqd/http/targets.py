@@ -27,10 +27,10 @@ import json
 from typing import NamedTuple
 
 from penstock import limits
-from penstock.broker.intake import ANY
-from penstock.broker.rows import Sections
-from penstock.broker.stamped import SEQUENCE_END_MAX, Stamp
-from penstock.broker.topic import Topic
+from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
+from penstock.broker.partition.rows import Sections
+from penstock.broker.topics.publishing import ANY
+from penstock.broker.topics.topic import Topic
 from penstock.errors import PartitionUnknown
 from penstock.kernel import Headers, Section, parse_headers
 from penstock.kernel.traceparent import MEMBER, parse_traceparent

@@ -3,8 +3,8 @@
 `/topic/create` makes a topic, with `partition_num`, `extend`, `disable_channel_auto_create` and, in
 a cluster, `replicator` as Youzan's NSQ has them. The same again is no error; another number is: a
 topic of another shape would not be what was asked for. `/topic/partition/expand` adds partitions to
-a topic that is in use (`broker/growth.py`), and `/topic/meta/update` headers (`upgradeext=true`),
-and says whether consumers may make channels. All of it can be sent again.
+a topic that is in use (`broker/topics/growth.py`), and `/topic/meta/update` headers
+(`upgradeext=true`), and says whether consumers may make channels. All of it can be sent again.
 
 A GET of `/topic/config` tells, a POST changes the settings that are named in the query and tells
 too. An empty value goes back to the daemon's option.
@@ -26,10 +26,9 @@ from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
-from penstock.broker.internal import is_internal
 from penstock.broker.ports import MetadataDone, NewTopic
-from penstock.broker.settings import AUTO_CREATE_OFF, TopicSettings
-from penstock.broker.topic import Topic
+from penstock.broker.topics.settings import AUTO_CREATE_OFF, TopicSettings, is_internal
+from penstock.broker.topics.topic import Topic
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.net.api import EMPTY, HttpError, Parameters, json_response

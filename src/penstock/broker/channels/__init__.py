@@ -1,0 +1,1 @@
+"""Channels: consumers, cursors, dead letters, and what an operator does to them."""

@@ -1,0 +1,387 @@
+"""The channels' state of one partition, kept in its journal and brought back from it.
+
+An ephemeral channel has the number 0 and is not kept; an ephemeral topic has no `Cursors` at all.
+
+A journal that cannot be written is a trouble that health shows, and no reason to stop delivering:
+what it costs is that messages come again after a restart. It is tried again at each chance, with a
+snapshot, and health shows it until a sync has succeeded.
+
+Retention removes nothing that the journal on the disk still calls unfinished (`floor_synced`). So
+after any stop the log holds all that the journal speaks of, and a log that begins above that has
+lost a segment. While the journal cannot be stored that rule is suspended: on a full disk it would
+keep the very segments whose removal makes room.
+
+Where there are other replicas, each record goes to them as it was written (`on_record`), and who
+must not be answered before they have it waits for its place, `written` (`replica.journalline`): a
+channel's start, a seek, an empty, and the start of the log, which is a record there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from penstock.broker.context import Context
+from penstock.broker.health import Trouble
+from penstock.broker.partition.journal import Journal
+from penstock.errors import StorageError
+from penstock.kernel import Tail, Window
+from penstock.log.fold import (
+    PARTITION,
+    ChannelState,
+    Entry,
+    Folded,
+    Group,
+    Position,
+    Staged,
+    clamped,
+    cursor_entry,
+    partition_entries,
+    searched_entry,
+    staged_entry,
+    start_entry,
+    unstaged_entry,
+)
+from penstock.log.journalfile import JournalSync
+from penstock.log.partition import PartitionLog
+
+_log = logging.getLogger("penstock.broker")
+
+
+class Cursors:
+    def __init__(
+        self, context: Context, topic_name: str, journal: Journal, folded: Folded | None
+    ) -> None:
+        self._context = context
+        self._topic_name = topic_name
+        self._windows: dict[int, Window] = {}
+        self._searched: dict[int, int] = {}  # by channel, as last written
+        self._tail: Tail | None = None
+        self._handed_end = -1  # as last written
+        self._lost = False  # something could not be written and is to be tried again
+        self._failed = False  # health says so: until a sync has succeeded
+        self._missing: dict[str, int] = {}  # the lowest unfinished offset that is gone, by name
+        self._missing_to: int | None = None  # the warning of it ends once all channels are past it
+        self._floor_synced = 0
+        self._floor_syncing = 0
+        self._job: JournalSync | None = None
+        self.on_record: Callable[[bytes], None] | None = None  # for the other replicas
+        self.on_said: Callable[[set[int]], None] | None = None  # about channels, by their numbers
+        self.on_synced: Callable[[OSError | None], None] | None = None  # a sync has ended
+        self._saying: set[int] = set()  # channels that the record in hand is about
+        self._journal = journal
+        self._folded = folded
+        self._start_offset = folded.start_offset if folded is not None else 0
+        self._stages = dict(folded.stages) if folded is not None else {}
+        self._must_replace = False
+        self._refresh_corrupt()
+
+    # --- bringing back ---
+
+    def handed_end(self, log: PartitionLog, gathers: bool) -> int:
+        """How far the topic had handed messages to channels. `gathers`: it keeps those above."""
+        folded = self._folded
+        if folded is None:
+            return log.start_offset
+        if gathers and folded.handed_end < log.start_offset:
+            self._missing["the topic's own queue"] = folded.handed_end
+        self._must_replace |= folded.handed_end > log.written_end
+        return max(min(folded.handed_end, log.written_end), log.start_offset)
+
+    def knows(self, number: int) -> bool:
+        """Does the journal that was found know this channel?"""
+        return self._folded is not None and number in self._folded.channels
+
+    def state(
+        self, number: int, name: str, log: PartitionLog, unknown_start: int | None = None
+    ) -> ChannelState:
+        """What the journal knows about a channel. `unknown_start`: where one begins that a sound
+        journal does not know; None: on a node by itself, where that is a loss."""
+        known = self._folded.channels.get(number) if self._folded is not None else None
+        is_whole = self._folded is not None and not self._journal.corrupt
+        if known is None and is_whole and unknown_start is not None:
+            return ChannelState(unknown_start, unknown_start, (), ())
+        if known is None:
+            if log.written_end:  # else it is a partition that came after the channel
+                _log.warning(
+                    "%s:%s: nothing is known of its position; all that is stored comes again",
+                    self._topic_name,
+                    name,
+                )
+            return ChannelState(log.start_offset, log.start_offset, (), ())
+        unfinished = min([known.low, *(stray.offset for stray in known.strays)])
+        if unfinished < log.start_offset:
+            self._missing[f"channel {name}"] = unfinished
+        state, beyond = clamped(known, log.start_offset, log.written_end)
+        self._must_replace |= beyond
+        return state
+
+    def begin(self, tail: Tail) -> None:
+        """All channels are back. A journal that speaks of offsets which the log has lost is
+        replaced before they are given to new messages, which would else be done before they
+        came."""
+        self._tail = tail
+        if self._folded is not None:  # else the first settling writes it down
+            self._handed_end = tail.handed_end
+        self._folded = None
+        if not self._context.killed:  # else it may be in the system's memory only
+            self._floor_synced = self._floor()
+        if not self._must_replace:
+            return
+        try:
+            record = self._journal.begin(self._snapshot)
+            self._journal.sync()
+        except OSError as error:
+            raise StorageError(
+                self._topic_name, f"the channel journal cannot be replaced: {error}"
+            ) from error
+        self._replicate(record)
+
+    # --- keeping ---
+
+    def add(self, number: int, window: Window, start_offset: int) -> None:
+        """A new channel. Its number may stand in an older record when a creation was interrupted,
+        so the first word about it is to forget."""
+        self._windows[number] = window
+        window.take_journal()
+        self.append([Group(number, cursor_entry(Entry.RESET, start_offset, start_offset))])
+
+    def adopt(self, number: int, window: Window) -> None:
+        """A channel that is already in the journal."""
+        self._windows[number] = window
+
+    def drop(self, number: int) -> None:
+        self._windows.pop(number, None)
+        self._searched.pop(number, None)
+
+    def append(self, groups: Sequence[Group]) -> None:
+        """One record: what one turn changed."""
+        handed_end = self._tail.handed_end if self._tail is not None else 0
+        if self.on_said is not None:
+            self._saying.update(group.number for group in groups)
+        try:
+            record = self._journal.append(handed_end, groups, self._snapshot)
+        except OSError as error:
+            self._report(error)
+        else:
+            self._handed_end = handed_end
+            self._lost = False
+            if self.on_record is not None:
+                self.on_record(record)
+        if self._saying:
+            self._note_said()
+
+    def begin_generation(self) -> None:
+        """A replica needs a snapshot: it follows none of what was written, or not all."""
+        try:
+            record = self._journal.begin(self._snapshot)
+        except OSError as error:
+            self._report(error)
+        else:
+            self._lost = False
+            self._replicate(record)
+        self._note_said()
+
+    def _note_said(self) -> None:
+        saying, self._saying = self._saying, set()
+        if self.on_said is not None and saying:
+            self.on_said(saying)
+
+    def _replicate(self, record: bytes) -> None:
+        if self.on_record is not None:
+            self.on_record(record)
+
+    @property
+    def written(self) -> Position:
+        """The place of the last record."""
+        return self._journal.written
+
+    @property
+    def synced(self) -> Position:
+        """The place of the last record that is on the disk for certain."""
+        return self._journal.synced
+
+    @property
+    def start_offset(self) -> int:
+        """Of the log, as it was decided for all replicas; 0: it never was."""
+        return self._start_offset
+
+    def decide_start(self, offset: int) -> None:
+        """Of a leader with other replicas: all below `offset` may go, once this is held."""
+        if offset > self._start_offset:
+            self._start_offset = offset
+            self.append([Group(PARTITION, start_entry(offset))])
+
+    @property
+    def stages(self) -> Mapping[int, Staged]:
+        """Those that the journal lists, by number."""
+        return self._stages
+
+    def list_stage(self, number: int, staged: Staged) -> None:
+        self._stages[number] = staged
+        self.append([Group(PARTITION, staged_entry(number, staged))])
+
+    def unlist_stages(self, numbers: Collection[int]) -> None:
+        """Those of which nothing was said, too: files of such may be on other nodes."""
+        for number in numbers:
+            self._stages.pop(number, None)
+        self.append([Group(PARTITION, b"".join(map(unstaged_entry, numbers)))])
+
+    @property
+    def is_behind(self) -> bool:
+        """Something could not be written: the next record says all that there is to say."""
+        return self._lost or self._journal.broken
+
+    def append_changes(self, searched: bool = False) -> None:
+        """What the windows have not yet told, outside of a turn. `searched`: also how far delayed
+        messages were looked for, which a start goes on from; that need not be said at once."""
+        groups: list[Group] = []
+        for number, window in self._windows.items():
+            entries = window.take_journal() if window.journal_dirty else b""
+            if searched and self._searched.get(number) != window.searched:
+                entries += self._note_searched(number, window)
+            if entries:
+                groups.append(Group(number, entries))
+        if groups or (self._tail is not None and self._tail.handed_end != self._handed_end):
+            self.append(groups)
+
+    def _note_searched(self, number: int, window: Window) -> bytes:
+        self._searched[number] = window.searched
+        return searched_entry(window.searched)
+
+    def _append_rest(self) -> None:
+        """What is not yet in the journal: because nobody said it, or because that failed."""
+        if self.is_behind:
+            self.append([])  # begins a generation, with all that there is to say
+        else:
+            self.append_changes(searched=True)
+
+    def _snapshot(self) -> tuple[int, list[Group]]:
+        groups: list[Group] = []
+        entries = partition_entries(self._start_offset, self._stages.items())
+        if entries:
+            groups.append(Group(PARTITION, entries))
+        for number, window in self._windows.items():
+            window.take_journal()  # the snapshot says all of it
+            self._saying.add(number)
+            entries = window.snapshot() + self._note_searched(number, window)
+            groups.append(Group(number, entries))
+        return (self._tail.handed_end if self._tail is not None else 0), groups
+
+    def report_missing(self, start_offset: int) -> None:
+        """All channels are back. What they had not finished is below the log's beginning: a segment
+        is gone."""
+        if not self._missing:
+            return
+        lowest = min(self._missing.values())
+        names = ", ".join(sorted(self._missing))
+        self._context.health.report(
+            self._topic_name,
+            Trouble.MISSING,
+            f"offsets {lowest} to {start_offset - 1} are missing: the log begins at offset "
+            f"{start_offset}, and not finished below it were: {names}",
+        )
+        self._missing.clear()
+        self._missing_to = start_offset
+
+    def _refresh_missing(self) -> None:
+        if self._missing_to is not None and self._floor() > self._missing_to:
+            self._missing_to = None
+            self._context.health.clear(self._topic_name, Trouble.MISSING)
+
+    def _refresh_corrupt(self) -> None:
+        health, reason = self._context.health, self._journal.corrupt
+        if reason:
+            health.report(self._topic_name, Trouble.JOURNAL_CORRUPT, reason)
+        else:
+            health.clear(self._topic_name, Trouble.JOURNAL_CORRUPT)
+
+    def _report(self, error: OSError) -> None:
+        self._lost = self._failed = True
+        reason = f"the state of the channels cannot be stored: {error}"
+        self._context.health.report(self._topic_name, Trouble.JOURNAL, reason)
+
+    # --- housekeeping ---
+
+    @property
+    def busy(self) -> bool:
+        return self._journal.busy
+
+    def settle(self, sync: bool) -> bool:
+        """Try again what failed, store a handed end that moved, sync. True when nothing is left."""
+        self._append_rest()
+        self._refresh_missing()
+        if sync:
+            self.sync()
+        return not self._lost and not self.busy and not self._journal.unsynced
+
+    def sync(self) -> None:
+        """As soon as there are threads for it; one that is under way comes first."""
+        self._context.syncs.when_free(self._sync)
+
+    def _sync(self) -> None:
+        try:
+            job = self._journal.sync_begin()
+        except OSError as error:
+            self._report(error)
+            return
+        if job is not None:
+            self._job = job
+            self._floor_syncing = self._floor()
+            self._context.syncs.submit(job, self._synced)
+        elif not (self._lost or self.busy or self._journal.unsynced):
+            self._note_synced(self._floor())
+
+    @property
+    def floor_synced(self) -> int:
+        """Retention must keep what is at or above it."""
+        return self._floor() if self._failed else self._floor_synced
+
+    def _floor(self) -> int:
+        """The lowest offset that is wanted by what the journal keeps."""
+        handed_end = self._tail.handed_end if self._tail is not None else 0
+        return min([handed_end, *(window.floor for window in self._windows.values())])
+
+    def _note_synced(self, floor: int) -> None:
+        self._floor_synced = floor
+        if self._failed and not self._lost:
+            self._failed = False
+            self._context.health.clear(self._topic_name, Trouble.JOURNAL)
+        self._refresh_corrupt()
+
+    def rest(self) -> None:
+        self._journal.rest()
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._topic_name}: a journal sync ended that nobody began")
+        self._journal.sync_end(job, error)
+        if error is not None:
+            self._report(error)
+        elif not self._journal.broken:
+            self._note_synced(self._floor_syncing)
+        if self.on_synced is not None:
+            self.on_synced(error)
+
+    def close(self) -> None:
+        """Write and sync all of it. Trouble goes to health: there is nobody left to tell."""
+        self._context.syncs.forget(self._sync)
+        self._context.syncs.wait_for(lambda: self.busy)
+        self._append_rest()
+        try:
+            self._journal.sync()
+        except OSError as error:
+            self._report(error)
+        self._journal.close()
+
+    def discard(self) -> None:
+        """The topic is being deleted."""
+        self._context.syncs.forget(self._sync)
+        self._context.syncs.wait_for(lambda: self.busy)
+        self._journal.close()
+
+    def validate(self) -> None:
+        self._journal.validate()
+        for window in self._windows.values():
+            window.validate()

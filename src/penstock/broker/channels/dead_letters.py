@@ -1,0 +1,482 @@
+"""Dead letters: messages that a channel gives up on, and their way back.
+
+A channel with `max_attempts` sends a message so often and no more. What then times out or is
+requeued goes to the channel's dead-letter topic, `<topic>.<channel>.dead` unless it was told
+otherwise. The kernel hands it out as exhausted; its body is read from the log and published there;
+and only when that publish is as safe as the topic's durability says is the message finished on the
+channel. If any step fails the message waits, and is tried again about once a second. A kill between
+publish and finish makes a second dead letter, never none.
+
+While a letter is being written, a change of the channel's order may put its message behind others,
+be it to be exhausted once more; so it may be when a scheduled message comes due. A change of
+`max_attempts` may have it wait to be sent again. The letters under way are remembered: none is
+written twice, and once it is safe its message is done, unless a consumer has that by then.
+
+A dead letter keeps its body, its id and its timestamp. Where it comes from, how often it was sent
+and how its last attempt ended stand in its headers, under `dead_letter`. They are not its attempts
+on the wire: common clients drop a message whose attempts are above their own bound, and so would
+drop dead letters. How an attempt ended is known in memory only, a byte of what the kernel keeps of
+each message that was requeued or timed out: after a restart it is not known.
+
+In a cluster the dead-letter topic is made in its metadata, with as many replicas as the topic has.
+A letter goes to a partition of it that is led here, or to the leader of one
+(`forwarding.py`). Where that one's answer is lost with a link or an office, it is sent again:
+such a failover may make a second dead letter, too.
+
+The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
+cursor says which dead letters are still there to be sent back; nothing below it is deleted. Other
+channels may be made to look at what comes.
+
+A redrive publishes dead letters of one channel to its topic again, as safe as any publish, and
+every other channel of the topic steps over them. Then they are done on `redrive`. A kill in between
+may bring one back twice. In the instant between the write of the log and that of the channel
+journal, it may also bring one to the other channels.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.channels.dead_letter import (
+    Letter,
+    Reader,
+    Stored,
+    dead_letter,
+    live_letter,
+    origin,
+)
+from penstock.broker.context import Context
+from penstock.broker.health import Trouble
+from penstock.broker.partition.rows import Place
+from penstock.broker.ports import NewTopic
+from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.topics.settings import Poison
+from penstock.errors import LogDamaged, NotFound, PenstockError, Refused, StorageError
+from penstock.kernel import Source, Stray, StrayRecord, Window
+from penstock.log.fold import fold_entries
+
+if TYPE_CHECKING:
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.partition.leader import Leader
+    from penstock.broker.ports import ClusterMetadata, MetadataDone
+    from penstock.broker.topics.topic import Topic
+
+REDRIVE_CHANNEL = "redrive"
+
+RedriveDone = Callable[[int, PenstockError | None], None]
+
+
+class DeadLetter(NamedTuple):
+    """One that waits to be sent back."""
+
+    stored: Stored  # with its offset in the dead-letter topic
+    attempts: int  # how often it was sent
+    cause: str  # as of Origin
+    partition: int = 0  # of the dead-letter topic
+
+
+def waiting_offsets(window: Window, from_offset: int, end_offset: int) -> Iterator[int]:
+    """What no consumer of `window` has, rising."""
+    state = fold_entries(window.snapshot())
+    again = [stray.offset for stray in state.strays if stray.state == Stray.WAITING]
+    at = max(window.next, from_offset)
+    yield from sorted(offset for offset in again if from_offset <= offset < at)
+    for start, end in (*state.finished, (end_offset, end_offset)):
+        yield from range(at, min(start, end_offset))
+        at = max(at, end)
+
+
+def _letters_of(channel: Channel, window: Window, count_max: int) -> list[DeadLetter]:
+    """Those of one partition of the dead-letter topic."""
+    found: list[DeadLetter] = []
+    leader: Leader = window.tail.owner
+    reader = Reader(leader.log)
+    offsets = waiting_offsets(window, 0, window.tail.handed_end)
+    for offset in islice(offsets, limits.REDRIVE_LOOKED_AT):
+        if len(found) >= count_max:
+            break
+        try:
+            stored = reader.read(offset)
+        except LogDamaged:
+            continue
+        known = origin(stored)
+        if known is not None and known.is_of(channel):
+            found.append(DeadLetter(stored, known.attempts, known.cause, leader.number))
+    return found
+
+
+def _held_in(channel: Channel) -> str:
+    """How many, and which is the first to look at."""
+    partition, window = next(one for one in channel.windows.items() if one[1].exhausted)
+    first = window.stray_records(Stray.EXHAUSTED, 1)[0]
+    place = f"id {first.id:016x} at offset {first.offset} of partition {partition}"
+    return f"{channel.held} in channel {channel.name} ({place})"
+
+
+def _settle(window: Window, id: int) -> bool:
+    """Its letter is safe. By a change of the channel it may wait to be sent again."""
+    return window.settle_exhausted(id, True) or window.settle_stray(id, -1)
+
+
+class DeadLetters:
+    """All that goes to dead-letter topics, and back, in one broker."""
+
+    def __init__(
+        self, context: Context, topics: dict[str, Topic], topic: Callable[[str], Topic]
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._topic = topic  # made when it is not there
+        self._retries: dict[Channel, None] = {}
+        self._under_way: dict[Window, set[int]] = {}  # ids whose letters are being written
+        self._redrives: dict[Channel, Redrive] = {}
+        self._holding: dict[Channel, None] = {}  # channels with messages that stay
+
+    def validate(self) -> None:
+        if not all(self._under_way.values()):
+            raise RuntimeError("a window without letters under way is kept")
+        for channel, redrive in self._redrives.items():
+            if redrive.ended:
+                raise RuntimeError(f"{channel.topic.name}:{channel.name}: an ended redrive is kept")
+
+    # --- there ---
+
+    def collect(self, channel: Channel) -> None:
+        """Take care of what is exhausted, as far as it is not waiting for the next try."""
+        if channel in self._retries or self._context.exiting or channel.deleted:
+            return
+        if channel.settings.poison == Poison.HOLD:
+            self._holding[channel] = None
+            self._show_held()
+            return
+        for window in channel.windows.values():
+            leader: Leader = window.tail.owner
+            if leader.acts:
+                self._collect(channel, window)
+            elif window.exhausted:  # a leader that was replaced would send them, too
+                self._retries[channel] = None
+
+    def _show_held(self) -> None:
+        """In `/ping`: in an ordered channel others wait for them."""
+        topics = {channel.topic.name for channel in self._holding}
+        for channel in list(self._holding):
+            if channel.deleted or not channel.held:
+                del self._holding[channel]
+        for name in topics:
+            held = [one for one in self._holding if one.topic.name == name]
+            if held:
+                counts = ", ".join(map(_held_in, held))
+                reason = f"messages have used their attempts and are held: {counts}"
+                self._context.health.report(name, Trouble.HELD, reason)
+            else:
+                self._context.health.clear(name, Trouble.HELD)
+
+    def _collect(self, channel: Channel, window: Window) -> None:
+        taken = sorted(window.take_exhausted(limits.DEAD_LETTERS_AT_ONCE))
+        under_way = self._under_way.get(window, ())
+        records = [record for record in taken if record.id not in under_way]
+        if not records:
+            return
+        try:
+            letters = self._letters(channel, window, records)
+            self._publish(channel, window, letters)
+        except PenstockError as error:
+            self._put_back(channel, window, [record.id for record in records], error)
+
+    def _letters(
+        self, channel: Channel, window: Window, records: list[StrayRecord]
+    ) -> dict[int, Letter]:
+        """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
+        be too much at a time is offered again."""
+        leader: Leader = window.tail.owner
+        reader = Reader(leader.log)
+        letters: dict[int, Letter] = {}
+        bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
+        for record in records:
+            if bytes_left <= 0:
+                window.settle_exhausted(record.id, False)
+                continue
+            try:
+                letter = letters[record.id] = dead_letter(
+                    reader.read(record.offset), record, channel
+                )
+                bytes_left -= len(letter.body)
+            except LogDamaged as error:
+                if leader.passable(error, record.offset) > record.offset:
+                    leader.load(window, Source.STRAY, record.offset)
+                else:  # another replica may have it
+                    self._put_back(channel, window, [record.id], error)
+        return letters
+
+    def _publish(self, channel: Channel, window: Window, letters: dict[int, Letter]) -> None:
+        def done(error: PenstockError | None) -> None:
+            self._end(window, letters)
+            if error is not None:
+                self._put_back(channel, window, list(letters), error)
+                return
+            self._context.health.clear(channel.topic.name, Trouble.DEAD_LETTERS)
+            for id in letters if channel.has(window) else ():
+                channel.dead_letter_count += _settle(window, id)
+            self.collect(channel)
+
+        if letters:
+            self._under_way.setdefault(window, set()).update(letters)
+            try:
+                self._send(channel, list(letters.values()), done)
+            except PenstockError:
+                self._end(window, letters)
+                raise
+            self._context.engine.wake()
+
+    def _send(self, channel: Channel, letters: list[Letter], done: MetadataDone) -> None:
+        """To the dead-letter topic. Raises PenstockError instead of a call of `done`, too."""
+        metadata, name = channel.topic.metadata, channel.dead_letter_topic
+        if metadata is None:
+            topic = self._topic(name)
+            topic.channel(REDRIVE_CHANNEL)
+            topic.publish_letters(letters, lambda error, _: done(error))
+        elif (topic_here := self._topics.get(name)) is not None and not topic_here.hosted:
+            raise Refused(f"topic {name} is of this node alone, not of the cluster")
+        else:
+            self._send_placed(channel, metadata, letters, done)
+
+    def _send_placed(
+        self, channel: Channel, metadata: ClusterMetadata, letters: list[Letter], done: MetadataDone
+    ) -> None:
+        """The topic and its channel are made first, if they are not there."""
+        name = channel.dead_letter_topic
+
+        def made(error: PenstockError | None) -> None:
+            if error is not None:
+                done(error)
+            else:
+                metadata.make_channel(name, REDRIVE_CHANNEL, ready)
+
+        def ready(error: PenstockError | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                self._publish_placed(name, letters, done)
+            except PenstockError as failure:
+                done(failure)
+
+        partitions = self._context.options.default_partitions
+        metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
+
+    def _publish_placed(self, name: str, letters: list[Letter], done: MetadataDone) -> None:
+        """Into a partition that is led here, or else by another node."""
+        topic, hosting = self._topics.get(name), self._context.hosting
+        if topic is not None and topic.leaders:
+            topic.publish_letters(letters, lambda error, _: done(error))
+        elif hosting is not None:
+            hosting.forwarding.carry(name, letters, done)
+
+    def _end(self, window: Window, letters: Iterable[int]) -> None:
+        """They are written, or refused."""
+        under_way = self._under_way[window]
+        under_way.difference_update(letters)
+        if not under_way:
+            del self._under_way[window]
+
+    def _put_back(
+        self, channel: Channel, window: Window, ids: list[int], error: PenstockError
+    ) -> None:
+        if channel.deleted or not channel.has(window):
+            return
+        self._retries[channel] = None
+        for id in ids:
+            window.settle_exhausted(id, False)
+        if self._context.exiting:
+            return
+        reason = error.reason if isinstance(error, Refused | StorageError) else str(error)
+        name = channel.topic.name
+        text = f"{name}:{channel.name}: messages wait for the dead-letter topic: {reason}"
+        self._context.health.report(name, Trouble.DEAD_LETTERS, text)
+
+    # --- and back ---
+
+    def waiting(self, channel: Channel, count_max: int) -> list[DeadLetter]:
+        """Dead letters of `channel`, the oldest first, as far as a look at so many finds them.
+        Raises StorageError."""
+        dead = self._topics.get(channel.dead_letter_topic)
+        source = dead.channels.get(REDRIVE_CHANNEL) if dead is not None else None
+        if dead is None or source is None:
+            return []
+        dead.was_read()
+        found: list[DeadLetter] = []
+        for window in source.windows.values():
+            found += _letters_of(channel, window, count_max - len(found))
+        return found
+
+    def redrive(
+        self, channel: Channel, count_max: int, done: RedriveDone, id: int | None = None
+    ) -> None:
+        """Send up to `count_max` dead letters of `channel` (0: all that are there now) back to it,
+        or the one with this id. `done` hears how many, and what went wrong. Raises Refused and
+        NotFound."""
+        if self._context.draining:
+            raise Refused("draining")
+        if channel in self._redrives:
+            raise Refused(f"a redrive of {channel.topic.name}:{channel.name} is under way")
+        dead = self._topics.get(channel.dead_letter_topic)
+        if dead is None:
+            raise NotFound("topic", channel.dead_letter_topic)
+        source = dead.find_channel(REDRIVE_CHANNEL)
+        if not source.windows:
+            raise Refused(f"no partition of topic {dead.name} is led by this node")
+
+        def ended(count: int, error: PenstockError | None) -> None:
+            del self._redrives[channel]
+            done(count, error)
+
+        redrive = Redrive(self._context, channel, source, count_max, ended, id)
+        self._redrives[channel] = redrive
+        redrive.go_on()
+
+    # --- about once a second ---
+
+    def housekeeping(self) -> None:
+        retries, self._retries = self._retries, {}
+        for channel in retries:
+            if not channel.deleted:
+                self.collect(channel)
+        for redrive in list(self._redrives.values()):
+            if redrive.rests:
+                redrive.go_on()
+        if self._holding:
+            self._show_held()
+
+
+class _Span:
+    """What a redrive is to look at in one partition: from `start` on, below `end`."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.start = 0
+        self.end = window.tail.handed_end
+
+
+class Redrive:
+    """One redrive. Each step reads some dead letters and publishes those of the channel."""
+
+    def __init__(
+        self,
+        context: Context,
+        channel: Channel,
+        source: Channel,
+        count_max: int,
+        done: RedriveDone,
+        id: int | None = None,
+    ) -> None:
+        self.rests = False  # until the next housekeeping: it has looked at much and found nothing
+        self.ended = False
+        self._context = context
+        self._channel = channel
+        self._source = source
+        self._id = id  # None: any
+        self._spans = deque(_Span(window) for window in source.windows.values())
+        self._left = count_max or sum(span.end for span in self._spans)
+        self._count = 0
+        self._leaders = [*channel.topic.leaders, *source.topic.leaders]
+        self._done = done
+
+    def go_on(self) -> None:
+        self.rests = False
+        try:
+            self._step()
+        except PenstockError as error:
+            self._finish(error)
+
+    def _finish(self, error: PenstockError | None) -> None:
+        self.ended = True
+        self._done(self._count, error)
+
+    def _step(self) -> None:
+        if self._channel.deleted or self._source.deleted:
+            raise Refused("the channel was deleted")
+        span = self._spans[0]
+        if not self._source.has(span.window):
+            raise Refused("the dead letters are led by another node now")
+        looked, found = self._look(span)
+        if found:
+            self._publish(span.window, found)
+        elif looked:
+            self.rests = True
+        elif len(self._spans) > 1:
+            self._spans.popleft()
+            self.go_on()
+        else:
+            self._hold()
+
+    def _hold(self) -> None:
+        """What channels have stepped over is to survive the leaders, too."""
+        when_held(self._leaders, self._finish)
+
+    def _look(self, span: _Span) -> tuple[int, list[Stored]]:
+        """At some dead letters of one partition: how many, and which are of the channel."""
+        looked, found, found_bytes = 0, list[Stored](), 0
+        leader: Leader = span.window.tail.owner
+        reader = Reader(leader.log)
+        for offset in waiting_offsets(span.window, span.start, span.end):
+            if (
+                len(found) >= min(self._left, limits.DEAD_LETTERS_AT_ONCE)
+                or found_bytes >= limits.DEAD_LETTER_BYTES_AT_ONCE
+                or looked >= limits.REDRIVE_LOOKED_AT
+            ):
+                break
+            span.start = offset + 1
+            looked += 1
+            try:
+                stored = reader.read(offset)
+            except LogDamaged:
+                leader.load(span.window, Source.FORWARD, offset)
+                continue
+            if self._is_ours(stored):
+                found.append(stored)
+                found_bytes += len(stored.body)
+        return looked, found
+
+    def _is_ours(self, stored: Stored) -> bool:
+        known = origin(stored)
+        wanted = self._id is None or stored.id == self._id
+        return wanted and known is not None and known.is_of(self._channel)
+
+    def _publish(self, window: Window, found: list[Stored]) -> None:
+        topic = self._channel.topic
+        letters = [live_letter(stored) for stored in found]
+        topic.publish_letters(letters, partial(self._published, window, found))
+        self._context.engine.wake()
+
+    def _published(
+        self, window: Window, found: list[Stored], error: PenstockError | None, place: Place
+    ) -> None:
+        if error is not None:
+            self._finish(error)
+            return
+        topic = self._channel.topic
+        start, end = place.offset, place.offset + len(found)
+        for channel in topic.channels.values():
+            if channel is not self._channel and place.partition in channel.windows:
+                channel.windows[place.partition].skip(start, end, 0)  # never theirs: no event
+        topic.store_cursors()
+        self._settle(window, found)
+        self._count += len(found)
+        self._left -= len(found)
+        if self._left:
+            self.go_on()
+        else:
+            self._hold()
+
+    def _settle(self, window: Window, found: list[Stored]) -> None:
+        """They are done on the dead-letter topic."""
+        if self._source.deleted or not self._source.has(window):
+            return
+        for stored in found:
+            window.lose_range(stored.offset, stored.offset + 1)  # where it was a stray
+            window.skip(stored.offset, stored.offset + 1)
+        self._source.topic.store_cursors()

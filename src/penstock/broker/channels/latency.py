@@ -1,0 +1,243 @@
+"""End-to-end latency: how long messages took from their timestamp to their FIN, as percentiles.
+
+The kernel counts in buckets whose middle is off by 1.6 % at most (`Window.take_latencies`). Here
+the counts of a channel go into a sliding window of two halves: the current one, and the one before.
+When half the window's time has gone by, the older half is dropped. So what is shown is never older
+than the window, and never less than half of it. A topic's figures are those of its channels, added.
+
+How old the oldest message is that a channel has not finished.
+
+Its age counts from the time of its batch, or from when it was due, if it was published for later:
+what is not due yet has no age, and makes no channel late. A look into the log finds that time, and
+costs a read; so what was found holds for the whole batch, and a channel that moves on from batch to
+batch is looked up every few seconds only. Then the answer may be too high by as much.
+
+While some messages are delayed, the lowest unfinished one may be one of them. Then the first of
+each kind that is not are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.errors import PenstockError
+from penstock.kernel import Section, Stray
+from penstock.kernel.layout import FLAG_TRAILER
+
+if TYPE_CHECKING:
+    from penstock.broker.partition.leader import Leader
+    from penstock.broker.topics.topic import Topic
+    from penstock.kernel import Window
+
+
+Row = dict[str, Any]
+Counts = dict[int, int]  # by bucket
+
+_LOWEST_BITS = 10  # below 2 ** 10 ns all is bucket 0
+_STEP_BITS = 5  # then each power of two has 2 ** 5
+
+
+def middle_ns(bucket: int) -> int:
+    if bucket == 0:
+        return 1 << _LOWEST_BITS - 1
+    power, step = divmod(bucket - 1, 1 << _STEP_BITS)
+    width = 1 << _LOWEST_BITS + power - _STEP_BITS
+    return ((1 << _STEP_BITS) + step) * width + width // 2
+
+
+def no_latency() -> Row:
+    """Percentiles when none are configured, or there is no channel."""
+    return {"count": 0, "percentiles": None}
+
+
+def latency_row(counts: Counts, quantiles: Iterable[float]) -> Row:
+    """NSQ's form. All values are 0 while there is nothing to go by."""
+    ordered = sorted(counts.items())
+    sums = list(accumulate(count for _, count in ordered))
+    total = sums[-1] if sums else 0
+
+    def value(quantile: float) -> int:
+        rank = ceil(quantile * total)
+        place = next((i for i, below in enumerate(sums) if below >= rank), None)
+        return 0 if place is None else middle_ns(ordered[place][0])
+
+    return {
+        "count": total,
+        "percentiles": [{"quantile": _shown(one), "value": value(one)} for one in quantiles],
+    }
+
+
+def _shown(quantile: float) -> float:
+    """Go prints a whole float without a fraction."""
+    return 1 if quantile == 1 else quantile
+
+
+def _add(to: Counts, counts: Mapping[int, int]) -> None:
+    for bucket, count in counts.items():
+        to[bucket] = to.get(bucket, 0) + count
+
+
+class Latency:
+    """The sliding window of one channel. `quantiles` empty: nothing is measured."""
+
+    def __init__(self, quantiles: tuple[float, ...]) -> None:
+        self.quantiles = quantiles
+        self._windows: list[Window] = []
+        self._now: Counts = {}
+        self._before: Counts = {}
+
+    def measure(self, window: Window) -> None:
+        if self.quantiles:
+            window.measures_latency = True
+            self._windows.append(window)
+
+    def forget(self, window: Window) -> None:
+        """What it has counted stays."""
+        if self.quantiles:
+            _add(self._now, window.take_latencies())
+            self._windows.remove(window)
+
+    def _take(self) -> None:
+        for window in self._windows:
+            _add(self._now, window.take_latencies())
+
+    def turn(self) -> None:
+        """Half the window's time has gone by."""
+        self._take()
+        self._before, self._now = self._now, {}
+
+    @property
+    def counts(self) -> Counts:
+        self._take()
+        counts = dict(self._before)
+        _add(counts, self._now)
+        return counts
+
+    def row(self) -> Row:
+        return latency_row(self.counts, self.quantiles) if self.quantiles else no_latency()
+
+
+def topic_latency_row(topic: Topic) -> Row:
+    counts: Counts = {}
+    quantiles: tuple[float, ...] = ()
+    for channel in topic.channels.values():
+        quantiles = channel.latency.quantiles
+        if quantiles:
+            _add(counts, channel.latency.counts)
+    return latency_row(counts, quantiles) if quantiles else no_latency()
+
+
+class LatencyTurns:
+    """Turns the windows of all channels over, together."""
+
+    def __init__(self, topics: Mapping[str, Topic], window_ns: int, mono_ns: int) -> None:
+        self._topics = topics
+        self._half_ns = window_ns // 2
+        self._next_ns = mono_ns + self._half_ns
+
+    def housekeeping(self, mono_ns: int) -> None:
+        """About once a second."""
+        if mono_ns < self._next_ns:
+            return
+        passed, self._next_ns = mono_ns - self._next_ns, mono_ns + self._half_ns
+        rounds = 2 if passed >= self._half_ns else 1  # the machine slept
+        for topic in self._topics.values():
+            for channel in topic.channels.values():
+                for _ in range(rounds):
+                    channel.latency.turn()
+
+
+_DUE = (Stray.WAITING, Stray.IN_FLIGHT, Stray.EXHAUSTED, Stray.BEHIND)
+
+
+class Oldest:
+    def __init__(self) -> None:
+        self._windows: dict[int, OldestOf] = {}
+
+    def watch(self, partition: int, window: Window) -> None:
+        self._windows[partition] = OldestOf(window)
+
+    def forget(self, partition: int) -> None:
+        del self._windows[partition]
+
+    def of(self, partition: int) -> OldestOf:
+        return self._windows[partition]
+
+    def age_s(self, wall_ns: int) -> float | None:
+        """Seconds; None when all is finished, or the logs can't tell."""
+        ages = [one.age_s(wall_ns) for one in self._windows.values()]
+        return max((age for age in ages if age is not None), default=None)
+
+
+class OldestOf:
+    """Of one window."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._start = self._end = 0  # offsets of the batch that was found
+        self._timestamp_ns: int | None = None  # None: it could not be read
+        self._look_ns = 0  # the next look is not before
+
+    def age_s(self, wall_ns: int) -> float | None:
+        window = self._window
+        if not unfinished_of(window) - window.delayed:
+            return None
+        if window.delayed:
+            if wall_ns >= self._look_ns or self._start < self._end:
+                self._find(wall_ns)
+                self._look_ns = wall_ns + limits.OLDEST_LOOK_NS
+        else:
+            offset = window.floor
+            moved_on = offset >= self._end
+            if offset < self._start or (moved_on and wall_ns >= self._look_ns):
+                self._look(offset)
+                self._look_ns = wall_ns + limits.OLDEST_LOOK_NS
+        if self._timestamp_ns is None:
+            return None
+        return max(wall_ns - self._timestamp_ns, 0) / limits.SECOND
+
+    def _find(self, wall_ns: int) -> None:
+        """Beside delayed ones."""
+        window = self._window
+        offsets = [one.offset for state in _DUE for one in window.stray_records(state, 1)]
+        if window.low < window.next:
+            offsets.append(window.low)
+        found = [self._timestamp_ns for at in offsets if self._look(at)]
+        at, end = window.next, min(window.tail.handed_end, window.next + limits.OLDEST_WALK)
+        while at < end and self._look(at):  # what was not sent yet, without what is not due
+            if self._timestamp_ns is not None and self._timestamp_ns <= wall_ns:
+                found.append(self._timestamp_ns)
+                break
+            at = self._end
+        self._start = self._end = 0  # it holds for no other offset
+        self._timestamp_ns = min((one for one in found if one is not None), default=None)
+
+    def _look(self, offset: int) -> bool:
+        """Since when the message there is due; False when that cannot be read."""
+        leader: Leader = self._window.tail.owner
+        self._start, self._end, self._timestamp_ns = offset, offset + 1, None
+        if not leader.log.start_offset <= offset < leader.tail.committed_end:
+            return False
+        leader.topic.was_read()
+        try:
+            header = leader.log.header_of(offset)
+            self._timestamp_ns = header.timestamp_ns
+            if header.flags & FLAG_TRAILER:  # each of its messages may have its own time
+                due_ns = leader.log.message(offset).sections.get(Section.DUE)
+                if isinstance(due_ns, int):
+                    self._timestamp_ns = max(due_ns, header.timestamp_ns)
+                    return True
+        except PenstockError:
+            self._timestamp_ns = None
+            return False  # damage and failing disks are told of elsewhere
+        self._start = header.base_offset
+        self._end = header.base_offset + header.count
+        return True
+
+
+def unfinished_of(window: Window) -> int:
+    """All that was handed to it and is not done."""
+    return window.depth + window.in_flight + window.delayed + window.exhausted

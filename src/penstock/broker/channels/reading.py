@@ -1,0 +1,342 @@
+"""Reading a topic's log without a channel: nothing is delivered, nothing is finished, no cursor
+moves.
+
+What can be read ends at the durable end: what is committed and on the disk. A reader that keeps an
+offset below it will find the same message there after any crash. An ephemeral topic has nothing on
+the disk to lose, so there the committed end counts.
+
+Work that may be long is a generator which yields after each piece, so that whoever runs it can let
+others have their turn. Between two pieces anything can happen: retention takes segments away, the
+topic is deleted. So each piece looks again.
+
+Places in a topic's log by name, for replaying a channel: `timestamp:1780000000`, `offset:12`.
+
+The first four are Youzan's, where `virtual_queue` is a byte position; here the log is numbered by
+messages from its beginning, so it is the same as `msgcount` and `offset`.
+
+    timestamp:TIME      what was stored then or later; a time as `times.py` has it
+    virtual_queue:N     the message with offset N
+    msgcount:N          the same
+    special:-1          the end
+    offset:N            the message with offset N
+    back:N              the newest N messages
+    id:HEX              that message
+    earliest            all that is stored
+    latest              the end
+
+Each partition has a log of its own. A time and the two ends are a place in every one of them, an id
+in the one that has the message; an offset or a number of messages needs its partition named.
+
+One message of a topic, in whichever of its partitions it is.
+
+An id that was given out here is searched for in the index of every log before any log is walked
+through: a walk reads all that is stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone, StorageError
+from penstock.kernel import Section, decode_sections
+from penstock.kernel.layout import FLAG_TRAILER, HEADER_BYTES, place_at
+from penstock.times import read_time
+
+if TYPE_CHECKING:
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.topics.topic import Topic
+    from penstock.log.reader import Message, Stretch
+
+
+class Range(NamedTuple):
+    """Whole batches, one after the other."""
+
+    base_offset: int  # of the first batch
+    next_offset: int  # after the last one
+    blocks: list[memoryview]
+
+
+class TopicReader:
+    def __init__(self, topic: Topic, partition: int = 0) -> None:
+        self.partition = partition
+        self._topic = topic
+        self._leader = topic.leader(partition)
+        self._log = self._leader.log
+
+    @property
+    def earliest(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def end(self) -> int:
+        """Nothing below it can be taken back by a crash."""
+        committed = self.committed
+        return committed if self._topic.ephemeral else min(committed, self._log.synced_end)
+
+    @property
+    def committed(self) -> int:
+        return self._leader.tail.committed_end
+
+    # --- batches ---
+
+    def fetch(
+        self, from_offset: int, to_offset: int, bytes_max: int
+    ) -> Generator[None, None, Range]:
+        """The batches that hold [from, to), as far as they are below the end and fit; at least the
+        first. What is damaged or gone further on ends the range before it. Raises OffsetGone,
+        OffsetBeyondEnd, NotFound, LogDamaged, StorageError."""
+        self._check(from_offset, self.end)
+        blocks: list[memoryview] = []
+        base_offset = offset = from_offset
+        left = bytes_max
+        while offset < min(to_offset, self.end):
+            try:
+                block = self._read(offset, min(left, limits.READ_BLOCK_BYTES))
+            except (OffsetGone, NotFound, StorageError):
+                if not blocks:
+                    raise
+                break
+            first, next_offset, length = _until(block, min(to_offset, self.end))
+            if blocks and length > left:
+                break
+            if not blocks:
+                base_offset = first
+            blocks.append(block[:length])
+            left -= length
+            offset = next_offset
+            if left < HEADER_BYTES:
+                break
+            yield
+        return Range(base_offset, offset, blocks)
+
+    # --- batches, read beside the loop ---
+
+    def stretch(self, from_offset: int) -> Stretch | None:
+        """The segment file that holds `from_offset`, for a thread that reads it; None where `fetch`
+        has to do it: at the end, where damage is known, and on disks without descriptors. Raises
+        as `fetch` does. To be released."""
+        self._check(from_offset, self.end)
+        if from_offset == self.end or self._log.damage.holds(from_offset):
+            return None
+        self._topic.was_read()
+        return self._log.stretch(from_offset)
+
+    def release(self, stretch: Stretch) -> None:
+        self._log.release(stretch)
+
+    def remember(self, stretch: Stretch, next_offset: int, position: int) -> None:
+        """A stretch was read up to here: the next one is likely to begin here."""
+        self._log.remember(stretch, next_offset, position)
+
+    def _check(self, offset: int, end: int) -> None:
+        if offset < self.earliest:
+            raise OffsetGone(offset, self.earliest)
+        if offset > end:
+            raise OffsetBeyondEnd(offset, end)
+
+    def _read(self, offset: int, bytes_max: int) -> memoryview:
+        if self._topic.deleted:
+            raise NotFound("topic", self._topic.name)
+        self._check(offset, self.committed)
+        self._topic.was_read()
+        return self._log.read(offset, bytes_max)
+
+    # --- one message ---
+
+    def message(self, offset: int) -> Message:
+        """Raises as `fetch` does, but also serves what is committed and not on the disk yet."""
+        self._check(offset, self.committed - 1)
+        self._topic.was_read()
+        return self._log.message(offset)
+
+    def find_time(self, timestamp_ns: int, end: int) -> int:
+        """The first offset whose batch was written then or later; `end` if that is beyond it."""
+        self._topic.was_read()
+        return min(self._log.find_time(timestamp_ns), end)
+
+    def after_bytes(self, offset: int, length: int, end: int) -> int:
+        """About the offset that stands `length` bytes of log behind `offset`; `end` if that is
+        beyond it. Raises OffsetGone, OffsetBeyondEnd."""
+        self._check(offset, end)
+        self._topic.was_read()
+        return offset if offset == end else min(self._log.after_bytes(offset, length), end)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on, to the end of all."""
+        offset = max(offset, self.earliest)
+        if offset >= self.end:
+            return 0
+        self._topic.was_read()
+        return self._log.bytes_from(offset)
+
+    def find_id(self, id: int) -> Generator[None, None, int | None]:
+        """The offset of the message with this id. By search for ids that were given out here; the
+        ids of messages that brought theirs along take a walk through the log."""
+        offset = self.find_own_id(id)
+        if offset is None:
+            return (yield from self.find_value(Section.ID, id))
+        return offset
+
+    def find_own_id(self, id: int) -> int | None:
+        """The same for an id that was given out here: no walk."""
+        self._topic.was_read()
+        offset = self._log.find_id(id)
+        return None if offset is None or offset >= self.committed else offset
+
+    def find_value(self, section: Section, value: int) -> Generator[None, None, int | None]:
+        """The first offset whose message has this value in a section. Damage is stepped over."""
+        offset, end = self.earliest, self.committed
+        while offset < end:
+            offset = max(offset, self.earliest)
+            try:
+                block = self._read(offset, limits.READ_BLOCK_BYTES)
+            except LogDamaged as error:
+                offset = max(error.to_offset, offset + 1)
+                continue
+            found, offset = _look(block, section, value)
+            if found is not None:
+                return found if found < end else None
+            yield
+        return None
+
+
+def _until(block: memoryview, end_offset: int) -> tuple[int, int, int]:
+    """The batches of a block that begin below `end_offset`, at least one: the first one's offset,
+    that after the last one, and their bytes."""
+    length, _, first, count = place_at(block, 0)
+    position, next_offset = length, first + count
+    while position < len(block):
+        length, _, base_offset, count = place_at(block, position)
+        if base_offset >= end_offset:
+            break
+        position += length
+        next_offset = base_offset + count
+    return first, next_offset, position
+
+
+def _look(block: memoryview, section: Section, value: int) -> tuple[int | None, int]:
+    """The offset of the first message with this value, and the offset after the block."""
+    position, next_offset = 0, 0
+    while position < len(block):
+        length, flags, base_offset, count = place_at(block, position)
+        if flags & FLAG_TRAILER:
+            for index, found in decode_sections(block, position).get(section, {}).items():
+                if found == value:
+                    return base_offset + index, base_offset + count
+        position += length
+        next_offset = base_offset + count
+    return None, next_offset
+
+
+RULE = (
+    "timestamp:TIME, offset:N, virtual_queue:N, msgcount:N, back:N, id:HEX, special:-1, "
+    "earliest or latest"
+)
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_HEX = re.compile(r"[0-9a-fA-F]{16}")
+_OFFSETS = ("offset", "virtual_queue", "msgcount")
+OF_ONE = ("offset", "back")  # of one partition's log
+
+
+class Position(NamedTuple):
+    kind: str  # timestamp (nanoseconds), offset, back, id, earliest, latest
+    value: int = 0
+
+
+Places = dict[int, int]  # offsets by partition
+
+
+class Move(NamedTuple):
+    """What setting a channel's cursor to `offset` does in one partition."""
+
+    offset: int
+    again: int  # messages that were sent, or dropped, before and come again
+    skipped: int  # messages that were still to be sent for the first time and will not be
+    given_up: int  # in flight, requeued or delayed ones below it: they don't come again
+
+
+def parse_position(text: str, now_ns: int) -> Position:
+    """Raises ValueError."""
+    kind, _, value = text.strip().partition(":")
+    if text.strip() in ("earliest", "latest"):
+        return Position(kind)
+    if (kind, value) == ("special", "-1"):
+        return Position("latest")
+    if kind == "timestamp":
+        return Position(kind, read_time(value, now_ns))
+    if kind in _OFFSETS and _WHOLE.fullmatch(value):
+        return Position("offset", int(value))
+    if kind == "back" and _WHOLE.fullmatch(value):
+        return Position(kind, int(value))
+    if kind == "id" and _HEX.fullmatch(value):
+        return Position(kind, int(value, 16))
+    raise ValueError(f"one of {RULE}")
+
+
+def resolve(
+    topic: Topic, position: Position, partitions: Sequence[int] = (0,)
+) -> Generator[None, None, Places]:
+    """The place in each of these partitions; of an id, in the one that has it. Raises OffsetGone,
+    OffsetBeyondEnd, NotFound, StorageError."""
+    if position.kind != "id":
+        return {number: _resolve(topic, position, number) for number in partitions}
+    readers = [TopicReader(topic, number) for number in partitions]
+    found = yield from find_id(readers, position.value)
+    if found is None:
+        raise NotFound("message", f"{position.value:016x}")
+    partition, offset = found
+    return {partition: _resolve(topic, Position("offset", offset), partition)}
+
+
+def _resolve(topic: Topic, position: Position, partition: int) -> int:
+    """The offset, between the earliest and the point up to which channels have been given
+    messages."""
+    kind, value = position
+    leader = topic.leader(partition)
+    earliest, end = leader.log.start_offset, leader.tail.handed_end
+    if kind == "earliest":
+        return earliest
+    if kind == "latest":
+        return end
+    if kind == "back":
+        return max(end - value, earliest)
+    if kind == "timestamp":
+        return TopicReader(topic, partition).find_time(value, end)
+    if value < earliest:
+        raise OffsetGone(value, earliest)
+    if value > end:
+        raise OffsetBeyondEnd(value, end)
+    return value
+
+
+def move_of(channel: Channel, offset: int, partition: int = 0) -> Move:
+    window = channel.windows[partition]
+    next_offset = window.next
+    again, skipped = max(next_offset - offset, 0), max(offset - next_offset, 0)
+    return Move(offset, again, skipped, window.unfinished_below(offset))
+
+
+class Found(NamedTuple):
+    partition: int
+    offset: int
+
+
+def find_id(readers: Sequence[TopicReader], id: int) -> Generator[None, None, Found | None]:
+    for reader in readers:
+        offset = reader.find_own_id(id)
+        if offset is not None:
+            return Found(reader.partition, offset)
+    return (yield from find_value(readers, Section.ID, id))
+
+
+def find_value(
+    readers: Sequence[TopicReader], section: Section, value: int
+) -> Generator[None, None, Found | None]:
+    """The first message with this value in a section, by partition and offset."""
+    for reader in readers:
+        offset = yield from reader.find_value(section, value)
+        if offset is not None:
+            return Found(reader.partition, offset)
+    return None

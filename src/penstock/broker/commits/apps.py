@@ -1,0 +1,336 @@
+"""Whose stages there are: by app, so that one of them cannot take the room of all.
+
+A writer says for which version of which app it stages, and in which attempt. An attempt that is new
+takes the place of the one before it: a driver that was killed and started again does the same
+version once more, and what its forerunner has staged is of no use to anybody. A straggler of the
+older attempt is refused. Which one is newer is only a matter of who came first, so no clock is
+asked; after a restart the order of the files says it.
+
+A writer that says nothing of itself is the app "".
+
+The stages of one partition, as its replica has them.
+
+A partition's stages are part of its state, like its log: whoever takes the partition over needs
+them, and a topic that is deleted and made again under its name has none of the old ones. The files
+of all of them stand in one directory of the node, and what a client calls a stage does not name the
+topic's identity; `stages.py` keeps both in step with the shelves.
+
+A shelf outlives its topic while stages lie on it: the next sweep gives them up.
+
+The list of a commit's stages, when it comes in parts: a long one would hold up the loop while it
+is read.
+
+Parts come in order, each again as often as its sender likes; the first one begins again. What is
+gathered is forgotten when the commit is done, when others need the room, and at a restart: a sender
+that hears of a gap sends all of them again. So nothing depends on what is here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.commits.stage_file import StageHead
+from penstock.errors import CommitGap, Refused, StageSuperseded
+
+if TYPE_CHECKING:
+    from penstock.broker.commits.leader_stages import LedStages
+
+
+class Ref(NamedTuple):
+    """A stage, as the client names it: each partition of a topic has its own names."""
+
+    topic: str
+    name: str
+    partition: int = 0
+
+
+class Owner(NamedTuple):
+    app: str = ""
+    version: int = -1  # of the app, to be committed
+    attempt: str = ""
+
+
+NOBODY = Owner()
+
+
+class Stage:
+    """`led`: where a cluster has the partition, which this node leads then."""
+
+    __slots__ = ("body_at", "directory", "file_name", "head", "led", "pinned")
+
+    def __init__(
+        self,
+        head: StageHead,
+        directory: str,
+        file_name: str,
+        body_at: int,
+        led: LedStages | None = None,
+    ) -> None:
+        self.head = head
+        self.directory = directory
+        self.file_name = file_name
+        self.body_at = body_at
+        self.led = led
+        self.pinned = False  # a commit works on it
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, self.file_name)
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.head.topic, self.head.name, self.head.partition)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.head.topic, self.head.identity, self.head.partition)
+
+    @property
+    def length(self) -> int:
+        """Of its file, in bytes."""
+        return self.body_at + self.head.bytes
+
+
+def owner_of(head: StageHead) -> Owner:
+    return Owner(head.app, head.app_version, head.attempt)
+
+
+class AppSummary(NamedTuple):
+    app: str
+    versions: tuple[int, ...]
+    stages: int
+    bytes: int
+    first_ns: int  # when the oldest was staged
+    last_ns: int
+
+
+class _App:
+    def __init__(self) -> None:
+        self.stages: dict[Stage, None] = {}  # as they were staged
+        self.bytes = 0
+        self.writing = 0
+        self.used_ns = 0  # when the last one was staged
+        self.attempts: dict[int, list[str]] = {}  # of each version, the newest last
+
+    @property
+    def count(self) -> int:
+        return len(self.stages) + self.writing
+
+
+class StageApps:
+    def __init__(self) -> None:
+        self._apps: dict[str, _App] = {}
+
+    # --- what comes and goes ---
+
+    def add(self, stage: Stage) -> None:
+        app = self._apps.setdefault(stage.head.app, _App())
+        app.stages[stage] = None
+        app.bytes += stage.head.bytes
+        app.used_ns = max(app.used_ns, stage.head.created_ns)
+        self._meet(app, owner_of(stage.head))
+
+    def remove(self, stage: Stage) -> None:
+        app = self._apps.get(stage.head.app)
+        if app is not None and stage in app.stages:
+            del app.stages[stage]
+            app.bytes -= stage.head.bytes
+            self._drop_empty(stage.head.app, app)
+
+    def begin(self, owner: Owner) -> list[Stage]:
+        """One is to be written. The stages that its attempt takes the place of; StageSuperseded
+        when a newer attempt has taken its own place."""
+        app = self._apps.setdefault(owner.app, _App())
+        attempts = list(app.attempts.get(owner.version, ()))
+        if owner.attempt in attempts[:-1]:
+            raise StageSuperseded(owner.app, owner.version)
+        is_new = owner.attempt not in attempts
+        self._meet(app, owner)
+        app.writing += 1
+        return list(self._older(app, owner.version)) if is_new and attempts else []
+
+    def end(self, owner: Owner) -> None:
+        """It is written, or it cannot be."""
+        app = self._apps[owner.app]
+        app.writing -= 1
+        self._drop_empty(owner.app, app)
+
+    def _meet(self, app: _App, owner: Owner) -> None:
+        attempts = app.attempts.setdefault(owner.version, [])
+        if owner.attempt not in attempts:
+            attempts.append(owner.attempt)
+            del attempts[: -limits.STAGE_ATTEMPTS_MAX]
+
+    def _drop_empty(self, name: str, app: _App) -> None:
+        if not app.count:
+            del self._apps[name]
+
+    def _older(self, app: _App, version: int) -> Iterator[Stage]:
+        """Of attempts before the newest one, that no commit works on."""
+        newest = app.attempts[version][-1]
+        for stage in app.stages:
+            head = stage.head
+            if head.app_version == version and head.attempt != newest and not stage.pinned:
+                yield stage
+
+    # --- bounds ---
+
+    def refusal_of(self, owner: Owner) -> str:
+        """Why this app may not stage the one that it has begun; "" when it may."""
+        app = self._apps.get(owner.app)
+        most = limits.STAGES_APP_MAX if owner.app else limits.STAGES_NAMELESS_MAX
+        if app is None or app.count <= most:
+            return ""
+        if not owner.app:
+            return (
+                f"{most} stages of writers that name no app are waiting already: commit them, "
+                "abort those that are not wanted, or name an app"
+            )
+        return (
+            f"app {owner.app} has {most} stages already, the most that one commit takes: "
+            f"stage larger blocks (Spark: stageBytes), or write less at a time. {HOW_TO_ABORT}"
+        )
+
+    def bytes_of(self, app: str) -> int:
+        """That wait to be committed; none of those whose writers name no app."""
+        known = self._apps.get(app)
+        return known.bytes if known is not None and app else 0
+
+    def idlest(self, before_ns: int) -> list[Stage]:
+        """All stages of the app that has staged nothing for longest, unless that is since then."""
+        apps = [
+            app
+            for app in self._apps.values()
+            if app.used_ns < before_ns
+            and not app.writing
+            and not any(stage.pinned for stage in app.stages)
+        ]
+        if not apps:
+            return []
+        return list(min(apps, key=lambda app: app.used_ns).stages)
+
+    # --- looking and giving up ---
+
+    def superseded(self) -> list[Stage]:
+        """Those of older attempts: a crash came before they were removed."""
+        return [
+            stage
+            for app in self._apps.values()
+            for version in app.attempts
+            for stage in self._older(app, version)
+        ]
+
+    def of(self, name: str, version: int | None = None, up_to: int | None = None) -> list[Stage]:
+        """Of an app, of one version of it, or of all versions up to one; none that a commit works
+        on."""
+        app = self._apps.get(name)
+        return [
+            stage
+            for stage in (app.stages if app is not None else ())
+            if not stage.pinned
+            and (version is None or stage.head.app_version == version)
+            and (up_to is None or stage.head.app_version <= up_to)
+        ]
+
+    def summaries(self) -> list[AppSummary]:
+        """The largest first."""
+        found = [_summary(name, app) for name, app in self._apps.items() if app.stages]
+        return sorted(found, key=lambda one: (-one.bytes, one.app))
+
+
+HOW_TO_ABORT = (
+    "`penstock stage list` shows what is staged, and `penstock stage abort APP` removes what is "
+    "not wanted any more"
+)
+
+
+def _summary(name: str, app: _App) -> AppSummary:
+    heads = [stage.head for stage in app.stages]
+    created: Iterable[int] = [head.created_ns for head in heads]
+    versions = tuple(sorted({head.app_version for head in heads}))
+    return AppSummary(name, versions, len(heads), app.bytes, min(created), max(created))
+
+
+def refused_for_all(count: int) -> Refused:
+    return Refused(f"{count} stages of all apps are waiting already. {HOW_TO_ABORT}")
+
+
+class Place(NamedTuple):
+    """A partition of one topic. Another topic of that name has another identity."""
+
+    topic: str
+    identity: str
+    partition: int
+
+
+class Shelf:
+    __slots__ = ("bytes", "place", "stages")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.stages: dict[str, Stage] = {}  # by file name: as they were staged
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def add(self, stage: Stage) -> None:
+        self.stages[stage.file_name] = stage
+        self.bytes += stage.head.bytes
+
+    def remove(self, stage: Stage) -> None:
+        del self.stages[stage.file_name]
+        self.bytes -= stage.head.bytes
+
+
+class Shelves:
+    """Of all partitions that have stages, and of those whose replicas ask."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[Place, Shelf] = {}
+
+    def __iter__(self) -> Iterator[Shelf]:
+        return iter(self._shelves.values())
+
+    def at(self, place: Place) -> Shelf:
+        shelf = self._shelves.get(place)
+        if shelf is None:
+            shelf = self._shelves[place] = Shelf(place)
+        return shelf
+
+    def release(self, shelf: Shelf) -> None:
+        """Its replica is gone. What still lies there keeps it until it is given up."""
+        if not shelf and self._shelves.get(shelf.place) is shelf:
+            del self._shelves[shelf.place]
+
+
+_Key = tuple[str, int]  # app, version
+
+
+class CommitParts:
+    def __init__(self) -> None:
+        self._gathered: dict[_Key, list[list[Ref]]] = {}  # the one that grew last stands last
+
+    @property
+    def count(self) -> int:
+        """Of stages, in all lists."""
+        return sum(len(part) for parts in self._gathered.values() for part in parts)
+
+    def add(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
+        """All that is there now, this part included. CommitGap when those before it are not."""
+        key = app, version
+        parts = self._gathered.pop(key, [])
+        if part > len(parts):
+            if parts:
+                self._gathered[key] = parts
+            raise CommitGap(len(parts))
+        parts[part:] = [refs]
+        self._gathered[key] = parts
+        while self.count > limits.COMMIT_GATHERED_MAX and len(self._gathered) > 1:
+            del self._gathered[next(iter(self._gathered))]
+        return [ref for one in parts for ref in one]
+
+    def forget(self, app: str, version: int) -> None:
+        self._gathered.pop((app, version), None)

@@ -1,0 +1,1 @@
+"""One partition at its leader: group commit, journal, idempotent producers."""

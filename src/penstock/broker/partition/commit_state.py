@@ -1,0 +1,227 @@
+"""Who may write rows to one partition, and which of them is in flight.
+
+Values in, values out: no clock, disk, thread or kernel. `groupcommit.GroupCommit` is its only
+caller; it reports what has happened and does what the answer says. How far all is committed is the
+word of the partition's `LeaderLine` (`replication/leader.py`).
+
+A row is any number of batches that are written by one gathered write, made safe by one sync and
+answered at once. At most one row is in flight:
+
+    written --(the leader's rule: on the disk, where the topic waits for it, and with every member
+               of the set, which is this one alone on a single node)--> committed
+            --a failed write or sync--> failed; alone, the log ends where the row began
+
+| state | rows of publishers | parts of a commit | publishes are |
+|---|---|---|---|
+| LEADING | are written | none is there | taken |
+| HELD: a commit of stages has the log's end | gather | are written | taken |
+| BLOCKED: that commit cannot be finished now | are refused | are tried again | refused |
+| STOPPED: a sync failed, the file is in doubt | are refused | wait | refused |
+| RETIRED: the topic is being deleted | were the last ones | are dropped | refused |
+
+Where there are other replicas, rows are also held back while the leader's rule wants none: while
+the office is handed over, and when a leader that is its only member has not heard of the
+coordinator for too long.
+
+STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED into RETIRED.
+
+A publish stored in one call of the kernel.
+
+For a topic with one replica and durability `os`, where what is written is committed, and for
+batches that no Python code waits for. A publisher that waits for each answer makes batches of one
+message, so what each batch costs, each message costs.
+
+When the logs of one topic are synced though no publisher waits for it (durability `os`).
+
+A sync costs the same whatever it has to write, so a topic does not have more of them for being in
+several partitions: they share one pause, and after it the partition is synced that would lose most
+in a power loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+from penstock import limits
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.topics.topic import Topic
+    from penstock.kernel import Tail
+    from penstock.log.partition import PartitionLog
+    from penstock.replication.leader import LeaderLine
+
+
+NONE = -1  # no row is in flight
+
+
+class State(IntEnum):
+    LEADING = 1
+    HELD = 2
+    BLOCKED = 3
+    STOPPED = 4
+    RETIRED = 5
+
+
+class Move(IntEnum):
+    """What makes a state another one."""
+
+    HOLD = 1  # a commit of stages takes the log's end
+    BLOCK = 2  # it cannot go on
+    UNBLOCK = 3
+    RELEASE = 4  # it is through, or was given up
+    STOP = 5
+    RETIRE = 6
+
+
+_FINAL = {
+    **{(State.STOPPED, move): State.STOPPED for move in Move},
+    **{(State.RETIRED, move): State.RETIRED for move in Move},
+    **{(state, Move.STOP): State.STOPPED for state in State if state != State.RETIRED},
+    **{(state, Move.RETIRE): State.RETIRED for state in State},
+}
+MOVES: dict[tuple[State, Move], State] = {
+    (State.LEADING, Move.HOLD): State.HELD,
+    (State.HELD, Move.BLOCK): State.BLOCKED,
+    (State.BLOCKED, Move.BLOCK): State.BLOCKED,  # for another reason
+    (State.HELD, Move.UNBLOCK): State.HELD,
+    (State.BLOCKED, Move.UNBLOCK): State.HELD,
+    (State.HELD, Move.RELEASE): State.LEADING,
+    (State.BLOCKED, Move.RELEASE): State.LEADING,
+    **_FINAL,
+}
+
+
+class CommitLine:
+    """`ready`: a row of publishers may be written now. `is_alone`: no other replica has rows."""
+
+    __slots__ = ("in_flight_end", "is_alone", "ready", "rule", "state")
+
+    def __init__(self, rule: LeaderLine, is_alone: bool) -> None:
+        self.rule = rule
+        self.is_alone = is_alone
+        self.state = State.LEADING
+        self.in_flight_end = NONE
+        self.ready = self._is_ready
+
+    def move(self, move: Move) -> None:
+        state = MOVES.get((self.state, move))
+        if state is None:
+            raise RuntimeError(f"{move.name} is no move of a partition that is {self.state.name}")
+        self.state = state
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.ready = self._is_ready
+
+    @property
+    def _is_ready(self) -> bool:
+        if self.state is not State.LEADING or self.in_flight_end != NONE:
+            return False
+        return self.is_alone or self.rule.takes_rows
+
+    def permitted(self) -> bool:
+        """The rule may allow more or less than it did. True: rows may be written again."""
+        before = self.ready
+        self._refresh()
+        return self.ready and not before
+
+    def wrote(self, end: int) -> bool:
+        """A row up to `end` stands in the log, and, where there are others, the rule knows. True:
+        it is committed."""
+        rule = self.rule
+        if self.is_alone:  # what the rule would do, without asking it: every publish comes here
+            rule.end = end
+            if not rule.waits:
+                rule.own = rule.committed = end
+        if rule.committed >= end:
+            return True
+        self.in_flight_end = end
+        self.ready = False
+        return False
+
+    def advanced(self) -> bool:
+        """The rule has heard something. True: the row in flight is committed by that."""
+        if self.in_flight_end == NONE or self.rule.committed < self.in_flight_end:
+            return False
+        self.in_flight_end = NONE
+        self._refresh()
+        return True
+
+    def failed(self) -> None:
+        """The row in flight, if there is one, was not stored, or it is not known."""
+        self.in_flight_end = NONE
+        self._refresh()
+
+    def validate(self) -> None:
+        if self.in_flight_end != NONE and self.in_flight_end <= self.rule.committed:
+            raise RuntimeError(f"a row in flight ends at {self.in_flight_end}, which is committed")
+        if self.ready != self._is_ready and not self.rule.over:
+            raise RuntimeError("whether a row may be written is not what the state says")
+
+
+class AtOnce:
+    __slots__ = ("_context", "_epoch", "_ids", "_line", "_log", "_pace", "_tail", "_topic")
+
+    def __init__(
+        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, line: CommitLine
+    ) -> None:
+        self._context = context
+        self._ids = context.ids
+        self._topic = topic
+        self._pace = topic.pace
+        self._tail = tail
+        self._log = log
+        self._line = line
+        self._epoch = line.rule.record.epoch
+
+    def write(self, count: int, wall_ns: int, kept: bool) -> bool:
+        """The open batch, of `count` messages, is stored. False: it has to be a row. Raises
+        StorageError, and then log and tail are as before."""
+        log, ids, context, line = self._log, self._ids, self._context, self._line
+        if line.rule.waits or not line.is_alone:
+            return False
+        last_id = ids.last_id
+        base_id = ids.take(count, wall_ns)
+        length = log.write_open(self._tail, base_id, ids.last_id, wall_ns, self._epoch)
+        if not length:
+            ids.last_id = last_id
+            return False
+        context.touched[self._topic] = None
+        context.headroom_bytes -= length
+        end = log.written_end
+        line.wrote(end)
+        unsynced_count = end - log.synced_end
+        if unsynced_count >= self._pace.every_count and kept:
+            self._pace.look(unsynced_count, wall_ns)
+        return True
+
+
+class Synced(Protocol):
+    """A partition, as `GroupCommit` sees it."""
+
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def unsynced_count(self) -> int: ...
+
+    def sync(self) -> bool: ...
+
+
+class SyncPace:
+    def __init__(self, partitions: Callable[[], Iterable[Synced]], every_count: int) -> None:
+        self._partitions = partitions
+        self.every_count = every_count
+        self._due_ns = 0
+
+    def look(self, unsynced_count: int, wall_ns: int) -> None:
+        """After a row, `unsynced_count` messages of that partition are not on the disk yet. Below
+        `every_count` there is no need to ask."""
+        if unsynced_count < self.every_count or wall_ns < self._due_ns:
+            return
+        self._due_ns = wall_ns + limits.SYNC_PAUSE_NS
+        free = [one for one in self._partitions() if not one.busy]
+        first = max(free, key=lambda one: one.unsynced_count, default=None)
+        if first is not None and first.unsynced_count >= self.every_count:
+            first.sync()

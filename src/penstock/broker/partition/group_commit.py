@@ -1,0 +1,599 @@
+"""The group commit of one leader: rows from the kernel's tail into the log, and the answers.
+
+This is the one writer of a partition. What publishers bring gathers: in the tail's open batch,
+behind it while that is full (`Gathered`), or as batches of their own (`Whole`, of producers that
+number their messages). `write` makes one row of it, puts it into the log with one gathered write,
+has it synced where the topic asks for that, and answers. The parts of a commit of stages are rows
+too; they are hidden until `release`. `commitline.py` says when what is allowed and done.
+
+A write that was refused (a full disk) fails its row and nothing else: the next one may fit. A sync
+that failed stops the partition for good: what the file holds is unknown, so nothing more may be
+built on it.
+
+Where other replicas have rows (`office.py`), a row goes to them between its write and its sync.
+What was sent cannot be taken back: when a write or a sync fails, or the office ends, the row in
+flight has an unknown outcome, and its publishers hear so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from penstock import limits
+from penstock.broker.commits.blocks import put_in_place
+from penstock.broker.context import Context
+from penstock.broker.health import Trouble
+from penstock.broker.options import Durability
+from penstock.broker.partition.commit_state import NONE, AtOnce, CommitLine, Move, State
+from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
+from penstock.broker.replicas.leadership import Office
+from penstock.broker.replicas.outbox import Outbox
+from penstock.errors import (
+    LeadershipEnded,
+    NotFound,
+    PartitionStopped,
+    PenstockError,
+    PublishUnknown,
+    StorageError,
+    TooMuchWaiting,
+    WriteRefused,
+)
+from penstock.kernel import Pack, Tail
+from penstock.log.partition import PartitionLog
+from penstock.log.sync import SyncJob
+
+if TYPE_CHECKING:
+    from penstock.broker.topics.topic import Topic
+
+_length_of: Callable[[Any], int] = len  # the kernel's buffers are flat bytes, so len is bytes
+
+
+class GroupCommit:
+    """`kept` False: of an ephemeral topic, of which nothing outlives the process."""
+
+    # Every publish comes here, and a dict of this many attributes costs it misses of the cache.
+    __slots__ = (
+        "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
+        "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
+        "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
+        "durability", "held_count", "line", "log", "office", "refused_bytes", "reserved_count",
+        "sealed_base", "sealed_base_id", "stopped", "tail",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        context: Context,
+        label: str,
+        topic: Topic,
+        tail: Tail,
+        log: PartitionLog,
+        office: Office,
+        durability: Durability,
+        kept: bool,
+        on_trouble: Callable[[], None],
+    ) -> None:
+        self.tail = tail
+        self.log = log
+        self.durability = durability
+        self.held_count = 0  # messages that wait for a row
+        tail.waiting_bytes_max = 0 if topic.internal else context.options.waiting_bytes_max
+        self.reserved_count = 0  # messages of a commit under way
+        self.stopped = ""  # the reason
+        self.blocked = ""  # why a commit that is decided cannot be finished here
+        self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
+        self.sealed_base_id = 0  # and its id
+        self.refused_bytes = 0  # length of the row that failed last; 0: none has since
+        self.office = office
+        self.line = CommitLine(office.line, office.is_alone)
+        self._context = context
+        self._label = label  # of the partition, for people
+        self._topic = topic
+        self._rule = office.line
+        self._is_alone = office.is_alone
+        self._epoch = office.line.record.epoch
+        self._kept = kept
+        self._on_trouble = on_trouble
+        self._ids = context.ids
+        self._syncs = context.syncs
+        self._touched = context.touched
+        self._pace = topic.pace
+        self._at_once = AtOnce(context, topic, tail, log, self.line)
+        self._job: SyncJob | None = None
+        self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
+        self._open_done: list[PublishDone] = []  # publishers in the open batch
+        self._gathered: deque[Gathered] = deque()
+        self._whole: deque[Whole] = deque()
+        self._row = Row(log.written_end, 0)  # in flight, or the last one
+        self._writing_whole = False
+        self._waits_ns = 0  # since when publishes wait behind the same row
+        self._waits_end = NONE  # where that begins
+        if log.stopped is not None:  # by the start
+            self.stopped = log.stopped.reason
+            self.line.move(Move.STOP)
+            context.health.report(label, Trouble.STOPPED, self.stopped)
+        office.on_change = self._look
+
+    @property
+    def busy(self) -> bool:
+        return self._job is not None  # a sync thread holds the log's files
+
+    @property
+    def unsynced_count(self) -> int:
+        return self.log.written_end - self.log.synced_end
+
+    @property
+    def quiet(self) -> bool:
+        """All that was written is safe, here and elsewhere, and nothing is on its way."""
+        log = self.log
+        if self.tail.sealed_count or self.busy or log.synced_end != log.written_end:
+            return False
+        return not self.office.is_shared or self._rule.committed >= log.written_end
+
+    @property
+    def agreed_end(self) -> int:
+        """What the headers say that every member has synced."""
+        return self.log.synced_end if self._is_alone else self._rule.synced_everywhere
+
+    @property
+    def uncommitted(self) -> int:
+        """Messages that are still being stored."""
+        tail = self.tail
+        storing = tail.written_end - tail.committed_end + tail.open_count
+        return storing + self.held_count + self.reserved_count
+
+    # --- publishing ---
+
+    def publish(
+        self,
+        bodies: list[bytes],
+        due_ns: int,
+        done: PublishDone,
+        sections: Sections | None = None,
+    ) -> None:
+        """All of `bodies` into one batch. `done` is called when that batch is safe, or has
+        failed."""
+        length = sum(map(len, bodies))
+        append = partial(self._append, bodies, due_ns, sections)
+        self.publish_by(append, len(bodies), length, done)
+
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        """The same for a sound pack of `count` messages (`Tail.count_pack`)."""
+        append = partial(self.tail.append_pack, pack, body, due_ns)
+        self.publish_by(append, count, len(body), done)
+
+    def publish_by(
+        self, append: Callable[[], object], count: int, length: int, done: PublishDone
+    ) -> None:
+        """The same for `count` messages that `append` puts into the open batch, now or when there
+        is room. Raises TooMuchWaiting."""
+        if self._is_full():
+            self.check_waiting(length)
+            self._hold(count, length)
+            self._gathered.append(Gathered(append, count, done, length))
+            return
+        append()
+        self._open_done.append(done)
+
+    def publish_whole(
+        self, encode: Encode, count: int, length: int, done: PublishDone, producer_id: int
+    ) -> None:
+        """A batch that is shared with no other publisher; `encode` makes it when its place is
+        known."""
+        self._hold(count, length)
+        self._whole.append(Whole(encode, count, done, producer_id, length))
+        self._write_whole(self._context.clock.wall_ns())
+
+    def drop_whole(self, producer_id: int, error: PenstockError) -> None:
+        """One batch of this producer failed, so none of its later ones may be stored."""
+        dropped = [one for one in self._whole if one.producer_id == producer_id]
+        self._whole = deque(one for one in self._whole if one.producer_id != producer_id)
+        for one in dropped:
+            self._let_go(one)
+            one.done(error)
+
+    def check_waiting(self, length: int) -> None:
+        """Raises TooMuchWaiting when so many bytes more may not wait. One publish always may."""
+        tail = self.tail
+        waiting = tail.waiting_bytes + length
+        if tail.waiting_bytes and 0 < tail.waiting_bytes_max < waiting:
+            raise TooMuchWaiting(waiting, tail.waiting_bytes_max)
+
+    def check_append(self, length: int) -> None:
+        """The same for what goes into the open batch though that may be full."""
+        beyond = self.tail.open_bytes - limits.BATCH_BYTES_MAX
+        if beyond > 0:
+            self.check_waiting(beyond + length)
+
+    def _hold(self, count: int, length: int) -> None:
+        self.held_count += count
+        self.tail.waiting_bytes += length
+
+    def _let_go(self, held: Gathered | Whole) -> None:
+        self.held_count -= held.count
+        self.tail.waiting_bytes -= held.length
+
+    def _is_full(self) -> bool:
+        return bool(self._gathered) or self.tail.open_bytes >= limits.BATCH_BYTES_MAX
+
+    def _append(self, bodies: list[bytes], due_ns: int, sections: Sections | None) -> None:
+        append = self.tail.append
+        for body in bodies:
+            append(body, due_ns, sections)
+
+    def _append_gathered(self, bytes_max: float = limits.BATCH_BYTES_MAX) -> None:
+        while self._gathered and self.tail.open_bytes < bytes_max:
+            one = self._gathered.popleft()
+            self._let_go(one)
+            one.append()
+            self._open_done.append(one.done)
+
+    # --- rows ---
+
+    def write(self, wall_ns: int) -> None:
+        """Write what has gathered. The path of every publish, so nothing slow is here."""
+        count = self.tail.open_count
+        if not (count or self._whole) or not self.line.ready:
+            return
+        log = self.log
+        if wall_ns < log.last_timestamp_ns:
+            wall_ns = log.last_timestamp_ns  # times rise along a log even when the clock steps back
+        if not (self._open_done or self._gathered or self._whole):
+            try:
+                if self._at_once.write(count, wall_ns, self._kept):
+                    return
+            except StorageError as error:
+                self._fail_write(self._seal_open(count, wall_ns), error)
+                return
+        row = self._seal_open(count, wall_ns) if count else self._empty_row()
+        if self._whole:
+            self._seal_whole(row, wall_ns)
+        self._store(row, wall_ns)
+        if self._whole:  # more than one row holds, or the row was refused
+            self._write_whole(wall_ns)
+
+    def _write_whole(self, wall_ns: int) -> None:
+        """Those batches alone: in the midst of a turn the open batch still gathers."""
+        if self._writing_whole:
+            return  # by one that was just answered: the loop below goes on with it
+        self._writing_whole = True
+        try:
+            while self._whole and self.line.ready:
+                row = self._empty_row()
+                at_ns = max(wall_ns, self.log.last_timestamp_ns)
+                self._seal_whole(row, at_ns)
+                self._store(row, at_ns)
+        finally:
+            self._writing_whole = False
+
+    def _seal_open(self, count: int, wall_ns: int) -> Row:
+        """A row that begins with the open batch, of `count` messages."""
+        tail = self.tail
+        base_id = self.sealed_base_id = self._ids.take(count, wall_ns)
+        base_offset = self.sealed_base = tail.written_end
+        agreed_end = self.agreed_end
+        buffers = tail.seal(base_id, wall_ns, agreed_end, self._epoch)
+        length = sum(map(_length_of, buffers))
+        row = Row(base_offset, agreed_end, base_id, count, length, buffers)
+        if self._open_done or self._gathered:
+            self._open_done, row.done = [], self._open_done
+            self._append_gathered()
+        return row
+
+    def _empty_row(self) -> Row:
+        """A row whose batches are still to come."""
+        return Row(self.log.written_end, self.agreed_end)
+
+    def _seal_whole(self, row: Row, wall_ns: int) -> None:
+        for _ in range(limits.ROW_BATCHES_MAX):
+            if not self._whole or row.length >= limits.BATCH_BYTES_MAX:
+                return
+            one = self._whole.popleft()
+            self._let_go(one)
+            base_id = self._ids.take(one.count, wall_ns)
+            data = one.encode(row.end, base_id, wall_ns, row.agreed_end, self._epoch)
+            row.add(self.tail.seal_batch(data), len(data), one.count, base_id)
+            row.done.append(one.done)
+
+    def _store(self, row: Row, wall_ns: int) -> None:
+        """A sealed row into the log, and on its way to its publishers."""
+        try:
+            self._put(row, wall_ns)
+        except StorageError as error:
+            self._fail_write(row, error)
+            return
+        self._row = row
+        office, end = self.office, row.end
+        if not self._is_alone:
+            office.row = row
+            office.wrote(end)
+        if self.line.wrote(end):
+            self._commit()
+        elif self._rule.own < end:
+            if not self.sync():
+                office.synced()  # the log says that all of it is on the disk already
+                if self.line.advanced():
+                    self._commit()
+            return
+        unsynced_count = end - self.log.synced_end
+        if unsynced_count >= self._pace.every_count and self._kept:
+            self._pace.look(unsynced_count, wall_ns)
+
+    def _look(self) -> None:
+        """The office has heard from outside."""
+        if self._rule.over:
+            self.leave(f"the office of this leader is over: {self.office.reason}")
+        elif self.line.advanced():
+            self._commit()
+            self.write(self._context.clock.wall_ns())
+        elif self.line.permitted():
+            self.write(self._context.clock.wall_ns())
+        self._pass_gate()
+
+    def _put(self, row: Row, wall_ns: int) -> None:
+        """The one place that writes to the log. Raises StorageError, and then it is as before."""
+        self._touched[self._topic] = None
+        self.log.write(
+            row.buffers,
+            row.length,
+            row.base_offset,
+            row.count,
+            row.base_id,
+            self._ids.last_id,
+            wall_ns,
+            row.inner or (),
+            self._epoch,
+            row.agreed_end,
+        )
+        self._context.headroom_bytes -= row.length
+
+    def _commit(self) -> None:
+        if not self._is_alone:
+            self.office.let_go()
+        self.tail.commit_to(self.tail.written_end)
+        if self.refused_bytes:
+            self.note_writable()
+        if self._row.done:
+            self._row.tell(None)
+
+    def note_writable(self) -> None:
+        self.refused_bytes = 0
+        self._context.health.clear(self._label, Trouble.WRITE)
+
+    def _fail_write(self, row: Row, error: StorageError) -> None:
+        """This row was not stored; its publishers hear so. The next one is tried."""
+        self.refused_bytes = row.length
+        self._context.health.report(self._label, Trouble.WRITE, error.reason)
+        if self.office.is_shared:  # a part of it may stand in the file, and come back
+            self._row = row
+            self.office.failed(f"a write failed: {error.reason}")
+            self.leave(error.reason)
+            return
+        self.tail.fail_from(row.base_offset)
+        if self.log.stopped is not None:
+            self.stop(error.reason)
+        row.tell(error)
+
+    # --- syncs ---
+
+    def set_durability(self, durability: Durability) -> None:
+        """From the next row on. A change to `disk` also syncs what was acknowledged before."""
+        if durability == self.durability:
+            return
+        self.durability = durability
+        self._rule.waits = durability == "disk"
+        if self._rule.waits and not self.stopped:
+            self.sync()
+
+    def sync(self) -> bool:
+        """Hand what is unsynced to the sync threads. False when there is nothing to hand over."""
+        if self._job is not None:
+            return True
+        if (job := self.log.sync_begin()) is None:
+            return False
+        self._job = job
+        self._syncs.submit(job, self._synced, awaited=self.line.in_flight_end != NONE)
+        return True
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
+        self.log.sync_end(job, error)
+        if self.log.stopped is not None:
+            self._fail_sync(self.log.stopped)
+        else:
+            self._go_on()
+        self._pass_gate()
+
+    def _go_on(self) -> None:
+        """Commit the row in flight, and write what has gathered behind it."""
+        line, rule = self.line, self._rule
+        awaited = line.in_flight_end != NONE
+        if rule.waits:
+            self.office.synced()
+        elif awaited:
+            self.office.wrote(rule.end)  # the row waits for the disk no more: the topic has changed
+        if line.advanced():
+            self._commit()
+        elif awaited:
+            if rule.own < line.in_flight_end:
+                self.sync()  # that sync began before the row was written
+            return
+        if awaited or rule.waits:
+            self.write(self._context.clock.wall_ns())
+
+    def _fail_sync(self, error: StorageError) -> None:
+        row = self._row
+        if self.office.is_shared:
+            self.office.failed(error.reason)
+            self.leave(error.reason)
+            return
+        if self.line.in_flight_end != NONE:
+            self.tail.fail_from(row.base_offset)
+            self.line.failed()
+        self.stop(error.reason)
+        row.tell(error)
+
+    def leave(self, reason: str) -> None:
+        """The office is over. What gathered was never sent: it goes to the next leader. The row in
+        flight may be committed by that."""
+        if self.stopped:
+            return
+        row, tail = self._row, self.tail
+        self.office.let_go()
+        self.line.move(Move.STOP)
+        self.line.failed()
+        self.stopped = reason
+        if tail.sealed_count:
+            tail.fail_from(tail.committed_end, True)
+        self._on_trouble()
+        self._hand_on()
+        self._fail_open(LeadershipEnded(self._label, reason))
+        row.tell(PublishUnknown(self._label, reason))
+
+    def expire(self, mono_ns: int) -> None:
+        """What has waited too long behind one row is refused, however many rows came before."""
+        waits = self.uncommitted and not self.line.ready and self._gate is None
+        if not waits or self.tail.committed_end != self._waits_end:
+            self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
+        if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
+            seconds = limits.PUBLISH_WAIT_NS // limits.SECOND
+            self._fail_open(WriteRefused(self._label, f"a row was not stored for {seconds} s"))
+
+    def _hand_on(self) -> None:
+        hosting, tail = self._context.hosting, self.tail
+        if hosting is None or not (tail.open_count or self._gathered):
+            return
+        self._append_gathered(inf)
+        outbox = Outbox(self._context, self._topic, tail.partition, hosting.forwarding, tail)
+        outbox.adopt(self._open_done)
+        self._open_done = []
+
+    # --- the part of a commit of stages ---
+
+    def hold(self, gate: Callable[[], None]) -> None:
+        """From here to `release` the log's end belongs to a commit (`commits/run.py`); other
+        publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
+        if self._gate is not None:
+            raise RuntimeError(f"{self._label}: two commits want the log's end")
+        self.line.move(Move.HOLD)
+        self._gate = gate
+        self.sync()
+
+    def _pass_gate(self) -> None:
+        if self._gate is None:
+            return
+        if not (self.quiet or self.busy or self.stopped or self.line.state is State.RETIRED):
+            self.sync()
+        self._gate()
+
+    def store(self, batches: Sequence[tuple[bytearray, int]]) -> None:
+        """Sound batches with the counts of their messages, as one row that is not seen before
+        `release`. Raises StorageError, and then the log is as before."""
+        log, ids = self.log, self._ids
+        log.check_writable()
+        wall_ns = max(self._context.clock.wall_ns(), log.last_timestamp_ns)
+        row = self._empty_row()
+        for batch, count in batches:
+            base_id = ids.take(count, wall_ns)
+            put_in_place(batch, row.end, base_id, wall_ns, row.agreed_end, self._epoch)
+            row.add([batch], len(batch), count, base_id)
+        self._put(row, wall_ns)
+        self.office.wrote(row.end)
+        for batch, _ in batches:
+            self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
+
+    def block(self, reason: str) -> None:
+        """The commit cannot be finished now. What has gathered behind it is refused meanwhile.
+        Without a reason: it goes on."""
+        if reason == self.blocked:
+            return
+        self.line.move(Move.BLOCK if reason else Move.UNBLOCK)
+        self.blocked = reason
+        self._on_trouble()
+        if reason:
+            self._fail_open(WriteRefused(self.log.path, reason))
+
+    def release(self, count: int, size: int) -> None:
+        """What the commit has stored is visible: `count` messages, `size` bytes of bodies."""
+        self._gate = None
+        if self.line.state is State.RETIRED:
+            return
+        self.block("")
+        self.line.move(Move.RELEASE)
+        if count:
+            self.tail.adopt(count, size)
+        self.write(self._context.clock.wall_ns())
+
+    # --- the end ---
+
+    def stop(self, reason: str) -> None:
+        """No more writes. What had gathered is refused."""
+        self.line.move(Move.STOP)
+        if not self.stopped:
+            self.stopped = reason or "the partition is stopped"
+            self._context.health.report(self._label, Trouble.STOPPED, self.stopped)
+        self._on_trouble()
+        self._fail_open(PartitionStopped(self._label, self.stopped))
+
+    def notice_stop(self) -> None:
+        """The log may stop on its own account, when it syncs outside of a job."""
+        if self.log.stopped is not None and not self.stopped:
+            self.stop(self.log.stopped.reason)
+            self._pass_gate()
+
+    def _fail_open(self, error: PenstockError) -> None:
+        if self.tail.owner.group is self:  # else an outbox has it
+            self.tail.drop_open()
+        told = self._open_done + [one.done for one in self._gathered]
+        told += [one.done for one in self._whole]
+        self._open_done, self._gathered, self._whole = [], deque(), deque()
+        self.held_count = self.tail.waiting_bytes = 0
+        for done in told:
+            done(error)
+
+    def retire(self) -> None:
+        """The topic is being deleted: what was published before is answered as published, and goes
+        with it."""
+        self.line.move(Move.RETIRE)
+        self._syncs.wait_for(lambda: self.busy)
+        tail = self.tail
+        if tail.sealed_count:
+            tail.commit_to(tail.written_end)
+            self._row.tell(None)
+        while tail.open_count:
+            row = self._seal_open(tail.open_count, self._context.clock.wall_ns())
+            tail.commit_to(tail.written_end)
+            row.tell(None)
+        whole, self._whole = self._whole, deque()
+        self.held_count = self.tail.waiting_bytes = 0
+        for one in whole:
+            one.done(NotFound("topic", self.tail.topic.decode()))
+        self._pass_gate()
+
+    def close(self) -> None:
+        """Write and sync what is there. Raises nothing: why a last row failed went to its
+        publishers and to health."""
+        self._syncs.wait_for(lambda: self.busy)
+        while self.line.ready and (self.tail.open_count or self._whole):
+            self.write(self._context.clock.wall_ns())
+            self._syncs.wait_for(lambda: self.busy)
+
+    def validate(self) -> None:
+        self.tail.validate()
+        self.line.validate()
+        if self._rule.own < self.line.in_flight_end and not self.busy:
+            raise RuntimeError(f"{self._label}: a row in flight waits for no sync")
+        if (self.line.in_flight_end != NONE) != (self.tail.sealed_count > 0):
+            raise RuntimeError(f"{self._label}: sealed batches are not the row in flight")
+        if self.tail.written_end != self.log.written_end and not (self.stopped or self._gate):
+            raise RuntimeError(
+                f"{self._label}: the tail ends at {self.tail.written_end}, the log at "
+                f"{self.log.written_end}"
+            )

@@ -1,0 +1,217 @@
+"""Idempotent publishing at a leader: what is on its way to the disk, and what a stamp means now.
+
+A publish that follows on what is stored (or is being stored) becomes a batch of its own, whose
+header carries producer, epoch and first sequence. `producers.ProducerTable` knows what is stored;
+what lies above that is pending here, and a repeat of it is answered when it is committed: so it is
+with what a new leader finds above the committed end, too. A batch that fails takes along all later
+ones of its producer: they would leave a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.partition.rows import Sections
+from penstock.broker.trace_ids import Stored
+from penstock.errors import PenstockError, Refused, SequenceGap
+from penstock.kernel import Section, encode_batch
+from penstock.replication.producers import Known, Newest, Stamped, Verdict, judge
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.partition.group_commit import GroupCommit
+    from penstock.broker.partition.producers import ProducerTable
+
+SEQUENCE_END_MAX = (1 << 32) - 1
+# The error; else where the first message lies, or None: it was stored before, at an unknown place.
+StampedDone = Callable[[PenstockError | None, Stored | None], None]
+
+
+class Stamp(NamedTuple):
+    """What an idempotent publish says of itself."""
+
+    producer_id: int
+    epoch: int
+    sequence: int  # of its first message
+
+
+class _Pending:
+    """A batch on its way to the disk."""
+
+    __slots__ = ("count", "done", "repeats", "stamp", "where")
+
+    def __init__(self, stamp: Stamp, count: int, done: StampedDone) -> None:
+        self.stamp = stamp
+        self.count = count
+        self.done = done
+        self.repeats: list[StampedDone] = []  # who has sent the same meanwhile
+        self.where = Stored(0, 0)  # known once it is written
+
+    @property
+    def next_sequence(self) -> int:
+        return self.stamp.sequence + self.count
+
+
+class StampedPublishes:
+    """Those of one leader."""
+
+    def __init__(
+        self, context: Context, topic_name: str, group: GroupCommit, table: ProducerTable
+    ) -> None:
+        self._context = context
+        self._topic_name = topic_name
+        self._group = group
+        self._table = table
+        self._pending: dict[int, deque[_Pending]] = {}
+        self._inherited: deque[tuple[int, _Pending]] = deque()  # with the offsets behind them
+        table.pending = self._pending.keys()
+
+    def publish(
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        sections: Sequence[Sections] = (),
+    ) -> None:
+        """`sections`: none, or for each body what the trailer says of it. Raises SequenceGap,
+        ProducerFenced and Refused. The caller has seen to all other limits."""
+        repeated = self._find(stamp, len(bodies))
+        if repeated is not None:
+            if isinstance(repeated, _Pending):
+                repeated.repeats.append(done)
+            else:
+                done(None, None)
+            return
+        self._table.begin()
+        pending = _Pending(stamp, len(bodies), done)
+        self._pending.setdefault(stamp.producer_id, deque()).append(pending)
+        columns = _columns(len(bodies), due_ns, sections)
+
+        def encode(
+            base_offset: int, base_id: int, wall_ns: int, synced_end: int, leader_epoch: int
+        ) -> bytes:
+            pending.where = Stored(base_offset, base_id)
+            return encode_batch(
+                bodies,
+                base_offset,
+                base_id,
+                wall_ns,
+                synced_end,
+                leader_epoch,
+                stamp.producer_id,
+                stamp.epoch,
+                stamp.sequence,
+                columns,
+            )
+
+        self._group.publish_whole(
+            encode,
+            len(bodies),
+            sum(map(len, bodies)),
+            lambda error: self._ended(pending, error),
+            stamp.producer_id,
+        )
+
+    def knows(self, producer_id: int) -> bool:
+        """Is anything of it stored here, or on its way?"""
+        return producer_id in self._pending or self._table.find(producer_id) is not None
+
+    def is_repeat(self, stamp: Stamp, count: int) -> bool:
+        """Was it stored, or is it on its way? Raises SequenceGap and ProducerFenced."""
+        return self._find(stamp, count) is not None
+
+    def _find(self, stamp: Stamp, count: int) -> Known | _Pending | None:
+        """Where this very publish is known from; None when it is new and in its place."""
+        if stamp.sequence + count > SEQUENCE_END_MAX:
+            raise Refused("the sequences of this epoch are used up: begin another one")
+        known = self._table.find(stamp.producer_id)
+        pending = self._pending.get(stamp.producer_id)
+        newest = Newest(pending[-1].stamp.epoch, pending[-1].next_sequence) if pending else None
+        verdict = self._judge(known, newest, stamp, count)
+        if verdict is Verdict.NEW:
+            self._check_room(known is None and not pending)
+            return None
+        if verdict is Verdict.STORED:
+            return known
+        return self._covering(pending, stamp.epoch, stamp.sequence + count)
+
+    def _judge(
+        self, known: Known | None, newest: Newest | None, stamp: Stamp, count: int
+    ) -> Verdict:
+        """A leader that may have been replaced does not know what was committed since, so it cannot
+        call anything a gap. A process that stood still hears its clients before it
+        looks at the time, so that is done here."""
+        try:
+            return judge(known, newest, stamp.epoch, stamp.sequence, count)
+        except SequenceGap as error:
+            line = self._group.office.line
+            line.tick(self._context.clock.mono_ns())
+            if line.permits.acts:
+                raise
+            reason = f"{error.reason}, as far as a leader knows that may have been replaced"
+            raise Refused(reason) from error
+
+    def _covering(self, pending: deque[_Pending] | None, epoch: int, end: int) -> _Pending | None:
+        """The one whose safety makes all below `end` safe."""
+        for one in pending or ():
+            if one.stamp.epoch == epoch and end <= one.next_sequence:
+                return one
+        raise RuntimeError(f"{self._topic_name}: a repeat of nothing")
+
+    # --- what a new leader finds ---
+
+    def inherit(self, tail: Sequence[Stamped]) -> None:
+        """Batches above the committed end, in the order of the log: whether they stay is decided by
+        the set. Nobody here waits for them, but who sends them again will."""
+        for batch in tail:
+            stamp = Stamp(batch.producer_id, batch.epoch, 0)
+            pending = _Pending(stamp, batch.next_sequence, _to_nobody)
+            self._pending.setdefault(batch.producer_id, deque()).append(pending)
+            self._inherited.append((batch.end, pending))
+
+    def committed_to(self, end: int) -> None:
+        """All below `end` is committed."""
+        while self._inherited and self._inherited[0][0] <= end:
+            self._ended(self._inherited.popleft()[1], None)
+
+    def _check_room(self, new: bool) -> None:
+        if new and not self._table.has_room():
+            raise Refused(f"{limits.PRODUCERS_MAX} producers of this topic are remembered already")
+
+    def _ended(self, pending: _Pending, error: PenstockError | None) -> None:
+        """The batch is as safe as the topic's durability says, or was not stored."""
+        producer_id = pending.stamp.producer_id
+        row = self._pending[producer_id]
+        row.remove(pending)
+        if not row:
+            del self._pending[producer_id]
+        if error is None:
+            producer_id, epoch, sequence = pending.stamp
+            wall_ns = self._context.clock.wall_ns()
+            self._table.note(producer_id, epoch, sequence + pending.count, wall_ns)
+        else:
+            self._group.drop_whole(producer_id, error)
+        pending.done(error, None if error else pending.where)
+        for done in pending.repeats:
+            done(error, None)
+
+
+def _to_nobody(error: PenstockError | None, where: Stored | None) -> None:
+    """Its publisher has lost its leader, and heard from that one, or of nothing."""
+
+
+def _columns(
+    count: int, due_ns: int, sections: Sequence[Sections]
+) -> dict[int, dict[int, int | bytes]] | None:
+    """What the batch says of its messages besides their bodies: by section, then by message."""
+    columns: dict[int, dict[int, int | bytes]] = {}
+    if due_ns:
+        columns[Section.DUE] = dict.fromkeys(range(count), due_ns)
+    for index, said in enumerate(sections):
+        for section, value in said.items():
+            columns.setdefault(section, {})[index] = value
+    return columns or None

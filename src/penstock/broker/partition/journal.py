@@ -1,0 +1,184 @@
+"""The channel journal of one partition, as its leader writes it: a record a turn.
+
+`log.journalfile` says what is kept through which fault. Here is when a generation begins: when the
+file has grown past `bytes_max`, when it is broken, and when this leader has not begun one yet. In
+each case a snapshot of all channels comes first, so what an earlier leader said, and other replicas
+may not have heard, does not matter any more.
+
+Where a channel begins in a partition whose journal does not know it.
+
+A leader that makes a channel's window writes where it begins into the journal, and confirms the
+channel when that record is held (`replica.journalline`). So what a new leader's journal does not
+know was never confirmed by this partition: the channel's promises here begin now, and not before.
+
+| the channel is | it begins at | else it would |
+|---|---|---|
+| older than the partition | the start of the log | miss what came before it was noticed |
+| the topic's first, or the topic is paused | the topic's own queue | miss what was kept for it |
+| none of these | the committed end | get the whole history, though it is new |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.log.disk import Disk
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    Folded,
+    Group,
+    Position,
+    encode_record,
+    epoch_of,
+    generation_of,
+)
+from penstock.log.journalfile import ALONE, JournalFiles, JournalSync
+
+Snapshot = Callable[[], tuple[int, Sequence[Group]]]  # handed end, and every channel's whole state
+
+
+class Journal:
+    """`epoch`: of the leader; 0 on a node by itself, which also goes on with a file that it finds.
+    What `append` and `begin` return is what was written, for the other replicas."""
+
+    def __init__(self, files: JournalFiles, bytes_max: int, epoch: int, handed_end: int) -> None:
+        self.files = files
+        self._bytes_max = bytes_max
+        self._epoch = epoch
+        self._handed_end = handed_end  # as the last record has it
+        self._synced_noted = 0  # what the last record says of the file's synced ones
+        if epoch < epoch_of(files.generation_max) and epoch:
+            raise RuntimeError(
+                f"a journal of epoch {epoch_of(files.generation_max)} is continued "
+                f"by a leader of epoch {epoch}"
+            )
+        self._look_at_snapshot()
+        generation = files.generation
+        self._has_begun = generation > 0 and (epoch_of(generation) == epoch or not epoch)
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, bytes_max: int) -> tuple[Journal, Folded | None]:
+        """The journal of a node by itself and what it says; None when it says nothing at all."""
+        files, found = JournalFiles.open(disk, directory, ALONE)
+        folded = found.folded if found is not None else None
+        return cls(files, bytes_max, 0, folded.handed_end if folded is not None else 0), folded
+
+    @property
+    def generation(self) -> int:
+        return self.files.generation
+
+    @property
+    def broken(self) -> bool:
+        return self.files.broken
+
+    @property
+    def corrupt(self) -> str:
+        return self.files.corrupt
+
+    @property
+    def unsynced(self) -> bool:
+        return self.files.unsynced
+
+    @property
+    def busy(self) -> bool:
+        return self.files.busy
+
+    @property
+    def written(self) -> Position:
+        return self.files.written
+
+    @property
+    def synced(self) -> Position:
+        return self.files.synced
+
+    def append(self, handed_end: int, groups: Sequence[Group], snapshot: Snapshot) -> bytes:
+        """Write one record. Raises OSError; then `broken` is set and the next call starts
+        afresh."""
+        files = self.files
+        is_full = files.end >= self._full_bytes and files.may_begin
+        if is_full or files.broken or not self._has_begun:
+            return self.begin(snapshot)
+        return self._append(handed_end, groups)
+
+    def _append(self, handed_end: int, groups: Sequence[Group]) -> bytes:
+        files = self.files
+        synced = files.synced_records
+        self._handed_end = handed_end
+        record = encode_record(0, files.generation, files.sequence, handed_end, groups, synced)
+        files.append(record)
+        self._synced_noted = synced
+        return record
+
+    def begin(self, snapshot: Snapshot) -> bytes:
+        """Start a generation with a snapshot, which covers all that was said before."""
+        self.files.prepare()
+        handed_end, groups = snapshot()
+        generation = max(self.files.generation_max + 1, generation_of(self._epoch, 0))
+        record = encode_record(FLAG_SNAPSHOT, generation, 0, handed_end, groups)
+        self.files.begin(generation, record)
+        self._look_at_snapshot()
+        self._has_begun = True
+        self._handed_end = handed_end
+        self._synced_noted = 0
+        return record
+
+    def _look_at_snapshot(self) -> None:
+        """From where on the next generation begins: twice a large snapshot, so that writing one is
+        paid for by as much of changes."""
+        self._full_bytes = max(self._bytes_max, 2 * self.files.snapshot_end)
+
+    def sync_begin(self) -> JournalSync | None:
+        """As `JournalFiles.sync_begin`."""
+        return self.files.sync_begin()
+
+    def sync_end(self, job: JournalSync, error: OSError | None) -> None:
+        self.files.sync_end(job, error)
+
+    def sync(self) -> None:
+        """At once, in this thread. Raises OSError."""
+        self.files.sync()
+
+    def rest(self) -> None:
+        """Hold no descriptor until there is something to write again."""
+        if not self.busy and not self.unsynced:
+            self.close()
+
+    def _note_synced(self) -> None:
+        """While nothing is to do, an empty record says that all before it is on the disk: it is the
+        witness should one of them rot. Nothing is lost with it, so it needs no sync of its own. A
+        leader of others writes none, for they would miss it in the sequence; they are its
+        witnesses."""
+        files = self.files
+        if self.broken or self.busy or self.unsynced or self._epoch:
+            return
+        if self._synced_noted != files.synced_records:
+            self._append(self._handed_end, ())
+            files.needs_no_sync()
+
+    def close(self) -> None:
+        with suppress(OSError):  # `broken` is set: the next append begins the file again
+            self._note_synced()
+        self.files.close()
+
+    def validate(self) -> None:
+        self.files.validate()
+
+
+class PartitionEnds(NamedTuple):
+    """`handed_end`: the topic's own queue begins there, as far as the journal knows."""
+
+    start_offset: int
+    handed_end: int
+    committed_end: int
+
+
+def start_of_unknown(ends: PartitionEnds, partition_is_younger: bool, gathers: bool) -> int:
+    """`partition_is_younger` than the channel, by the revisions at which the two were made.
+    `gathers`: the topic keeps what comes to itself, being paused or without another channel."""
+    if partition_is_younger:
+        return ends.start_offset
+    if gathers:
+        return min(max(ends.handed_end, ends.start_offset), ends.committed_end)
+    return ends.committed_end

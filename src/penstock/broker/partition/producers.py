@@ -1,0 +1,413 @@
+"""Idempotent publishing: what each producer has stored in one partition, so that a retry stores
+nothing twice and a gap is seen.
+
+A producer gives its messages numbers: the first of an epoch is 0, and each publish names the number
+of its first message. The header of each such batch carries producer, epoch and first sequence.
+So the log itself says what was stored: this table is only its summary, and lives and dies with it,
+by kill or power loss.
+
+The file `producers` holds the table as of an offset, its `end`. A start reads the file and then
+the log from there on. Two rules make that right:
+
+- The file is there, and durable, before the first such batch is written. No file: no producers.
+- `end` is never above the synced end when the file is written, so the table never knows more than
+  the log keeps. Retention lets nothing go at or above `end`.
+
+| the crash comes | the file says | after the start |
+|---|---|---|
+| before the first file is durable | nothing | nothing was stored; a retry is a first try |
+| file written, batch not | an older end | the same |
+| batch in the log, not acknowledged | an older end | a retry is answered as a repeat |
+| while the file is replaced | the old end or the new | the log from there gives the same |
+| never, but bits rot behind `end` | | a producer whose last batch is unreadable meets a gap |
+
+Of a replica of several the table is as of the committed end (`replica.producerline` says why): a
+follower folds what it learns to be committed, a new leader takes what lies above as pending, and a
+learner is given its leader's table. The file is made with the replica, so "before the first such
+batch" holds for batches that come from a leader, too.
+
+`stamped.py` has the publishes that are on their way.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.health import Trouble
+from penstock.errors import LogDamaged, StorageError, TopicDamaged, WriteRefused
+from penstock.kernel import decode_header
+from penstock.log.disk import Disk, read_file, replace_file
+from penstock.log.names import PRODUCERS
+from penstock.log.sealed import seal, unseal
+from penstock.replication.producers import Known, ProducerLine, Stamped
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.broker.context import Context
+    from penstock.kernel import BatchHeader
+    from penstock.log.partition import PartitionLog
+
+
+class Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """One producer, as stored."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+    used_ns: int
+
+
+class ProducersFile(msgspec.Struct, forbid_unknown_fields=True):
+    end: int  # all below it is in the table
+    producers: list[Entry]
+    version: int = 1
+
+
+def read_producers(disk: Disk, partition_path: str) -> ProducersFile | None:
+    """None without a file. Raises TopicDamaged: without the table a retry would be stored twice."""
+    path = os.path.join(partition_path, PRODUCERS)
+    if not disk.exists(path):
+        return None
+    try:
+        return decode_table(read_file(disk, path, limits.PRODUCERS_FILE_BYTES_MAX))
+    except OSError as error:
+        kind = TopicDamaged if error.errno == errno.EIO else StorageError
+        raise kind(path, f"the table of producers cannot be read: {error}") from error
+    except ValueError as error:
+        raise TopicDamaged(path, f"the table of producers is corrupt: {error}") from error
+
+
+def encode_table(end: int, table: dict[int, Known]) -> bytes:
+    """The file, and what a learner is sent."""
+    entries = [Entry(producer_id, *known) for producer_id, known in sorted(table.items())]
+    return seal(msgspec.json.encode(ProducersFile(end, entries)))
+
+
+def decode_table(data: bytes) -> ProducersFile:
+    """Raises ValueError."""
+    return msgspec.json.decode(unseal(data), type=ProducersFile)
+
+
+def _known(file: ProducersFile) -> dict[int, Known]:
+    return {
+        one.producer_id: Known(one.epoch, one.next_sequence, one.used_ns) for one in file.producers
+    }
+
+
+class SnapshotJob:
+    """Writes the file, in a sync thread."""
+
+    def __init__(self, disk: Disk, path: str, data: bytes) -> None:
+        self._disk = disk
+        self._path = path
+        self._data = data
+
+    def run(self) -> None:
+        replace_file(self._disk, self._path, self._data)
+        self._disk.sync_directory(os.path.dirname(self._path))
+
+
+class ProducerTable:
+    """The table of one replica. `kept` False: an ephemeral topic, nothing outlives it.
+    `committed_end`: what is known to be committed of the log; None: all of it. Raises TopicDamaged
+    and StorageError when its file cannot be read."""
+
+    def __init__(
+        self,
+        context: Context,
+        topic_name: str,
+        log: PartitionLog,
+        kept: bool,
+        touch: Callable[[], None],
+        committed_end: int | None = None,
+    ) -> None:
+        self.pending: Collection[int] = ()  # producers with publishes on their way
+        self._context = context
+        self._topic_name = topic_name
+        self._log = log
+        self._kept = kept
+        self._touch = touch  # `settle` is to be called
+        self._path = os.path.join(log.path, PRODUCERS)
+        self._begun = not kept  # the file is there
+        self._end = 0  # of the file
+        self._candidate: tuple[int, bytes] | None = None
+        self._writing = False
+        self._failed = False  # health says so: until the file was written
+        self._is_wanted = False  # though the log has not grown enough
+        self._counted = (0, 0)  # messages and bytes, when the last candidate was made
+        end = log.written_end if committed_end is None else committed_end
+        file = read_producers(context.disk, log.path) if kept else None
+        self._line = ProducerLine(end, {})
+        self._read_end = end  # of the log: batches below it were reported to the line
+        if file is not None:
+            self._bring_back(file, end)
+
+    def find(self, producer_id: int) -> Known | None:
+        return self._line.table.get(producer_id)
+
+    def note(self, producer_id: int, epoch: int, next_sequence: int, used_ns: int) -> None:
+        """What is committed of this producer."""
+        self._line.table[producer_id] = Known(epoch, next_sequence, used_ns)
+
+    def has_room(self) -> bool:
+        """For one more producer."""
+        if self._count() < limits.PRODUCERS_MAX:
+            return True
+        self._forget()
+        return self._count() < limits.PRODUCERS_MAX
+
+    def _count(self) -> int:
+        return len(self._line.table.keys() | set(self.pending))
+
+    # --- the file ---
+
+    def begin(self) -> None:
+        """The file, before the first batch. Once in the life of a topic, so it is waited for."""
+        if self._begun:
+            return
+        end = min(self._line.end, self._log.synced_end)
+        try:
+            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+        except OSError as error:
+            self._fail(error)
+            raise WriteRefused(self._path, f"cannot be made: {error}") from error
+        self._begun = True
+        self._succeed(end)
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = True
+        self._touch()
+        reason = f"{self._path}: the table of producers cannot be written: {error}"
+        self._context.health.report(self._topic_name, Trouble.PRODUCERS, reason)
+
+    def _succeed(self, end: int) -> None:
+        self._end = end
+        if self._failed:
+            self._failed = False
+            self._context.health.clear(self._topic_name, Trouble.PRODUCERS)
+
+    def _encode(self, end: int) -> bytes:
+        return encode_table(end, self._line.table)
+
+    def _bring_back(self, file: ProducersFile, committed_end: int) -> None:
+        self._begun = True
+        log = self._log
+        self._end = min(file.end, log.written_end)
+        self._fold(self._end, _known(file), max(committed_end, self._end))
+        if self._end < file.end and log.stopped is None:
+            # what the file knew is gone from the log; it must not hide what comes in its place
+            self._replace(log.synced_end)
+
+    def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
+        """What the log says from `end` on, with `table` as of there."""
+        self._line = ProducerLine(end, table)
+        self._read_end = max(end, self._log.start_offset)
+        self.learn(committed_end)
+
+    def _replace(self, end: int) -> None:
+        try:
+            SnapshotJob(self._context.disk, self._path, self._encode(end)).run()
+        except OSError as error:
+            raise StorageError(self._path, f"cannot be written: {error}") from error
+        self._end = end
+
+    def renew(self) -> None:
+        """The file holds up what could be removed of the log: the next `settle` writes it again."""
+        self._is_wanted = True
+        self._touch()
+
+    @property
+    def floor(self) -> int | None:
+        """Retention must keep what is at or above it; None: there is no bound."""
+        return self._end if self._kept and self._begun else None
+
+    # --- one replica of several ---
+
+    def appended(self, headers: Iterable[BatchHeader]) -> None:
+        """Of a follower: these batches were written to the log, behind those before."""
+        for header in headers:
+            if header.producer_id:
+                self._line.wrote(stamped_of(header))
+            self._read_end = header.base_offset + header.count
+
+    def restored(self, headers: Iterable[BatchHeader]) -> None:
+        """These were corrupt here, and came from another replica: they were stepped over when the
+        log was folded, and perhaps when the file was written."""
+        for header in headers:
+            if header.producer_id:
+                self._line.restored(stamped_of(header))
+                self.renew()
+
+    def learn(self, committed_end: int) -> None:
+        """Of a follower: the log is committed so far. What was appended and not reported is read
+        from it."""
+        if self._read_end < self._log.written_end:
+            self.appended(_headers(self._log, self._read_end))
+            self._read_end = self._log.written_end  # though its end may not be readable
+        self._line.committed(min(committed_end, self._read_end))
+
+    def leave_office(self, committed_end: int, noted_end: int) -> None:
+        """Of a leader that was: what its log has above the committed end may be cut. Only what lies
+        below `noted_end` was noted: an office can end at once with the commit of its last row."""
+        self.pending = ()
+        self._line.committed(noted_end)
+        self._read_end = noted_end
+        self.learn(committed_end)
+
+    def take_tail(self) -> list[Stamped]:
+        """Of a new leader: what lies above the committed end is pending there from now on."""
+        return self._line.take_tail()
+
+    def cut(self, end: int) -> bool:
+        """The log was cut. False: below what this table knows to be committed, as only an operator
+        can have it; it was folded from what is left, and a leader's has to be installed."""
+        self._read_end = min(self._read_end, end)
+        if self._line.cut(end):
+            return True
+        self._fold(self._log.start_offset, {}, end)
+        if self._begun and self._kept:
+            self._replace(end)
+        return False
+
+    def snapshot(self, committed_end: int = 0) -> bytes:
+        """Of a leader or a follower, for a learner; as of `committed_end`, if that is more than is
+        known here."""
+        self._line.committed(committed_end)
+        self._read_end = max(self._read_end, committed_end)
+        return self._encode(self._line.end)
+
+    def install(self, snapshot: bytes) -> None:
+        """Of a learner: another replica's table in the place of this one. Its end must lie in the
+        log here, so that nothing is left out behind it. Raises StorageError, and then the table is
+        as before."""
+        log = self._log
+        try:
+            file = decode_table(snapshot)
+        except ValueError as error:
+            raise StorageError(self._path, f"a table that was sent is corrupt: {error}") from error
+        if not log.start_offset <= file.end <= log.synced_end:
+            rule = f"the log here goes from {log.start_offset} to {log.synced_end}, synced"
+            raise StorageError(self._path, f"a table that ends at {file.end} was sent: {rule}")
+        before, committed_end = self._line, max(self._line.end, file.end)
+        self._line = ProducerLine(file.end, _known(file))
+        try:
+            self._replace(file.end)
+        except StorageError:
+            self._line = before
+            raise
+        self._begun = True
+        self._fold(file.end, _known(file), committed_end)
+
+    # --- housekeeping and the end ---
+
+    def settle(self, committed_end: int, count: int, size: int) -> bool:
+        """Write the file again when the log has grown enough since, by `count` messages and `size`
+        bytes since the start, or when writing it failed. True when nothing is left of that."""
+        self._line.committed(committed_end)
+        self._read_end = max(self._read_end, committed_end)
+        if not self._kept or self._log.stopped is not None:
+            return True
+        if self._begun and not self._writing:
+            self._write(committed_end, count, size)
+        elif self._failed and not self._begun:
+            with suppress(WriteRefused):  # health says so
+                self.begin()
+        return not (self._writing or self._failed)
+
+    def _write(self, committed_end: int, count: int, size: int) -> None:
+        if self._candidate is None and self._is_due(count, size):
+            self._counted = (count, size)
+            self._is_wanted = False
+            self._forget()
+            self._candidate = (committed_end, self._encode(committed_end))
+        if self._candidate is None or self._candidate[0] > self._log.synced_end:
+            return
+        (end, data), self._candidate = self._candidate, None
+        self._writing = True
+        job = SnapshotJob(self._context.disk, self._path, data)
+        self._context.syncs.submit(job, lambda error: self._written(end, error))
+
+    def _is_due(self, count: int, size: int) -> bool:
+        return (
+            self._failed
+            or self._is_wanted
+            or count - self._counted[0] >= limits.PRODUCERS_LOG_COUNT
+            or size - self._counted[1] >= limits.PRODUCERS_LOG_BYTES
+        )
+
+    def _written(self, end: int, error: OSError | None) -> None:
+        self._writing = False
+        if error is None:
+            self._succeed(end)
+        else:
+            self._fail(error)
+
+    def _forget(self) -> None:
+        """Producers that were not heard of for long."""
+        oldest_ns = self._context.clock.wall_ns() - limits.PRODUCER_FORGET_NS
+        table = self._line.table
+        for producer_id, known in list(table.items()):
+            if known.used_ns < oldest_ns and producer_id not in self.pending:
+                del table[producer_id]
+
+    @property
+    def busy(self) -> bool:
+        """A thread holds the file."""
+        return self._writing
+
+    def wait(self) -> None:
+        """Until no thread holds the file; before the topic's files are removed."""
+        self._context.syncs.wait_for(lambda: self._writing)
+
+    def close(self, committed_end: int) -> None:
+        """After all was written and synced, as far as that could be done: the next start need not
+        read it."""
+        self.wait()
+        if not self._kept or not self._begun or committed_end > self._log.synced_end:
+            return
+        self._forget()
+        try:
+            self._replace(committed_end)
+        except StorageError as error:
+            self._context.health.report(self._topic_name, Trouble.PRODUCERS, str(error))
+
+
+def stamped_of(header: BatchHeader) -> Stamped:
+    """Of a batch of an idempotent producer."""
+    return Stamped(
+        header.base_offset + header.count,
+        header.producer_id,
+        header.producer_epoch,
+        header.first_sequence + header.count,
+        header.timestamp_ns,
+    )
+
+
+def headers_of(batches: Buffer) -> Iterator[BatchHeader]:
+    """Of a row."""
+    position, length = 0, memoryview(batches).nbytes
+    while position < length:
+        header = decode_header(batches, position)
+        yield header
+        position += header.length
+
+
+def _headers(log: PartitionLog, offset: int) -> Iterator[BatchHeader]:
+    """Of all batches from `offset` on. A corrupt one is stepped over: a producer whose last
+    publishes are lost in it gets a gap, never a wrong OK; what it sends again of them is stored
+    again. When another replica's copy takes its place, `restored` adds what that says."""
+    while offset < log.written_end:
+        try:
+            for header, _ in log.batches(offset):
+                yield header
+                offset = header.base_offset + header.count
+        except LogDamaged as error:
+            offset = max(error.to_offset, offset + 1)

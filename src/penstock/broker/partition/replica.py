@@ -1,0 +1,171 @@
+"""What one partition of a topic has on this node: its files, and the role it plays with them.
+
+    Replica: log, channel journal, table of producers, stages, epoch; one role
+      Unassigned   the files are open and nothing is served
+      Leader       publishers and consumers are served; the only role with objects of the kernel
+
+A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
+places some partitions are here, and `hosted.py` says what they are when they are not led.
+
+A role is an object that is replaced as a whole, so that nothing of one is left in another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.broker.commits.apps import Place
+from penstock.broker.health import Trouble
+from penstock.broker.partition.journal import Journal
+from penstock.broker.partition.leader import Leader
+from penstock.broker.partition.producers import ProducerTable
+from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.topics.topic_file import Marks
+from penstock.errors import PartitionElsewhere, StorageError
+from penstock.log.damage import describe
+
+if TYPE_CHECKING:
+    from penstock.broker.channels.channel import Channel
+    from penstock.broker.context import Context
+    from penstock.broker.replicas.leadership import Office
+    from penstock.broker.replicas.replica_file import OwnFile
+    from penstock.broker.topics.topic import Topic
+    from penstock.log.damage import Damage
+    from penstock.log.fold import Folded
+    from penstock.log.partition import PartitionLog
+
+
+class Unassigned:
+    """The files are open, and nothing is served."""
+
+
+class Replica:
+    """`kept` False: of an ephemeral topic, of which nothing outlives the process. Raises
+    TopicDamaged and StorageError, and then the kernel knows nothing of it."""
+
+    def __init__(
+        self,
+        context: Context,
+        topic: Topic,
+        number: int,
+        log: PartitionLog,
+        kept: bool,
+        marks: Marks | None = None,
+        own: OwnFile | None = None,
+    ) -> None:
+        """`own`: of a replica that a cluster has placed here."""
+        self.topic = topic
+        self.number = number
+        # Troubles, log lines and errors name it: a topic's first partition by the topic alone.
+        self.label = f"{topic.name}/{number}" if number else topic.name
+        self.log = log
+        self.path = log.path
+        self.kept = kept
+        self.epoch = 0  # of the leader that is followed
+        self.role: Unassigned | Leader = Unassigned()
+        self._marks = marks or Marks()  # as topic.json had them, or the last leader left them
+        self._context = context
+        self._damage_count = 0  # of ranges, when retention was last looked at
+        committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
+        self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
+        self.stages = context.shelves.at(Place(topic.name, topic.identity, number))
+        self.journal: Journal | None = None  # of a leader
+        self.folded: Folded | None = None  # what it said when that began
+        self.hosted: HostedReplica | None = None
+        if own is not None and context.hosting is not None:
+            log.damage.lost_is_news = True  # another replica may have it
+            self.hosted = HostedReplica(context, context.hosting, self, own)
+        elif kept:
+            self.journal, self.folded = self._open_journal()
+        if log.report.leftovers:
+            context.health.report(self.label, Trouble.LEFTOVERS, "; ".join(log.report.leftovers))
+        log.damage.on_added = self._report_damage
+        for damage in log.damaged:
+            self._report_damage(damage)
+
+    def _open_journal(self) -> tuple[Journal, Folded | None]:
+        options = self._context.options
+        try:
+            return Journal.open(self._context.disk, self.path, options.journal_bytes_max)
+        except OSError as error:
+            raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
+
+    def lead(self, office: Office | None = None) -> Leader:
+        """The role of the leader: a tail that continues the log, and no windows yet."""
+        leader = self.role = Leader(self._context, self, office)
+        return leader
+
+    def step_down(self) -> None:
+        """Its office is over, and the topic has nothing of it any more."""
+        self._marks = self.marks
+        self.role = Unassigned()
+        self.topic.leaderships_ended += 1
+        self.journal = self.folded = None
+
+    def is_younger_than(self, channel: Channel) -> bool:
+        """Was the partition made after this channel? Their numbers follow one another."""
+        return self.number >= channel.partitions_then
+
+    @property
+    def marks(self) -> Marks:
+        role = self.role
+        if isinstance(role, Leader):
+            return Marks(role.age_marks.marks, role.retain_marks.marks)
+        return self._marks
+
+    @property
+    def leader(self) -> Leader:
+        if not isinstance(self.role, Leader):
+            raise PartitionElsewhere(self.topic.name, self.number)
+        return self.role
+
+    # --- damage ---
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """What readers cannot have: from offset, to offset, reason."""
+        return self.log.damaged
+
+    def _report_damage(self, newest: Damage) -> None:
+        others = len(self.log.damage) - 1
+        ranges = "range" if others == 1 else "ranges"
+        rest = f" ({others} other {ranges} of offsets too)" if others else ""
+        self._context.health.report(self.label, Trouble.CORRUPT, f"{describe(newest)}{rest}")
+
+    def refresh_damage(self) -> None:
+        """Retention may have removed what was corrupt."""
+        left = self.log.damaged
+        if not left:
+            self._context.health.clear(self.label, Trouble.CORRUPT)
+            self._context.health.clear(self.label, Trouble.CONCEDED)
+        elif len(left) != self._damage_count:
+            self._report_damage(left[-1])
+        self._damage_count = len(left)
+
+    # --- the end ---
+
+    def rest(self) -> None:
+        """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
+        self.log.rest()
+        if self.hosted is not None and self.journal is None:
+            self.hosted.rest()
+        if self.journal is not None:
+            self.journal.rest()
+
+    def close(self) -> None:
+        """The log; the journal is closed when all topics' logs are. Raises nothing."""
+        try:
+            if self.kept:
+                self.log.close()
+        except StorageError as error:
+            self._context.health.report(self.label, Trouble.WRITE, f"at close: {error}")
+        if not self.kept:
+            self.destroy()
+
+    def destroy(self) -> None:
+        """Remove the log. What could not be removed is tried again with the topic's directory."""
+        self._context.shelves.release(self.stages)
+        try:
+            self.log.destroy()
+        except StorageError as error:
+            self._context.health.report(self.label, Trouble.CLEANUP, error.reason)

@@ -1,0 +1,449 @@
+"""What the record makes of a replica: its role, from one record to the next.
+
+An office begins when the record names this replica in this life of its process, its epoch is in the
+ledger, and what the log had before is committed (`Elected` until then). It ends with a record of a
+higher epoch, a hello of one, a failed write or sync; then the replica is a follower to be matched,
+or, if its disk failed, stopped. An epoch gives one office: where it ended, only another election
+begins one.
+
+`turn` is called once a turn, after what came was handed on: an office that ended is cleared away
+there, when none of its methods is running.
+
+The roles that a replica of several plays with its files, and its place in the record.
+
+| role | frames of a leader | commits wait for it | it believes |
+|---|---|---|---|
+| Unassigned | a hello makes it one of the next two | – | as its file says |
+| Learner | are followed | no | its own mark alone |
+| Follower | are followed | yes, as the record lists it | headers, once it is in sync |
+| Elected | a hello of a higher epoch ends its office | no publish is taken yet | the same |
+| Leading | the same | publishers and consumers are served | the same |
+| Stopped | are dropped | – | nothing: it is copied again, as another replica |
+
+A role is an object that is replaced as a whole. A learner that the record begins to list becomes a
+follower without being matched again, and goes on with the same `Followed`: it was level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from penstock.broker.health import Trouble
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.leadership import Office, Post, Records
+from penstock.broker.replicas.log_follower import Awaited, Files, Followed, Watch
+from penstock.broker.replicas.log_view import LogView
+from penstock.errors import WriteRefused
+from penstock.replication.effects import Hello, Refuse
+from penstock.replication.frames import Frame, encode
+from penstock.replication.leader import LeaderLine
+from penstock.replication.record import Record, Seat
+
+if TYPE_CHECKING:
+    from penstock.broker.health import Health
+    from penstock.broker.ports import Syncs
+    from penstock.log.sync import SyncJob
+
+
+class Beside(NamedTuple):
+    """What is kept beside the log, and goes from role to role with it."""
+
+    watch: Watch
+    is_free: Callable[[], bool]  # no thread has its files: an office may begin to serve
+    stir: Callable[[], None]  # `turn` is to be called
+
+
+class Assigned:
+    """`serve` makes what an office serves with, `cease` takes it away. `beside`: None where there
+    is the log alone."""
+
+    def __init__(
+        self,
+        station: Station,
+        records: Records,
+        files: Files,
+        syncs: Syncs,
+        health: Health,
+        waits: bool,
+        serve: Callable[[Office], Served],
+        cease: Callable[[Served], None],
+        beside: Beside | None = None,
+    ) -> None:
+        self.files = files
+        self._beside = beside
+        self._stop_due = ""  # why this replica is to end with its office
+        self._promising = False
+        self.record: Record | None = None
+        self.revision = 0
+        self._restorations = 0
+        self.target = target_of(files.key)
+        log = files.log
+        reason = files.own.file.reason if log.stopped is None else log.stopped.reason
+        self.role: Role = Stopped(reason) if reason else Unassigned()
+        self._station = station
+        self._records = records
+        self._syncs = syncs
+        self._health = health
+        self._waits = waits
+        self._serve = serve
+        self._cease = cease
+        self._linked: set[int] = set()
+        self._office_epoch = 0  # of the last office of this life
+        self._due_epoch = 0  # of an office that begins when a sync has ended
+        self._is_over = False  # the office, and it is not cleared away yet
+        self._job: SyncJob | None = None  # of what the log had before the office
+        self._committed = log.agreed_end if files.own.believes_headers else 0
+
+    @property
+    def seat(self) -> Seat:
+        station = self._station
+        return Seat(station.node, station.life, self.files.own.replica)
+
+    @property
+    def office(self) -> Office | None:
+        return self.role.office if isinstance(self.role, (Elected, Leading)) else None
+
+    @property
+    def followed(self) -> Followed | None:
+        return self.role.followed if isinstance(self.role, (Learner, Follower)) else None
+
+    @property
+    def has_failed(self) -> bool:
+        """It acknowledges nothing: it is stopped, or its disk takes nothing."""
+        followed = self.followed
+        waits = followed is not None and followed.awaited is Awaited.ROOM
+        return waits or isinstance(self.role, Stopped)
+
+    @property
+    def committed(self) -> int:
+        """What this replica knows to be."""
+        if self.office is not None:
+            return self.office.line.committed
+        return self._committed if self.followed is None else self.followed.line.committed
+
+    @property
+    def linked_nodes(self) -> frozenset[int]:
+        return frozenset(self._linked)
+
+    @property
+    def restless(self) -> bool:
+        """Something waits for `turn`."""
+        is_elected = isinstance(self.role, Elected)
+        return self._is_over or self._promising or is_elected or bool(self._due_epoch)
+
+    @property
+    def busy(self) -> bool:
+        """A sync of this office, before it serves, has the log's files."""
+        return self._job is not None
+
+    def _stir(self) -> None:
+        if self._beside is not None:
+            self._beside.stir()
+
+    def set_waits(self, waits: bool) -> None:
+        """The topic's durability has changed. An office's own line follows its `GroupCommit`."""
+        self._waits = waits
+        if self.followed is not None:
+            self.followed.line.waits = waits
+
+    # --- the record ---
+
+    def assign(self, revision: int, record: Record, restorations: int = 0) -> None:
+        """The record, newly read. An older one changes nothing. `restorations`: of the metadata;
+        with each of them revisions begin again."""
+        if (restorations, revision) <= (self._restorations, self.revision):
+            return
+        self._restorations = restorations
+        self.revision, self.record = revision, record
+        if self.office is not None:
+            self.office.seen(revision, record)
+            self.turn()
+        place = place_in(record, self.seat)
+        if place is Place.LEADER:
+            self._promise(record.epoch)
+        self._list(record, place)
+
+    def _list(self, record: Record, place: Place) -> None:
+        followed = self.followed
+        if followed is None:
+            return
+        is_listed = place is not Place.OTHER
+        followed.record_seen(is_listed, record.unclean_epoch)
+        if is_listed and isinstance(self.role, Learner):
+            self.role = Follower(followed)
+        elif not is_listed and isinstance(self.role, Follower):
+            self.role = Learner(followed)
+
+    def _promise(self, epoch: int) -> None:
+        promises, key = self._station.promises, self.files.key
+        is_free = isinstance(self.role, (Unassigned, Learner, Follower))
+        if not is_free or epoch <= self._office_epoch or epoch < promises.epoch(key):
+            return
+        self._office_epoch = epoch
+        if self.followed is not None:
+            self.followed.abandon(epoch)
+        self._promising = True
+        self._stir()
+        promises.save(key, epoch, lambda: self._sit_down(epoch))
+
+    def _sit_down(self, epoch: int) -> None:
+        """The promise is durable. Does the record still name this replica?"""
+        self._promising = False
+        record, promises = self.record, self._station.promises
+        if record is None or record.epoch != epoch or promises.epoch(self.files.key) != epoch:
+            return
+        if self.followed is not None and self.followed.busy:
+            self._due_epoch = epoch  # when its sync job lets go of the log's files
+            return
+        free = isinstance(self.role, (Unassigned, Learner, Follower))
+        if not free or place_in(record, self.seat) is not Place.LEADER:
+            return
+        line = LeaderLine(
+            LogView(self.files.log), record, self.revision, self.seat, self._station.generation,
+            self.committed, self._waits, heard=self._station.heard,
+            isolation=self._station.isolation, beside=self._beside is not None,
+        )  # fmt: skip
+        post = Post(self.target, self._station.peers, self._records, self._station.catch_up)
+        office = Office(self.files.log, line, post)
+        office.on_over, office.on_change = self._note_over, self._look
+        self.role = Elected(office)
+        self._sync()
+        office.work()
+        for node in sorted(self._linked):
+            office.linked(node)
+        self._look()
+
+    # --- an office that begins ---
+
+    def _sync(self) -> None:
+        """What an earlier leader wrote, and this disk may not have yet."""
+        job = self.files.log.sync_begin()
+        if job is not None:
+            self._job = job
+            self._syncs.submit(job, self._synced, awaited=True)
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
+        log, office = self.files.log, self.office
+        log.sync_end(job, error)
+        if office is None:
+            return
+        if log.stopped is not None:
+            office.failed(log.stopped.reason)
+        else:
+            office.synced()
+        self._look()
+
+    def _look(self) -> None:
+        """Is what the log had before committed?"""
+        role = self.role
+        if not isinstance(role, Elected) or self._is_over or self._job is not None:
+            return
+        is_free = self._beside is None or self._beside.is_free()
+        if role.office.has_level_tail and is_free:
+            self._note_in_sync()
+            self.role = Leading(role.office, self._serve(role.office))
+
+    def _note_in_sync(self) -> None:
+        log, own = self.files.log, self.files.own
+        if not own.believes_headers and log.synced_end == log.written_end:
+            try:
+                own.become("in_sync")
+            except WriteRefused as error:
+                self._health.report(self.files.label, Trouble.WRITE, error.reason)
+
+    # --- an office that ends ---
+
+    def _note_over(self) -> None:
+        """Before a publisher hears of it. That a sync failed is written down first."""
+        self._is_over = True
+        self._stir()
+        if self.files.log.stopped is not None:
+            self._mark_stopped(self.files.log.stopped.reason)
+
+    def _mark_stopped(self, reason: str) -> None:
+        self._health.report(self.files.label, Trouble.STOPPED, reason)
+        try:
+            self.files.own.become("stopped", reason)
+        except WriteRefused as error:
+            self._health.report(self.files.label, Trouble.WRITE, error.reason)
+
+    def turn(self) -> None:
+        stopped, office = self.files.log.stopped, self.office
+        if office is not None and stopped is not None and not self._is_over:
+            office.failed(stopped.reason)  # by a sync of its own, say
+        if office is not None and self._is_over:
+            self._clear(office)
+        self._look()
+        if self._due_epoch:
+            epoch, self._due_epoch = self._due_epoch, 0
+            self._sit_down(epoch)
+        if self._stop_due and self.office is None:
+            reason, self._stop_due = self._stop_due, ""
+            self._stop_for(reason)
+        if stopped is not None and not isinstance(self.role, Stopped):
+            self._mark_stopped(stopped.reason)
+            self.role = Stopped(stopped.reason)
+
+    def stop(self, reason: str) -> None:
+        """What is kept beside the log is in doubt: the replica ends, and an office before it."""
+        office = self.office
+        if office is None:
+            self._stop_for(reason)
+            return
+        self._stop_due = reason
+        office.leave(reason)
+        self._stir()
+
+    def _stop_for(self, reason: str) -> None:
+        if self.followed is not None:
+            self.followed.stop(reason)
+        elif not isinstance(self.role, Stopped):
+            self._mark_stopped(reason)
+            self.role = Stopped(reason)
+
+    def resign(self, reason: str) -> None:
+        """The office ends, if there is one, and is cleared away at once."""
+        office = self.office
+        if office is not None:
+            office.leave(reason)
+            office.on_change()
+            self.turn()
+
+    def _clear(self, office: Office) -> None:
+        role = self.role
+        self._committed = office.line.committed
+        self._is_over = False  # what ends while this waits may call `turn`
+        self._syncs.wait_for(lambda: self._is_busy(role))
+        self.role = Unassigned()
+        if isinstance(role, Leading):
+            self._cease(role.served)
+
+    def _is_busy(self, role: Role) -> bool:
+        return self._job is not None or (isinstance(role, Leading) and role.served.busy)
+
+    # --- links and frames ---
+
+    def linked(self, node: int) -> None:
+        self._linked.add(node)
+        if self.office is not None:
+            self.office.linked(node)
+
+    def unlinked(self, node: int) -> None:
+        self._linked.discard(node)
+        if self.office is not None:
+            self.office.unlinked(node)
+        elif self.followed is not None:
+            self.followed.unlinked(node)
+
+    def receive(self, node: int, frame: Frame) -> None:
+        if isinstance(frame, Hello) and not self._may_follow(node, frame):
+            return
+        if self.office is not None:
+            self.office.receive(node, frame)
+        elif self.followed is not None:
+            self.followed.receive(node, frame)
+
+    def _may_follow(self, node: int, hello: Hello) -> bool:
+        """A leader greets. A leader that is greeted ends its office for a higher epoch."""
+        if isinstance(self.role, Stopped):
+            return False
+        office = self.office
+        if office is not None:
+            if hello.epoch <= office.line.record.epoch:
+                refusal = Refuse(hello.session, office.line.record.epoch)
+                self._station.peers.send(node, Lane.LIVE, encode(self.target, refusal))
+                return False
+            office.leave("another leader has a higher epoch")
+            office.on_change()
+            self.turn()
+        if isinstance(self.role, Unassigned):
+            self._follow()
+        return True
+
+    def _follow(self) -> None:
+        followed = Followed(
+            self._station, self.files, self._syncs, self._health, self._waits, self._stop,
+            self._committed, None if self._beside is None else self._beside.watch,
+        )  # fmt: skip
+        record = self.record
+        place = Place.OTHER if record is None else place_in(record, self.seat)
+        self.role = Learner(followed) if place is Place.OTHER else Follower(followed)
+        unclean_epoch = 0 if record is None else record.unclean_epoch
+        followed.record_seen(place is not Place.OTHER, unclean_epoch)
+
+    def _stop(self, reason: str) -> None:
+        self.role = Stopped(reason)
+
+    def settle(self) -> None:
+        """Housekeeping."""
+        if self.followed is not None:
+            self.followed.settle()
+
+    def validate(self) -> None:
+        if self.followed is not None:
+            self.followed.validate()
+        elif self.office is not None:
+            self.office.line.validate()
+
+
+class Served(Protocol):
+    """What an office serves publishers and consumers with."""
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the log's files."""
+        ...
+
+
+class Unassigned:
+    """The files are open, and nothing is served."""
+
+
+class Learner:
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+
+
+class Follower:
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+
+
+class Elected:
+    def __init__(self, office: Office) -> None:
+        self.office = office
+
+
+class Leading:
+    def __init__(self, office: Office, served: Served) -> None:
+        self.office = office
+        self.served = served
+
+
+class Stopped:
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+Role = Unassigned | Learner | Follower | Elected | Leading | Stopped
+
+
+class Place(IntEnum):
+    """Of a replica in its partition's record."""
+
+    LEADER = 1
+    MEMBER = 2
+    OTHER = 3
+
+
+def place_in(record: Record, seat: Seat) -> Place:
+    """`seat`: the replica, on its node, in its process. A leader's seat of another life is an
+    office that is over."""
+    if record.leader == seat:
+        return Place.LEADER
+    return Place.MEMBER if record.has(seat.node, seat.replica) else Place.OTHER

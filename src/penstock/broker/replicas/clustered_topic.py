@@ -1,0 +1,114 @@
+"""A topic that a cluster places: what the metadata says of it, and offices that begin and end while
+its clients are connected.
+
+    the metadata          settings, partitions, channels come and go as it has them; topic.json is
+                          what a start knows before it was read
+    an office begins      a tail, windows of all channels as the journal has them; consumers of the
+                          channels are subscribed to the windows
+    an office ends        the windows go, then the tail; what was in flight comes again elsewhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.broker.channels.channel import NOT_KEPT, Channel
+from penstock.broker.topics.settings import sample_below
+
+if TYPE_CHECKING:
+    from penstock.broker.partition.leader import Leader
+    from penstock.broker.partition.rows import PublishDone
+    from penstock.broker.topics.topic import Topic
+    from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
+    from penstock.errors import PenstockError
+
+
+def adopt(topic: Topic, file: TopicFile) -> None:
+    """What the metadata says of the topic. Raises StorageError, and then nothing has changed."""
+    before = topic.file()
+    _set(topic, file)
+    topic.store_or(lambda: _set(topic, before))
+    topic.prepare_route()
+    topic.update_handing()
+    topic.store_cursors()
+    topic.reshaped()
+
+
+def _set(topic: Topic, file: TopicFile) -> None:
+    topic.settings, topic.paused = file.settings, file.paused
+    topic.partition_count, topic.hash_partitions = file.partitions, file.hash_count
+    topic.extended = file.extended is True
+
+
+def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> None:
+    """All channels that are kept, and how many partitions the topic had when each was made. Raises
+    StorageError: then the next start may find them as they were."""
+    numbers = {entry.name: entry.number for entry, _ in found}
+    for channel in list(topic.channels.values()):
+        if channel.number not in (NOT_KEPT, numbers.get(channel.name)):
+            del topic.channels[channel.name]
+            channel.deleted = True
+            topic.let_go(channel)
+    for entry, partitions_then in found:
+        _adopt_channel(topic, entry, partitions_then)
+    topic.update_handing()
+    topic.store_cursors()
+    topic.store_or(topic.touch)
+
+
+def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> None:
+    known = topic.channels.get(entry.name)
+    channel = known or Channel(topic, entry.name, entry.number, entry.created_ns)
+    channel.partitions_then, channel.paused = partitions_then, entry.paused
+    channel.adopt(entry.settings)
+    channel.skips.follow(entry)
+    channel.refresh_held()
+    channel.refresh_trace()
+    if known is None:
+        topic.add_channel(channel)
+
+
+def begin_office(topic: Topic, leader: Leader) -> None:
+    """It leads a partition from now on. Raises StorageError: then the office cannot go on."""
+    topic.prepare_route()
+    leader.tail.trace_below = sample_below(topic.trace_rate)
+    channels = list(topic.channels.values())
+    kept = [channel for channel in channels if channel.number != NOT_KEPT]
+    leader.bring_back(kept, topic.paused or not kept, topic.hands_over)
+    for channel in channels:
+        if channel.number == NOT_KEPT:
+            leader.add_window(channel, kept=False)
+        channel.follow(leader.number)
+    leader.update_handing(topic.hands_over)
+    topic.reshaped()
+
+
+def end_office(topic: Topic, leader: Leader) -> None:
+    """It leads no more. What its consumers have in flight is not theirs to finish any more."""
+    topic.silent.discard(leader.number)
+    for channel in topic.channels.values():
+        if leader.number in channel.windows:
+            leader.drop_window(channel)
+            channel.detach(leader.number)
+    leader.leave()
+
+
+def when_held(leaders: Sequence[Leader], done: PublishDone) -> None:
+    """When the sets of these partitions have what their journals say by now; with ChangeUnknown
+    when an office ends before, or has ended. A node by itself: at once. Who changes something takes
+    the leaders before, so that an office that ends meanwhile is noticed."""
+    waiting, failures = len(leaders), list["PenstockError"]()
+
+    def held(error: PenstockError | None) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if error is not None:
+            failures.append(error)
+        if not waiting:
+            done(failures[0] if failures else None)
+
+    for leader in leaders:
+        leader.when_held(held)
+    if not leaders:
+        done(None)

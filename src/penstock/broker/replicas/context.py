@@ -1,0 +1,256 @@
+"""Which learners are fed from the logs at a time: a few for each node, the neediest first.
+
+After an outage of an hour every partition of a node is to be fed. All at once, they would share the
+link and the disk so that none of them becomes level for long, and publishers would wait for the
+rest. So each node has PLACES, and a learner needs one to be fed from its leader's log.
+
+| | |
+|---|---|
+| has a place | until it takes part in rows as they come, its session or the office ends |
+| waits | first whose partition has the fewest members above its minimum, then who lacks the least |
+| acknowledges nothing for CATCH_UP_STALL_NS | gives its place to the next, and waits behind all |
+| a member | needs none: commits wait for it |
+
+No clock is read: `tick` brings the time. What `ask` refused is asked for again by `again`, which is
+called when there is a place.
+
+What this node has promised, made durable: epochs in the ledger, with one sync for all that come
+together.
+
+A replica that answers a leader of an epoch, or begins an office, has promised to have nothing to do
+with lower ones. It may do so only when the promise is on the disk, for a crash must not undo it.
+
+What the replicas of a node share: who the node is, what it has promised, and the way to others.
+
+There is one only where partitions are kept on several nodes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.ports import Peers
+from penstock.errors import StorageError
+from penstock.limits import CATCH_UP_PLACES, CATCH_UP_STALL_NS
+from penstock.log.ledgerfile import ReplicaEntry, ReplicaKey
+from penstock.replication.authority import Heard, Isolation
+from penstock.replication.frames import Target
+
+if TYPE_CHECKING:
+    from penstock.broker.ports import Syncs
+    from penstock.log.ledger import Ledger, LedgerJob
+
+
+class Need(NamedTuple):
+    """How much a partition needs this learner. The lowest comes first."""
+
+    is_stalled: bool
+    members_spare: int  # above the minimum
+    missing_bytes: int
+
+
+class _Waiting(NamedTuple):
+    need: Need
+    again: Callable[[], None]
+
+
+class CatchUp:
+    """Of one node, for all partitions that it leads."""
+
+    def __init__(self, places_max: int = CATCH_UP_PLACES) -> None:
+        self.places_max = places_max
+        self._now_ns = 0
+        self._fed: dict[int, dict[Target, int]] = {}  # by node: since when nothing came
+        self._waiting: dict[int, dict[Target, _Waiting]] = {}
+        self._stalled: set[tuple[int, Target]] = set()
+
+    def ask(
+        self,
+        node: int,
+        target: Target,
+        members_spare: int,
+        missing_bytes: int,
+        again: Callable[[], None],
+    ) -> bool:
+        """May the learner of `target` on this node be fed? False: it waits for `again`."""
+        fed = self._fed.setdefault(node, {})
+        if target in fed:
+            return True
+        waiting = self._waiting.setdefault(node, {})
+        need = Need((node, target) in self._stalled, members_spare, missing_bytes)
+        waiting[target] = _Waiting(need, again)
+        if len(fed) >= self.places_max or _neediest(waiting) != target:
+            return False
+        self._begin(node, target)
+        return True
+
+    def progressed(self, node: int, target: Target) -> None:
+        """It has acknowledged something."""
+        self._stalled.discard((node, target))
+        fed = self._fed.get(node)
+        if fed is not None and target in fed:
+            fed[target] = self._now_ns
+
+    def leave(self, node: int, target: Target) -> None:
+        """It needs no place, or not any more."""
+        self._stalled.discard((node, target))
+        self._waiting.get(node, {}).pop(target, None)
+        if self._fed.get(node, {}).pop(target, None) is not None:
+            self._fill(node)
+
+    def leave_all(self, target: Target) -> None:
+        """The office is over."""
+        for node in {*self._fed, *self._waiting}:
+            self.leave(node, target)
+
+    def tick(self, mono_ns: int) -> None:
+        self._now_ns = mono_ns
+        for node, fed in tuple(self._fed.items()):
+            for target, since_ns in tuple(fed.items()):
+                if self._waiting.get(node) and mono_ns - since_ns >= CATCH_UP_STALL_NS:
+                    del fed[target]
+                    self._stalled.add((node, target))
+            self._fill(node)
+
+    def _fill(self, node: int) -> None:
+        """Places that are free go to the neediest."""
+        fed, waiting = self._fed.get(node, {}), self._waiting.get(node, {})
+        while waiting and len(fed) < self.places_max:
+            target = _neediest(waiting)
+            again = waiting[target].again
+            self._begin(node, target)
+            again()
+
+    def _begin(self, node: int, target: Target) -> None:
+        del self._waiting[node][target]
+        self._fed[node][target] = self._now_ns
+
+    def validate(self) -> None:
+        for node, fed in self._fed.items():
+            waiting = self._waiting.get(node, {})
+            if len(fed) > self.places_max:
+                raise RuntimeError(f"node {node} is fed {len(fed)} learners at a time")
+            if fed.keys() & waiting.keys():
+                raise RuntimeError(f"a learner on node {node} is fed, and waits for it")
+            if waiting and len(fed) < self.places_max:
+                raise RuntimeError(f"a learner waits, and node {node} has a free place")
+
+
+def _neediest(waiting: dict[Target, _Waiting]) -> Target:
+    """Of those that need it equally, the one that has waited longest."""
+    return min(waiting, key=lambda target: waiting[target].need)
+
+
+class Promises:
+    """`flush` is called once a turn. `trouble` says why nothing is made durable at present; it ends
+    with a later flush, or, if the ledger has stopped, with the process."""
+
+    def __init__(self, ledger: Ledger, syncs: Syncs) -> None:
+        self.ledger = ledger
+        self.trouble = ""
+        self._syncs = syncs
+        self._job: LedgerJob | None = None
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # by number
+        self._numbers: dict[ReplicaKey, int] = {}  # of the newest change of each
+
+    def epoch(self, key: ReplicaKey) -> int:
+        entry = self.ledger.replica(key)
+        return 0 if entry is None else entry.epoch
+
+    def save(self, key: ReplicaKey, epoch: int, then: Callable[[], None]) -> None:
+        """`then` is called when the promise is durable, which may be at once. Raises ValueError
+        where a higher one was given."""
+        entry = self.ledger.replica(key)
+        if entry is None or entry.epoch != epoch:
+            record = b"" if entry is None else entry.record
+            self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
+        self._when_durable(key, then)
+
+    def note_revision(self, revision: int, restorations: int) -> None:
+        """The newest of the metadata that this node acts on; durable with what is saved later."""
+        node = self.ledger.node
+        if (restorations, revision) > (node.restorations, node.revision):
+            self.ledger.set_node(node._replace(revision=revision, restorations=restorations))
+
+    def remember(self, key: ReplicaKey, record: bytes, then: Callable[[], None]) -> None:
+        """`then` is called when this record of the replica's partition is durable."""
+        entry = self.ledger.replica(key)
+        if entry is None or entry.record != record:
+            epoch = 0 if entry is None else entry.epoch
+            self._numbers[key] = self.ledger.put(key, ReplicaEntry(epoch, record))
+        self._when_durable(key, then)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """The topic was deleted: its identity never comes again."""
+        if self.ledger.replica(key) is not None:
+            self._numbers.pop(key, None)
+            self.ledger.drop(key)
+
+    def _when_durable(self, key: ReplicaKey, then: Callable[[], None]) -> None:
+        number = self._numbers.get(key, 0)
+        if number <= self.ledger.synced_number:
+            then()
+        else:
+            self._waiting.append((number, then))
+
+    def flush(self) -> None:
+        """Write what has gathered, and have it synced."""
+        if self._job is not None:
+            return
+        try:
+            job = self.ledger.sync_begin()
+        except StorageError as error:
+            self.trouble = error.reason
+            return
+        self.trouble = ""
+        if job is not None:
+            self._job = job
+            self._syncs.submit(job, self._ended, awaited=True)
+
+    def close(self) -> None:
+        """At the stop: the ledger can be closed when no sync of it is under way."""
+        self._syncs.wait_for(lambda: self._job is not None)
+
+    def _ended(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError("a sync of the ledger ended that was never begun")
+        self.ledger.sync_end(job, error)
+        self.trouble = self.ledger.stopped
+        kept, waiting = [], list(self._waiting)
+        self._waiting.clear()
+        for number, then in waiting:
+            if number <= self.ledger.synced_number:
+                then()
+            else:
+                kept.append((number, then))
+        self._waiting.extendleft(reversed(kept))
+        self.flush()
+
+
+_IDENTITY_BYTES = 8
+
+
+@dataclass(slots=True)
+class Station:
+    node: int
+    life: int  # a random number of this process
+    generation: int  # of its start, durable
+    promises: Promises
+    peers: Peers
+    heard: Heard = field(default_factory=Heard)  # by which offices know that they are in force
+    isolation: Isolation = field(default_factory=Isolation)
+    catch_up: CatchUp = field(default_factory=CatchUp)
+
+
+def identity_number(identity: str) -> int:
+    """A topic's identity as records and frames carry it."""
+    digest = hashlib.blake2b(identity.encode(), digest_size=_IDENTITY_BYTES).digest()
+    return int.from_bytes(digest, "big")
+
+
+def target_of(key: ReplicaKey) -> Target:
+    return Target(identity_number(key.identity), key.partition)

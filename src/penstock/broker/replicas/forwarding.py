@@ -1,0 +1,198 @@
+"""Batches for a partition that another node leads: sent to it, and taken from others.
+
+| the node that sends | the leader's node |
+|---|---|
+| SendBatch, over the bulk lane | not led here: NOT_LED |
+| | led here: one publish; answered as it ends |
+| the answer: stored, refused, unknown or NOT_LED | |
+| the link ends: unknown | |
+
+The answer comes for certain while the link lasts, since each publish ends, with its leadership at
+the latest. So there is no clock here. A batch that another node sends is never handed on again: at
+most one hop. Its place, ids and time are the leader's, as for any other publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.commits.blocks import put_in_place, sound_header
+from penstock.broker.ports import Lane, Led, MetadataDone, Peers
+from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
+from penstock.kernel import encode_batch
+from penstock.replication.frames import Target, encode
+from penstock.replication.side_frames import BatchAnswered, Ending, ForwardFrame, SendBatch
+
+if TYPE_CHECKING:
+    from penstock.broker.partition.leader import Leader
+    from penstock.broker.replicas.outbox import Outbox
+
+NO_PRODUCER = -1  # of a batch whose publisher numbers nothing
+
+
+class Answer(NamedTuple):
+    ending: Ending
+    offset: int = 0
+    id: int = 0
+    reason: str = ""
+
+    def error(self, topic: str) -> PenstockError | None:
+        if self.ending is Ending.STORED:
+            return None
+        if self.ending is Ending.UNKNOWN:
+            return PublishUnknown(f"topic {topic}", self.reason)
+        return Refused(self.reason)
+
+
+Answered = Callable[[Answer], None]
+
+
+class _Sent(NamedTuple):
+    node: int
+    done: Answered
+
+
+class Forwarding:
+    """`led`: the partitions of a topic that have a leader, by what is known here. `leader`: the one
+    that serves a partition here."""
+
+    def __init__(
+        self,
+        node: int,
+        life: int,
+        peers: Peers,
+        led: Callable[[str, int | None], Sequence[Led]],
+        is_linked: Callable[[int], bool],
+        leader: Callable[[Target], Leader | None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._life = life
+        self._peers = peers
+        self._led = led
+        self._is_linked = is_linked
+        self._leader = leader
+        self._wake = wake
+        self._number = 0
+        self._sent: dict[int, _Sent] = {}
+        self._waiting: dict[Outbox, None] = {}  # for a leader
+
+    # --- the node that sends ---
+
+    def wait(self, outbox: Outbox) -> None:
+        """`tick` looks for its leader again."""
+        self._waiting[outbox] = None
+
+    def tick(self, mono_ns: int) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for outbox in waiting:
+            outbox.tick(mono_ns)
+
+    def leader_of(self, topic: str, partition: int) -> Led | None:
+        """None: there is none that can be reached."""
+        return next(filter(self._is_reached, self._led(topic, partition)), None)
+
+    def _is_reached(self, led: Led) -> bool:
+        if led.node == self._node:
+            return self._leader(led.target) is not None
+        return self._is_linked(led.node)
+
+    def send(self, led: Led, batch: bytes, done: Answered, moved: bool = False) -> None:
+        """Raises Refused where the batch is larger than a payload may be."""
+        if led.node == self._node:
+            self._take(led.target, batch, moved, done)
+            return
+        self._number += 1
+        try:
+            frames = encode(led.target, SendBatch(self._life, self._number, moved, batch))
+        except ValueError as error:
+            raise Refused(str(error)) from error
+        self._sent[self._number] = _Sent(led.node, done)
+        self._peers.send(led.node, Lane.BULK, frames)
+
+    def carry(self, topic: str, letters: Sequence[Letter], done: MetadataDone) -> None:
+        """Dead letters to the leader of some partition. Raises Refused where none can be
+        reached."""
+        reached = [one for one in self._led(topic, None) if self._is_reached(one)]
+        if not reached:
+            raise Refused(f"no leader of a partition of topic {topic} can be reached")
+        led = reached[self._number % len(reached)]
+        sections: dict[int, dict[int, int | bytes]] = {}
+        for index, letter in enumerate(letters):
+            for section, value in letter.sections.items():
+                sections.setdefault(section, {})[index] = value
+        batch = encode_batch([one.body for one in letters], 0, 0, 0, sections=sections)
+        self.send(led, batch, lambda answer: done(answer.error(topic)), moved=True)
+
+    def _answered(self, node: int, frame: BatchAnswered) -> None:
+        sent = self._sent.get(frame.number)
+        if frame.session != self._life or sent is None or sent.node != node:
+            return  # to an earlier life, or of a link that has ended meanwhile
+        del self._sent[frame.number]
+        reason = f"node {node}: {frame.reason}"
+        sent.done(Answer(frame.ending, frame.offset, frame.id, reason))
+
+    def unlinked(self, node: int) -> None:
+        lost = [number for number, sent in self._sent.items() if sent.node == node]
+        for sent in [self._sent.pop(number) for number in lost]:
+            reason = f"the link to node {node}, which led it, has ended"
+            sent.done(Answer(Ending.UNKNOWN, reason=reason))
+
+    # --- the node that leads ---
+
+    def receive(self, node: int, target: Target, frame: ForwardFrame) -> None:
+        if isinstance(frame, BatchAnswered):
+            self._answered(node, frame)
+            return
+        session, number = frame.session, frame.number
+
+        def done(answer: Answer) -> None:
+            said = BatchAnswered(session, number, *answer)
+            self._peers.send(node, Lane.LIVE, encode(target, said))
+
+        self._take(target, bytes(frame.batch), frame.moved, done)
+
+    def _take(self, target: Target, batch: bytes, moved: bool, done: Answered) -> None:
+        leader = self._leader(target)
+        if leader is None or leader.topic.exiting:
+            done(Answer(Ending.NOT_LED, reason="it does not lead the partition"))
+            return
+        try:
+            _publish(leader, batch, moved, done)
+        except PenstockError as error:
+            done(Answer(Ending.REFUSED, reason=str(error)))
+        self._wake()
+
+
+def _ending_of(error: PenstockError) -> Ending:
+    if isinstance(error, PublishUnknown):
+        return Ending.UNKNOWN
+    return Ending.NOT_LED if isinstance(error, LeadershipEnded) else Ending.REFUSED
+
+
+def _publish(leader: Leader, batch: bytes, moved: bool, done: Answered) -> None:
+    """As a batch of its own. Raises PenstockError when it is not taken."""
+    header = sound_header(batch, 0)
+    leader.topic.check_forwarded(leader, header.count, moved)
+    leader.group.check_waiting(len(batch))
+    place = (0, 0)
+
+    def encode_here(
+        offset: int, id: int, wall_ns: int, synced_end: int, leader_epoch: int
+    ) -> bytes:
+        nonlocal place
+        place = offset, id
+        placed = bytearray(batch)
+        put_in_place(placed, offset, id, wall_ns, synced_end, leader_epoch)
+        return bytes(placed)
+
+    def ended(error: PenstockError | None) -> None:
+        if error is None:
+            done(Answer(Ending.STORED, *place))
+        else:
+            done(Answer(_ending_of(error), reason=str(error)))
+
+    leader.group.publish_whole(encode_here, header.count, len(batch), ended, NO_PRODUCER)
+    leader.topic.depth_bound.renew()

@@ -1,0 +1,262 @@
+"""A leader's shell for the channel journal: `replication/journal.py` over its cursors.
+
+`Cursors` writes the records, in whose generations and when is its own business; each goes to the
+followers as it was written. Who must not be answered before the set has what was just said calls
+`when_held`. An office that ends gives no answers: what waits has an unknown outcome.
+
+The channel journal of a replica that was elected and cannot serve yet.
+
+An office serves when all that its log had before is committed. Where the set has shrunk to its
+minimum and one of its members is lost for good, only a learner can help with that, and a learner
+becomes a member only with the journal. So an elected replica that has waited for a while begins a
+generation with what it has inherited, and feeds it to learners as a leader does.
+
+What it says is what it would say first if it served: nothing of it is newer than what the set has.
+The generation that it begins when it serves is the next one of the same epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.broker.health import Trouble
+from penstock.broker.partition.journal import Journal
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import Station, target_of
+from penstock.log.fold import PARTITION, Group, Position, partition_entries, state_entries
+from penstock.replication.chunks import Payload, cut
+from penstock.replication.effects import Leave
+from penstock.replication.frames import Encoded, encode
+from penstock.replication.journal import (
+    AcknowledgePlace,
+    Answer,
+    AskSnapshot,
+    AskSync,
+    DropBelow,
+    HelloJournal,
+    JournalLeader,
+    SendHeld,
+    SendRecord,
+    SyncOwn,
+    TellPlace,
+)
+from penstock.replication.side_frames import JournalFrame
+
+if TYPE_CHECKING:
+    from penstock.broker.channels.cursors import Cursors
+    from penstock.broker.context import Context
+    from penstock.log.followedjournal import FollowedJournal
+    from penstock.log.journalfile import JournalSync
+    from penstock.log.ledgerfile import ReplicaKey
+
+
+Held = Callable[[], None]
+
+
+def _nothing() -> None:
+    """The caller does not ask."""
+
+
+class LedChannels:
+    """In one office. `drop_below`: whole segments below an offset may be removed, once or later.
+    `on_leave`: the office has to end, and why."""
+
+    def __init__(
+        self,
+        station: Station,
+        key: ReplicaKey,
+        epoch: int,
+        cursors: Cursors | InheritedCursors,
+        drop_below: Callable[[int], None],
+        on_leave: Callable[[str], None],
+    ) -> None:
+        self.epoch = epoch
+        self.line = JournalLeader(station.node, epoch, cursors.written, cursors.start_offset)
+        self._station = station
+        self._target = target_of(key)
+        self._cursors = cursors
+        self._drop_below = drop_below
+        self._on_leave = on_leave
+        self._unwritten: list[tuple[Held, Held]] = []  # wait for what the disk has refused
+        self._is_over = False
+        self._record: bytes = b""
+        self._payload: Payload | None = None  # the last one that was sent, cut once for all
+        cursors.on_record = self._wrote
+        cursors.on_synced = self._synced
+
+    # --- what is said here ---
+
+    def _wrote(self, record: bytes) -> None:
+        self.line.wrote(self._cursors.written, record, self._cursors.start_offset)
+        for waits in self._unwritten:
+            self.line.when_held(self._cursors.written, waits)
+        self._unwritten.clear()
+        self._carry_out()
+
+    def _synced(self, error: OSError | None) -> None:
+        if error is None:
+            self.line.synced(self._cursors.synced)
+        else:
+            self.line.sync_failed()
+        self._carry_out()
+
+    def when_held(self, then: Held, lost: Held = _nothing) -> None:
+        """When every needed member has, on its disk, all that the journal is to say by now. `lost`:
+        the office ends before that, or has."""
+        if self._is_over:
+            lost()
+        elif self._cursors.is_behind:
+            self._unwritten.append((then, lost))  # the next record says all of it
+        else:
+            self.line.when_held(self._cursors.written, (then, lost))
+            self._carry_out()
+
+    def settle(self) -> None:
+        """A generation that is due is begun: at the beginning, for who needs it, and again after
+        the disk has refused one."""
+        if self.line.must_begin:
+            self._cursors.begin_generation()
+            self._cursors.sync()  # nothing may come after it for long, and then nothing is held
+
+    # --- the others ---
+
+    def linked(self, node: int, session: int) -> None:
+        """The log of the replica there is level."""
+        self.line.linked(node, session)
+        self._carry_out()
+
+    def unlinked(self, node: int) -> None:
+        self.line.unlinked(node)
+
+    def needs(self, members: Collection[tuple[int, int]]) -> None:
+        """Node and replica of all whose acknowledgements count."""
+        self.line.needs(members)
+        self._carry_out()
+
+    def receive(self, node: int, frame: JournalFrame) -> None:
+        match frame:
+            case TellPlace(session, epoch, replica, place) if epoch == self.epoch:
+                self.line.told(node, session, replica, place)
+            case AskSnapshot(session, epoch) if epoch == self.epoch:
+                self.line.asked(node, session)
+            case AcknowledgePlace(session, epoch, replica, written, synced) if epoch == self.epoch:
+                self.line.acknowledged(node, session, replica, written, synced)
+            case _:
+                return  # of another office, or for a follower
+        self._carry_out()
+
+    # --- what is done ---
+
+    def _carry_out(self) -> None:
+        while self.line.out:
+            self._do(self.line.out.pop(0))
+        self._record, self._payload = b"", None
+
+    def _do(self, effect: Any) -> None:
+        match effect:
+            case HelloJournal() | SendHeld() | AskSync():
+                self._send(effect.node, encode(self._target, effect))
+            case SendRecord(node, _, _, _, record, _):
+                if record is not self._record:
+                    self._record, self._payload = record, cut(record)
+                self._send(node, encode(self._target, effect, self._payload))
+            case SyncOwn():
+                self._cursors.sync()
+            case Answer((then, _)):
+                then()
+            case DropBelow(start):
+                self._drop_below(start)
+            case Leave(reason):
+                self._on_leave(reason)
+            case _:
+                raise RuntimeError(f"nothing is known of {effect}")
+
+    def _send(self, node: int, frames: Sequence[Encoded]) -> None:
+        self._station.peers.send(node, Lane.LIVE, frames)
+
+    def leave(self) -> int:
+        """The office is over. Returns for how much the outcome is unknown."""
+        self._cursors.on_record = self._cursors.on_synced = self._cursors.on_said = None
+        self._is_over = True
+        waiting = [*self.line.leave(), *self._unwritten]
+        self._unwritten.clear()
+        for _, lost in waiting:
+            lost()
+        return len(waiting)
+
+
+class InheritedCursors:
+    """As much of `Cursors` as `LedChannels` asks for."""
+
+    def __init__(self, journal: FollowedJournal, epoch: int, context: Context, label: str) -> None:
+        self.on_record: Callable[[bytes], None] | None = None
+        self.on_synced: Callable[[OSError | None], None] | None = None
+        self.on_said: Callable[[set[int]], None] | None = None  # nothing new is said here
+        self._folding = journal.folding
+        self._journal = Journal(
+            journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
+        )
+        self._context = context
+        self._label = label
+        self._job: JournalSync | None = None
+
+    @property
+    def written(self) -> Position:
+        return self._journal.written
+
+    @property
+    def synced(self) -> Position:
+        return self._journal.synced
+
+    @property
+    def start_offset(self) -> int:
+        return self._folding.start_offset
+
+    @property
+    def is_behind(self) -> bool:
+        return self._journal.broken
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the file."""
+        return self._job is not None
+
+    def begin_generation(self) -> None:
+        try:
+            record = self._journal.begin(self._snapshot)
+        except OSError as error:
+            self._report(error)
+        else:
+            self._context.health.clear(self._label, Trouble.JOURNAL)
+            if self.on_record is not None:
+                self.on_record(record)
+
+    def _snapshot(self) -> tuple[int, list[Group]]:
+        folding = self._folding
+        groups = [Group(number, state_entries(one)) for number, one in folding.channels().items()]
+        entries = partition_entries(folding.start_offset, folding.stages.items())
+        if entries:
+            groups.insert(0, Group(PARTITION, entries))
+        return folding.handed_end, groups
+
+    def sync(self) -> None:
+        try:
+            job = self._journal.sync_begin()
+        except OSError as error:
+            self._report(error)
+            return
+        if job is not None:
+            self._job = job
+            self._context.syncs.submit(job, self._synced, awaited=True)
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self._label}: a sync ended that was never begun")
+        self._journal.sync_end(job, error)
+        if self.on_synced is not None:
+            self.on_synced(error)
+
+    def _report(self, error: OSError) -> None:
+        reason = f"the state of the channels cannot be stored: {error}"
+        self._context.health.report(self._label, Trouble.JOURNAL, reason)

@@ -1,0 +1,378 @@
+"""A leader's shell: the machine of `replication/leader.py` over a partition's real log.
+
+It sends what the machine wants sent, and reports what comes. Who writes rows (`groupcommit.py`)
+calls `wrote` when a row stands in the log, and `synced` when more of it is on the disk; the machine
+says how far all is committed. A partition that is kept on one node has an office as well, with
+no other node to send to.
+
+A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
+piece at a time, on a lane of its own. A committed end goes out with the next row. Where none
+follows, followers hear of it with the next tick: it changes nothing that they do, and a frame for
+each commit would cost as much as the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock import limits
+from penstock.broker.ports import Lane, Peers
+from penstock.broker.replicas.context import CatchUp
+from penstock.broker.replicas.log_view import LogView
+from penstock.errors import StorageError
+from penstock.kernel import decode_header
+from penstock.replication.chunks import Payload, cut
+from penstock.replication.effects import (
+    Acknowledge,
+    Authority,
+    BeginAt,
+    CommitTo,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Matched,
+    Propose,
+    Read,
+    Refuse,
+    Tell,
+)
+from penstock.replication.frames import Frame, Row, Target, encode
+from penstock.replication.leader import UNMATCHED, LeaderLine, Outcome
+from penstock.replication.record import Member, Record, Seat
+
+if TYPE_CHECKING:
+    from penstock.broker.partition.rows import Row as WrittenRow
+    from penstock.log.partition import PartitionLog
+
+
+class Records(Protocol):
+    """The way to the coordinator, for one node. Answers come to `Office.outcome` and `read`."""
+
+    def propose(self, target: Target, proposal: Propose) -> None: ...
+    def read(self, target: Target) -> None: ...
+
+
+class Post(NamedTuple):
+    """Where an office that is not alone sends to."""
+
+    target: Target
+    peers: Peers
+    records: Records
+    catch_up: CatchUp
+
+
+_ALONE = Seat(0, 0, 0)
+_MEMBERS = (Member(0, 0, 0),)
+
+
+def alone(epoch: int) -> Record:
+    """Of a partition that is kept on this node, and nowhere else."""
+    return Record(0, epoch, _ALONE, _MEMBERS, 1, (0,))
+
+
+_RECORD = alone(0)
+
+
+class Office:
+    """`on_change` is called after something has come from outside: the committed end may have
+    moved, or the office be over. `on_over` is called once, before anybody hears of it."""
+
+    __slots__ = (
+        "_bulk",
+        "_has_news",
+        "_in_turn",
+        "_payload",
+        "_post",
+        "_row_bytes",
+        "_told",
+        "is_alone",
+        "line",
+        "log",
+        "on_change",
+        "on_over",
+        "reason",
+        "row",
+    )
+
+    def __init__(self, log: PartitionLog, line: LeaderLine, post: Post | None) -> None:
+        self.log = log
+        self.line = line
+        self.on_change: Callable[[], None] = _nothing
+        self.on_over: Callable[[], None] = _nothing
+        self.reason = ""  # why it is over
+        self.is_alone = post is None
+        self.row: WrittenRow | None = None  # in flight: its buffers are valid
+        self._row_bytes = b""
+        self._payload: Payload | None = None  # of the row
+        self._post = post
+        self._bulk: set[int] = set()  # nodes that are fed from the log
+        self._in_turn: set[int] = set()  # and those that wait until they are
+        self._has_news = False  # of a committed end, for the peers
+        self._told: dict[int, tuple[int, int]] = {}  # by node: the session, and the end it was told
+
+    @classmethod
+    def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Office:
+        """Of a partition without other replicas. All that its log has counts as committed."""
+        record = alone(epoch) if epoch else _RECORD
+        view, end = LogView(log), log.written_end
+        return cls(log, LeaderLine(view, record, 0, _ALONE, 0, end, waits), None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Others have rows of it, or should have."""
+        line = self.line
+        return bool(line.peers) or len(line.record.members) > 1 or len(line.possible_sets) > 1
+
+    @property
+    def has_level_tail(self) -> bool:
+        """All that the log had when the office began is committed."""
+        return self.line.committed >= self.line.start_end
+
+    # --- what happens here ---
+
+    def wrote(self, end: int) -> None:
+        """A row stands in the log: it goes out before its sync begins."""
+        line = self.line
+        line.wrote(end)
+        if line.out:
+            self.work()
+
+    def synced(self) -> None:
+        line = self.line
+        line.synced()
+        if line.out:
+            self.work()
+
+    def failed(self, reason: str) -> None:
+        self.line.failed(reason)
+        self.work()
+
+    def leave(self, reason: str) -> None:
+        self.line.leave(reason)
+        self.work()
+
+    def let_go(self) -> None:
+        """The row is no longer in flight: its buffers belong to others."""
+        self.row = None
+        self._row_bytes = b""
+        self._payload = None
+
+    def linked(self, node: int) -> None:
+        self.line.linked(node)
+        self._changed()
+
+    def unlinked(self, node: int) -> None:
+        self._leave_bulk(node)
+        self._told.pop(node, None)
+        self.line.unlinked(node)
+        self._changed()
+
+    def seen(self, revision: int, record: Record) -> None:
+        self.line.seen(revision, record)
+        self._changed()
+
+    def read(self, revision: int, record: Record) -> None:
+        self.line.read(revision, record)
+        self._changed()
+
+    def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
+        self.line.outcome(number, outcome, revision)
+        self._changed()
+
+    def moved(self) -> None:
+        """Its machine was told something by others: what it wants is done."""
+        self._changed()
+
+    def withdraw(self, nodes: tuple[int, ...]) -> int | None:
+        """Commits wait no longer for a learner among these. Returns its node."""
+        node = self.line.withdraw(nodes)
+        self._changed()
+        return node
+
+    def drop(self, nodes: tuple[int, ...]) -> bool:
+        dropped = self.line.drop(nodes)
+        self._changed()
+        return dropped
+
+    def receive(self, node: int, frame: Frame) -> None:
+        line = self.line
+        try:
+            match frame:
+                case Acknowledge():
+                    line.acknowledged(node, *frame)
+                    self._note_progress(node, frame.written == line.end)
+                case Tell(session, _, replica, generation, extent, _):
+                    line.told(node, session, replica, generation, extent)
+                case Matched(session, end):
+                    line.matched(node, session, end)
+                    self._has_news = True  # it may lack nothing but the committed end
+                case Refuse(session, epoch):
+                    line.refused(node, session, epoch)
+                case _:
+                    return  # for a follower, which this replica is no longer
+        except StorageError as error:
+            line.leave(f"the log cannot be read: {error.reason}")
+        self._changed()
+
+    def _note_progress(self, node: int, has_all: bool) -> None:
+        if node not in self._in_turn or self._post is None:
+            return
+        if has_all:
+            self._leave_bulk(node)  # it takes part in rows as they come
+            self._has_news = True
+        else:
+            self._post.catch_up.progressed(node, self._post.target)
+
+    def _leave_bulk(self, node: int) -> None:
+        self._bulk.discard(node)
+        self._in_turn.discard(node)
+        if self._post is not None:
+            self._post.catch_up.leave(node, self._post.target)
+
+    def _feed_again(self, node: int) -> None:
+        """It has a place now."""
+        self.line.feed(node)
+        self.work()
+
+    def _changed(self) -> None:
+        self.work()
+        self.on_change()
+
+    # --- effects ---
+
+    def work(self) -> None:
+        line = self.line
+        if self._post is None:  # alone: the caller looks how far all is committed
+            line.out.clear()
+            return
+        while line.out:
+            effects, line.out = line.out, []
+            for effect in effects:
+                _EFFECTS[type(effect)](self, self._post, effect)
+
+    def note_beside(self, node: int, session: int, complete: bool) -> None:
+        self.line.note_beside(node, session, complete)
+        self._changed()
+
+    def tell_committed(self) -> None:
+        """To those that have heard nothing since the committed end has moved."""
+        post = self._post
+        if not self._has_news or post is None:
+            return
+        self._has_news = False
+        line = self.line
+        for node, peer in line.peers.items():
+            if peer.sent == UNMATCHED or node in self._bulk:
+                continue
+            if self._told.get(node) == (peer.session, line.committed):
+                continue  # the row that went out meanwhile has said it
+            previous = line.log.chain_before(peer.sent)
+            if previous is not None:
+                row = Row(peer.session, line.record.epoch, previous, peer.sent, b"", line.committed)
+                self._told[node] = peer.session, line.committed
+                post.peers.send(node, Lane.LIVE, encode(post.target, row))
+
+    def _say(self, post: Post, effect: Hello | MatchAt | BeginAt) -> None:
+        post.peers.send(effect.node, Lane.LIVE, encode(post.target, effect))
+
+    def _feed(self, post: Post, effect: Feed) -> None:
+        node, session, start, committed = effect
+        line = self.line
+        if not (self._is_live(node, start) or self._has_place(post, node, start)):
+            line.fed(node, start)
+            return
+        try:
+            previous = line.log.chain_before(start)
+            lane, batches, payload = self._batches(node, start)
+        except StorageError:  # the next row tries again
+            line.fed(node, start)
+            return
+        if previous is None:
+            line.linked(node)
+            return
+        row = Row(session, line.record.epoch, previous, start, batches, committed)
+        post.peers.send(node, lane, encode(post.target, row, payload))
+        if lane is Lane.LIVE:
+            self._told[node] = session, committed
+        line.fed(node, end_of(batches))
+
+    def _batches(self, node: int, start: int) -> tuple[Lane, bytes, Payload | None]:
+        """What is sent next. A row in flight is joined and cut once, for all."""
+        row = self.row
+        if row is not None and self._is_live(node, start):
+            if self._payload is None:
+                self._row_bytes = b"".join(row.buffers)
+                self._payload = cut(self._row_bytes, is_row=True)
+            return Lane.LIVE, self._row_bytes, self._payload
+        self._bulk.add(node)
+        self._in_turn.add(node)
+        if start < self.log.start_offset:  # retention has removed it: the follower begins again
+            return Lane.BULK, b"", None
+        return Lane.BULK, bytes(self.log.read(start, limits.READ_BLOCK_BYTES)), None
+
+    def _is_live(self, node: int, start: int) -> bool:
+        """It can be sent the row in flight, from memory."""
+        row = self.row
+        if row is None or row.base_offset != start or node in self._bulk:
+            return False
+        return row.length <= limits.FEED_ROW_BYTES_MAX
+
+    def _has_place(self, post: Post, node: int, start: int) -> bool:
+        """Commits wait for a member; a learner is fed from the log in its turn."""
+        record = self.line.record
+        if any(one.node == node for members in self.line.possible_sets for one in members):
+            post.catch_up.leave(node, post.target)
+            return True
+        spare = len(record.members) - record.members_min
+        missing_bytes = self.line.log.bytes_from(max(start, self.log.start_offset))
+        again = partial(self._feed_again, node)
+        self._in_turn.add(node)
+        return post.catch_up.ask(node, post.target, spare, missing_bytes, again)
+
+    def _commit_to(self, post: Post, effect: CommitTo) -> None:
+        self._has_news = True
+
+    def _permit(self, post: Post, effect: Authority) -> None:
+        """`LeaderLine.permits` says it to whoever asks; rows that gathered may go now."""
+        self.on_change()
+
+    def _propose(self, post: Post, effect: Propose) -> None:
+        post.records.propose(post.target, effect)
+
+    def _read(self, post: Post, effect: Read) -> None:
+        post.records.read(post.target)
+
+    def _leave(self, post: Post, effect: Leave) -> None:
+        self.reason = effect.reason
+        post.catch_up.leave_all(post.target)
+        self.on_over()
+
+
+def end_of(batches: bytes) -> int:
+    """The offset behind the last of these batches."""
+    position = end = 0
+    while position < len(batches):
+        header = decode_header(batches, position)
+        position += header.length
+        end = header.base_offset + header.count
+    return end
+
+
+def _nothing() -> None:
+    """Whoever has the office looks for itself."""
+
+
+_EFFECTS: dict[type, Any] = {
+    Hello: Office._say,
+    MatchAt: Office._say,
+    BeginAt: Office._say,
+    Feed: Office._feed,
+    CommitTo: Office._commit_to,
+    Authority: Office._permit,
+    Propose: Office._propose,
+    Read: Office._read,
+    Leave: Office._leave,
+}

@@ -1,0 +1,436 @@
+"""A follower's shell: the machine of `replication/follower.py` over a partition's real files.
+
+What the machine wants done is done here, one effect after the other. Some effects take time, and
+what stands behind them waits, so that nothing is sent before what it says is durable:
+
+| awaited | because | meanwhile |
+|---|---|---|
+| EPOCH | a promise is not on the disk yet | what comes waits |
+| SYNC | a cut must not run beside a sync job, which has the log's files | what comes waits |
+| ROOM | the disk refused something; `settle` tries again | rows are dropped; a hello begins again |
+
+A follower that waits for room acknowledges nothing, so its leader leaves it out after a while. When
+there is room again, it asks to be matched again for what it has dropped.
+
+The replica's own file says whether the headers in its log may be believed (`log/replicafile.py`).
+It is marked in sync when the record lists it and all of its log is synced. The mark is taken back
+before a batch is written whose header promises more than this disk has: that batch was made when
+nothing waited for this replica.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.broker.health import Trouble
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.log_view import LogView
+from penstock.errors import StorageError, WriteRefused
+from penstock.kernel import decode_header
+from penstock.log.cutting import Removed
+from penstock.log.epochs import BatchName
+from penstock.log.errors import AppendRefused
+from penstock.replication.effects import (
+    Acknowledge,
+    Append,
+    Begin,
+    BeginAt,
+    Cut,
+    Hello,
+    MatchAt,
+    Matched,
+    Refuse,
+    SaveEpoch,
+    Stop,
+    Sync,
+    Tell,
+)
+from penstock.replication.follower import FollowerLine, Following
+from penstock.replication.frames import Frame, Row, encode
+from penstock.replication.matching import NO_BATCH, Chain
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from penstock.broker.health import Health
+    from penstock.broker.ports import Syncs
+    from penstock.broker.replicas.replica_file import OwnFile
+    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.partition import PartitionLog
+    from penstock.log.sync import SyncJob
+
+NO_NODE = -1
+
+
+class Awaited(IntEnum):
+    NOTHING = 0
+    EPOCH = 1
+    SYNC = 2
+    ROOM = 3
+
+
+class Files(NamedTuple):
+    """Of one replica. `label` names its partition, for people."""
+
+    label: str
+    key: ReplicaKey
+    log: PartitionLog
+    own: OwnFile
+
+
+class Watch(NamedTuple):
+    """Who keeps something beside the log, and has to know what happens to that."""
+
+    appended: Callable[[Buffer], None]  # batches
+    cut: Callable[[Removed], None]
+
+
+class Followed:
+    """`waits`: an acknowledgement is of what is synced. `committed`: what this replica knows to be,
+    beyond what the headers say that it may believe."""
+
+    def __init__(
+        self,
+        station: Station,
+        files: Files,
+        syncs: Syncs,
+        health: Health,
+        waits: bool,
+        on_stop: Callable[[str], None],
+        committed: int = 0,
+        watch: Watch | None = None,
+    ) -> None:
+        self._watch = watch
+        self.files = files
+        self.log, self.own = files.log, files.own
+        self.listed = False  # the record has this replica among the members
+        self.leader = NO_NODE  # whose session this is
+        self.cuts: list[Removed] = []  # of this life
+        self._station = station
+        self._target = target_of(files.key)
+        self._syncs = syncs
+        self._health = health
+        self._on_stop = on_stop
+        self._job: SyncJob | None = None
+        self._sync_wanted = False
+        self._previous: Chain = NO_BATCH  # of the row that is being taken
+        self._awaited = Awaited.NOTHING
+        self._working = False
+        self._ended = self._missed = False  # missed: frames of the leader, for want of room
+        self._acknowledged: Acknowledge | None = None  # the last one: an equal one is no news
+        self._events: deque[Callable[[], None]] = deque()
+        self._effects: deque[tuple[int, Any]] = deque()  # and the node that they answer
+        if self.own.believes_headers:
+            committed = max(committed, self.log.agreed_end)
+        epoch = station.promises.epoch(files.key)
+        view = LogView(self.log)
+        replica, generation = self.own.replica, station.generation
+        self.line = FollowerLine(view, replica, generation, epoch, committed, waits)
+
+    @property
+    def stopped(self) -> bool:
+        return self.line.state is Following.STOPPED
+
+    @property
+    def busy(self) -> bool:
+        """A sync thread holds the log's files."""
+        return self._job is not None
+
+    @property
+    def awaited(self) -> Awaited:
+        return self._awaited
+
+    # --- what comes ---
+
+    def receive(self, node: int, frame: Frame) -> None:
+        receiver = _RECEIVERS.get(type(frame))
+        if receiver is None:  # for a leader, which this replica is no longer
+            return
+        if self._awaited is Awaited.ROOM:
+            if not isinstance(frame, Hello):
+                self._missed = True
+                return
+            self._missed = False
+            self._events.clear()
+            self._effects.clear()
+            self._awaited = Awaited.NOTHING
+        waits = self._working or self._awaited is not Awaited.NOTHING
+        if isinstance(frame, Row) and (waits or self._events or self._effects):
+            frame = _kept(frame)
+        self._take(lambda: receiver(self, node, frame))
+        for place, (one, effect) in enumerate(self._effects):
+            self._effects[place] = one, _kept(effect)
+
+    def unlinked(self, node: int) -> None:
+        self._take(lambda: self._unlink(node))
+
+    def abandon(self, epoch: int) -> None:
+        """This replica was elected: nothing of a lower epoch is followed any more, and what its
+        leader wanted and is not done yet is dropped."""
+        self._events.clear()
+        self._effects.clear()
+        if self._awaited is Awaited.ROOM:
+            self._awaited = Awaited.NOTHING
+        self.leader, self._missed = NO_NODE, False
+        self.line.unlinked()
+        self.line.epoch = max(self.line.epoch, epoch)
+
+    def record_seen(self, listed: bool, unclean_epoch: int) -> None:
+        """What the newest record says of this replica."""
+        self.listed = listed
+        self.line.unclean_epoch = unclean_epoch
+        self._note_in_sync()
+
+    def settle(self) -> None:
+        """Housekeeping: what the disk refused is tried again."""
+        if self._awaited is Awaited.ROOM:
+            self._awaited = Awaited.NOTHING
+            if self._missed:
+                self._missed = False
+                self._events.append(self.line.missed)
+        self._work()
+
+    def _take(self, event: Callable[[], None]) -> None:
+        self._events.append(event)
+        self._work()
+
+    def _work(self) -> None:
+        if self._working:
+            return
+        self._working = True
+        try:
+            while self._awaited is Awaited.NOTHING and not self._ended and self._step():
+                pass
+        finally:
+            self._working = False
+
+    def _step(self) -> bool:
+        """One effect, or, when there is none, one event. False: there is nothing to do. What the
+        disk refuses stays where it is."""
+        effects, events = self._effects, self._events
+        queue: deque[Any] = effects or events
+        if not queue:
+            return False
+        try:
+            if effects:
+                node, effect = effects[0]
+                _EFFECTS[type(effect)](self, node, effect)
+            else:
+                events[0]()
+                self._collect()
+        except WriteRefused as error:
+            self._health.report(self.files.label, Trouble.WRITE, error.reason)
+            self._awaited = Awaited.ROOM
+        except StorageError as error:
+            self.stop(error.reason)
+        if self._awaited in (Awaited.NOTHING, Awaited.EPOCH) and queue:
+            queue.popleft()
+        return True
+
+    def _collect(self, node: int | None = None) -> None:
+        """What the machine wants done, in answer to the leader or another node."""
+        out, self.line.out = self.line.out, []
+        answered = self.leader if node is None else node
+        self._effects.extend((answered, effect) for effect in out)
+
+    # --- frames of a leader ---
+
+    def _on_hello(self, node: int, frame: Hello) -> None:
+        if not self.listed and self.own.believes_headers:
+            self.own.become("copying")
+        self.line.hello(frame.session, frame.epoch)
+        if self.line.session == frame.session:
+            self.leader = node
+        self._collect(node)
+
+    def _on_match_at(self, node: int, frame: MatchAt) -> None:
+        if node == self.leader:
+            self.line.match_at(frame.session, frame.end, frame.chain)
+
+    def _on_begin_at(self, node: int, frame: BeginAt) -> None:
+        if node == self.leader:
+            self.line.begin_at(frame.session, frame.start)
+
+    def _on_row(self, node: int, frame: Row) -> None:
+        if node == self.leader:
+            self._previous = frame.previous
+            self.line.row(*frame)
+
+    def _unlink(self, node: int) -> None:
+        if node == self.leader:
+            self.leader = NO_NODE
+            self.line.unlinked()
+
+    # --- effects ---
+
+    def _acknowledge(self, node: int, frame: Acknowledge) -> None:
+        if frame != self._acknowledged:
+            self._acknowledged = frame
+            self._answer(node, frame)
+
+    def _answer(self, node: int, frame: Tell | Matched | Acknowledge | Refuse) -> None:
+        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
+
+    def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
+        self._awaited = Awaited.EPOCH
+        self._station.promises.save(self.files.key, effect.epoch, self._promised)
+
+    def _promised(self) -> None:
+        if self._awaited is Awaited.EPOCH:
+            self._awaited = Awaited.NOTHING
+            self._work()
+
+    def _cut(self, node: int, effect: Cut) -> None:
+        if self._job is not None:
+            self._awaited = Awaited.SYNC
+            return
+        unclean = 0 < self.line.unclean_epoch <= self.line.epoch
+        self._note_cut(self.log.cut(effect.end, unclean))
+
+    def _begin(self, node: int, effect: Begin) -> None:
+        if self._job is not None:
+            self._awaited = Awaited.SYNC
+            return
+        self.own.become("copying")
+        self._note_cut(self.log.reset(effect.start))
+
+    def _note_cut(self, removed: Removed) -> None:
+        self.cuts.append(removed)
+        if self._watch is not None:
+            self._watch.cut(removed)
+
+    def _append(self, node: int, effect: Append) -> None:
+        log, batches = self.log, effect.batches
+        if self.own.believes_headers and _promised_end(batches) > log.synced_end:
+            self.own.become("copying")
+        try:
+            log.append_row((batches,), BatchName(*self._previous))
+        except AppendRefused as error:  # the leader will leave this replica out, or begin again
+            self._health.report(self.files.label, Trouble.WRITE, error.reason)
+            self.line.unlinked()
+            return
+        self._health.clear(self.files.label, Trouble.WRITE)
+        if self._watch is not None:
+            self._watch.appended(batches)
+        self.line.appended(log.written_end, effect.committed)
+        self._collect()
+
+    # --- syncs ---
+
+    def sync(self) -> None:
+        """Hand what is unsynced to the sync threads."""
+        if self._job is not None:
+            self._sync_wanted = True
+            return
+        job = self.log.sync_begin()
+        if job is not None:
+            self._job = job
+            self._syncs.submit(job, self._synced, awaited=self.line.waits)
+
+    def _sync(self, node: int, effect: Sync) -> None:
+        self.sync()
+        if self._job is None:  # a cut has synced all there is
+            self.line.synced()
+            self._collect()
+
+    def _synced(self, error: OSError | None) -> None:
+        job, self._job = self._job, None
+        if job is None:
+            raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
+        self.log.sync_end(job, error)
+        if self.log.stopped is not None:
+            self.stop(self.log.stopped.reason)
+            return
+        if self._sync_wanted:
+            self._sync_wanted = False
+            self.sync()
+        if self._awaited is Awaited.SYNC and self._job is None:
+            self._awaited = Awaited.NOTHING
+        self._take(self.line.synced)
+        self._note_in_sync()
+
+    def _note_in_sync(self) -> None:
+        """The mark, when it is due. Without it the replica only believes less."""
+        follows = self.line.state is Following.FOLLOWING and not self.busy
+        is_due = self.listed and follows and not self.own.believes_headers
+        if is_due and self.log.synced_end == self.log.written_end:
+            try:
+                self.own.become("in_sync")
+            except WriteRefused as error:
+                self._health.report(self.files.label, Trouble.WRITE, error.reason)
+
+    # --- the end ---
+
+    def _stop(self, node: int, effect: Stop) -> None:
+        self.stop(effect.reason)
+
+    def stop(self, reason: str) -> None:
+        """The replica is in doubt. That is written down before anything else happens: the next
+        process finds a whole log in the system's memory, whatever the disk has."""
+        self.line.state = Following.STOPPED
+        self._ended = True
+        self._events.clear()
+        self._effects.clear()
+        try:
+            self.own.become("stopped", reason)
+        except WriteRefused as error:
+            reason = f"{reason}; {error.reason}"
+        self._health.report(self.files.label, Trouble.STOPPED, reason)
+        self._on_stop(reason)
+
+    def validate(self) -> None:
+        self.log.validate()
+        if self.line.committed > self.log.written_end and not self._effects:
+            raise RuntimeError(
+                f"{self.files.label}: {self.line.committed} is committed in a log that ends at "
+                f"{self.log.written_end}"
+            )
+        if self.own.state == "in_sync" and self.log.agreed_end > self.log.synced_end:
+            raise RuntimeError(f"{self.files.label}: in sync, and not all that headers promise")
+
+
+def _kept(one: Any) -> Any:
+    """With batches of its own, if it has any: the buffer of the link that brought them is used
+    again."""
+    if isinstance(one, Row | Append) and isinstance(one.batches, memoryview):
+        return one._replace(batches=bytes(one.batches))
+    return one
+
+
+def _promised_end(batches: Buffer) -> int:
+    """What the headers of a row say that every member has synced. What is no batch promises
+    nothing: the log refuses it."""
+    promised = position = 0
+    length = memoryview(batches).nbytes
+    while position < length:
+        try:
+            header = decode_header(batches, position)
+        except ValueError:
+            break
+        promised = max(promised, header.synced_end)
+        position += max(header.length, 1)
+    return promised
+
+
+_RECEIVERS: dict[type, Any] = {
+    Hello: Followed._on_hello,
+    MatchAt: Followed._on_match_at,
+    BeginAt: Followed._on_begin_at,
+    Row: Followed._on_row,
+}
+_EFFECTS: dict[type, Any] = {
+    SaveEpoch: Followed._save_epoch,
+    Tell: Followed._answer,
+    Cut: Followed._cut,
+    Begin: Followed._begin,
+    Matched: Followed._answer,
+    Append: Followed._append,
+    Sync: Followed._sync,
+    Acknowledge: Followed._acknowledge,
+    Refuse: Followed._answer,
+    Stop: Followed._stop,
+}

@@ -1,0 +1,218 @@
+"""Publishes to a partition that another node leads: they gather here and go to it in batches.
+
+An outbox is to the kernel what a leader is, a tail that publishers append to. Its row does not go
+into a log but to the leader's node (`forwarding.py`), and the answer settles it:
+
+| answer | the publishers of the row hear |
+|---|---|
+| stored | OK |
+| refused | the leader's reason: nothing is stored |
+| unknown, or the link ended | that it is not known whether it was stored |
+| NOT_LED | nothing yet: nothing is stored, and it goes to whoever leads next |
+| no leader for FORWARD_WAIT_NS | that there is none: nothing is stored |
+| none yet, and the topic leaves this node | that it is not known |
+
+One row is on its way at a time, and what comes meanwhile makes the next. When this node itself
+begins to lead the partition, the outbox is retired: it takes nothing more, and what it holds goes
+to the new leader, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock import limits
+from penstock.broker.partition.rows import PublishDone, Sections
+from penstock.broker.ports import Led
+from penstock.broker.replicas.forwarding import Answer
+from penstock.errors import PenstockError, PublishUnknown, Refused, TooMuchWaiting
+from penstock.kernel import Pack, Tail
+from penstock.replication.side_frames import Ending
+
+if TYPE_CHECKING:
+    from penstock.broker.context import Context
+    from penstock.broker.replicas.forwarding import Forwarding
+    from penstock.broker.topics.topic import Topic
+
+
+class Outbox:
+    """It stands where a `Leader` and its `GroupCommit` stand for what publishes to a partition."""
+
+    held_count = 0
+    refusal = ""
+
+    def __init__(
+        self,
+        context: Context,
+        topic: Topic,
+        number: int,
+        forwarding: Forwarding,
+        tail: Tail | None = None,
+    ) -> None:
+        """`tail`: of a leadership that has ended."""
+        self.topic = topic
+        self.number = number
+        self.group = self
+        self.failure = ""  # why the last row that failed was not stored
+        self.sealed_base = self.sealed_base_id = 0  # of the row that was answered last
+        self._context = context
+        self._forwarding = forwarding
+        self._name = topic.name.encode()
+        self.tail = tail or context.engine.tail(self._name, 0, 0, number)
+        self.tail.owner = self
+        self.tail.sealed_max = 1
+        self.tail.waiting_bytes_max = context.options.waiting_bytes_max
+        self._open_done: list[PublishDone] = []
+        self._row_done: list[PublishDone] = []
+        self._row = b""  # sealed, and not answered; empty: there is none
+        self._is_sent = False
+        self._since_ns = 0  # since when something waits for a leader; 0: nothing does
+
+    # --- publishers ---
+
+    def publish(
+        self,
+        bodies: list[bytes],
+        due_ns: int,
+        done: PublishDone,
+        sections: Sections | None = None,
+    ) -> None:
+        def append() -> None:
+            for body in bodies:
+                self.tail.append(body, due_ns, sections)
+
+        self.publish_by(append, len(bodies), sum(map(len, bodies)), done)
+
+    def publish_pack(
+        self, pack: Pack, body: bytes, count: int, due_ns: int, done: PublishDone
+    ) -> None:
+        self.publish_by(lambda: self.tail.append_pack(pack, body, due_ns), count, len(body), done)
+
+    def publish_by(
+        self, append: Callable[[], object], count: int, length: int, done: PublishDone
+    ) -> None:
+        """Raises TooMuchWaiting."""
+        self.check_waiting(length)
+        append()
+        self._open_done.append(done)
+
+    def check_waiting(self, length: int) -> None:
+        waiting, most = self.tail.open_bytes + len(self._row), self.tail.waiting_bytes_max
+        if waiting and 0 < most < waiting + length:
+            raise TooMuchWaiting(waiting + length, most)
+
+    check_append = check_waiting
+
+    # --- rows ---
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._row or self.tail.open_count)
+
+    def write(self, wall_ns: int) -> None:
+        """Send what has gathered, or what was not stored where it was sent first."""
+        if self._is_sent or self.is_empty:
+            return
+        led = self._forwarding.leader_of(self.topic.name, self.number)
+        if led is None:
+            self._wait()
+            return
+        if not self._row:
+            self._row = b"".join(self.tail.seal(0, wall_ns, 0, 0, placed=False))
+            self._open_done, self._row_done = [], self._open_done
+        self._send(led)
+
+    def _send(self, led: Led) -> None:
+        self._is_sent, self._since_ns = True, 0
+        try:
+            self._forwarding.send(led, self._row, self._answered)
+        except Refused as error:
+            self._answered(Answer(Ending.REFUSED, reason=str(error)))
+
+    def _answered(self, answer: Answer) -> None:
+        self._is_sent = False
+        if not self._row:
+            return  # it was closed meanwhile, and its publishers have heard
+        if answer.ending is Ending.NOT_LED:
+            self._wait()
+            return
+        self._row = b""
+        error = answer.error(self.topic.name)
+        if error is None:
+            self.sealed_base, self.sealed_base_id = answer.offset, answer.id
+            self.tail.commit_to(self.tail.written_end)
+        else:
+            self.failure = answer.reason
+            unknown = answer.ending is Ending.UNKNOWN
+            self.tail.fail_from(self.tail.committed_end, unknown)
+        told, self._row_done = self._row_done, []
+        for done in told:
+            done(error)
+        self.write(self._context.clock.wall_ns())
+        self._context.engine.wake()
+
+    def _wait(self) -> None:
+        self._since_ns = self._since_ns or self._context.clock.mono_ns()
+        self._forwarding.wait(self)
+
+    def tick(self, mono_ns: int) -> None:
+        self.write(self._context.clock.wall_ns())
+        if self._since_ns and mono_ns - self._since_ns >= limits.FORWARD_WAIT_NS:
+            self._since_ns = 0
+            seconds = limits.FORWARD_WAIT_NS // limits.SECOND
+            self._fail(f"no leader of partition {self.number} was reached for {seconds} s")
+
+    def _fail(self, reason: str) -> None:
+        """A row that is on its way may be stored; nothing else is."""
+        error: PenstockError = Refused(reason)
+        if self._is_sent:
+            error = PublishUnknown(f"topic {self.topic.name}", reason)
+        self.failure, self._row = reason, b""
+        self.tail.fail_from(self.tail.committed_end, self._is_sent)
+        self.tail.drop_open()
+        row, opened, self._row_done, self._open_done = self._row_done, self._open_done, [], []
+        for done in row:
+            done(error)
+        for done in opened:
+            done(Refused(reason))
+        self._context.engine.wake()
+
+    # --- the end ---
+
+    def retire(self) -> None:
+        """This node leads the partition itself from now on: what is here goes there."""
+        self._context.engine.detach_tail(self._name, self.number)
+        if not self.is_empty:
+            self._wait()
+
+    def adopt(self, done: list[PublishDone]) -> None:
+        """What had gathered for a leadership that has ended goes to the next leader."""
+        self.tail.handing = False
+        self._open_done = done
+        self.retire()
+
+    def close(self, reason: str) -> None:
+        self._fail(reason)
+        self._context.engine.forget_tail(self._name, self.number)
+
+
+def retire_outbox(topic: Topic, number: int) -> None:
+    """The partition is about to be led here."""
+    outbox = topic.outboxes.pop(number, None)
+    if outbox is not None:
+        outbox.retire()
+
+
+def renew_outboxes(context: Context, topic: Topic, forwarding: Forwarding) -> None:
+    """One to each partition that is not led here."""
+    missing = [
+        number
+        for number in range(topic.partition_count)
+        if not (number in topic.outboxes or topic.leads(number))
+    ]
+    for number in missing:
+        topic.outboxes[number] = Outbox(context, topic, number, forwarding)
+    if missing:
+        topic.prepare_route()
+        topic.refresh_refusal()

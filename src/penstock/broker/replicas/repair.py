@@ -1,0 +1,176 @@
+"""What is corrupt in a replica's log is fetched from another replica, and written in its place.
+
+Damage moves no cursor: a reader waits at the corrupt range, and everything else goes on. About once
+a second the first range that another replica may have, below what is known to be committed, is
+asked for:
+
+| the other replica | then |
+|---|---|
+| sends batches of it | they are checked, written, synced (`log.restoring`); the rest is asked for |
+| has none of it, or what it sends is refused | the next one is asked, or for the next range |
+| does not answer for REPAIR_PATIENCE looks | the same |
+| all that are linked have been asked | REPAIR_PAUSE looks later it begins again |
+
+What an operator has given up on this node (`penstock log repair`) is asked for like anything else.
+When, within one such round, every other node of the partition's record has said that it lacks the
+beginning of that range for good, the leader's readers step over it, as far as all of them lack it.
+No answer is no such word, and neither is an answer that is refused.
+
+A replica answers in any role, but only with what it knows to be committed, so with what every
+member had there. One that is stopped neither asks nor answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock import limits
+from penstock.broker.partition.producers import headers_of
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import Station
+from penstock.broker.replicas.log_view import LogView
+from penstock.errors import LogDamaged, StorageError
+from penstock.kernel import decode_header
+from penstock.log.damage import joined
+from penstock.log.epochs import BatchName
+from penstock.replication.frames import Target, encode
+from penstock.replication.matching import NO_BATCH, Chain
+from penstock.replication.side_frames import AskRange, SendRange, lacking
+
+if TYPE_CHECKING:
+    from penstock.broker.partition.replica import Replica
+
+_log = logging.getLogger("penstock.broker")
+
+Concede = Callable[[int, int], None]  # from offset, to offset: no replica has these
+
+
+class _Asked(NamedTuple):
+    number: int
+    node: int
+    start: int
+
+
+class Repairing:
+    """Of one replica."""
+
+    def __init__(self, station: Station, target: Target, replica: Replica) -> None:
+        self._station = station
+        self._target = target
+        self._replica = replica
+        self._number = 0  # of the last question
+        self._asked: _Asked | None = None
+        self._looks = 0  # since then, or since all have been asked
+        self._without: dict[int, set[int]] = {}  # by a range's start, nodes that do not have it
+        self._lacking: dict[int, dict[int, int]] = {}  # of those, up to where they lack it for good
+
+    def settle(self, committed: int, nodes: Collection[int]) -> None:
+        """About once a second. `nodes`: those that are linked."""
+        if not len(self._replica.log.damage):
+            self._asked = None
+            self._begin_round()
+            return
+        self._looks += 1
+        if self._asked is not None:
+            if self._looks < limits.REPAIR_PATIENCE:
+                return
+            self._miss(self._asked)
+        self._ask(committed, nodes)
+
+    def _ask(self, committed: int, nodes: Collection[int]) -> None:
+        self._asked = None
+        for start, end in joined(self._replica.log.damage):
+            left = sorted(set(nodes) - self._without.get(start, set()))
+            if start < committed and left:
+                self._ask_for(start, min(end, committed), left[0])
+                return
+        if self._looks >= limits.REPAIR_PAUSE:
+            self._looks = 0
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._without.clear()
+        self._lacking.clear()
+
+    def _ask_for(self, start: int, end: int, node: int) -> None:
+        self._looks, self._number = 0, self._number + 1
+        self._asked = _Asked(self._number, node, start)
+        frame = AskRange(self._number, start, end)
+        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
+
+    def _miss(self, asked: _Asked) -> None:
+        self._without.setdefault(asked.start, set()).add(asked.node)
+
+    def concede(self, others: Collection[int], concede: Concede) -> None:
+        """What every one of `others`, the record's other nodes, lacks, and is given up here."""
+        damage = self._replica.log.damage
+        for start, _ in joined(damage):
+            known = self._lacking.get(start, {})
+            if set(others) <= known.keys():
+                ends = [damage.given_up_until(start), *(known[node] for node in others)]
+                if min(ends) > start:
+                    concede(start, min(ends))
+
+    # --- what comes ---
+
+    def receive(self, node: int, frame: SendRange, committed: int, nodes: Collection[int]) -> None:
+        asked = self._asked
+        if asked is None or asked != (frame.session, node, frame.start):
+            return
+        if not self._restore(frame, committed):
+            self._miss(asked)
+            if frame.lacks_until > frame.start:
+                self._lacking.setdefault(frame.start, {})[node] = frame.lacks_until
+        self._ask(committed, nodes)
+
+    def _restore(self, frame: SendRange, committed: int) -> bool:
+        replica, batches = self._replica, bytes(frame.batches)
+        if not batches:
+            return False
+        try:
+            end = replica.log.restore(frame.start, batches, BatchName(*frame.previous), committed)
+        except StorageError as error:
+            _log.warning("%s: a corrupt range is not repaired: %s", replica.label, error)
+            return False
+        replica.producers.restored(headers_of(batches))
+        _log.info("%s: offsets %d to %d are repaired", replica.label, frame.start, end - 1)
+        replica.refresh_damage()
+        return True
+
+    def answer(self, node: int, frame: AskRange, committed: int) -> None:
+        """What another replica has asked for, as far as it is known here."""
+        end = min(frame.end, committed)
+        try:
+            previous, batches = self._sound(frame.start, end)
+        except LogDamaged as error:  # here, too: its own reader reports that
+            is_there = error.from_offset <= frame.start < min(error.to_offset, end)
+            until = min(error.to_offset, end) if is_there else 0
+            previous, batches = lacking(until), b""
+        except StorageError:
+            previous, batches = NO_BATCH, b""
+        sent = SendRange(frame.session, frame.start, previous, batches)
+        self._station.peers.send(node, Lane.BULK, encode(self._target, sent))
+
+    def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
+        log = self._replica.log
+        if start < min(log.start_offset, end):
+            return lacking(min(log.start_offset, end)), b""  # removed
+        previous = LogView(log).chain_before(start)
+        batches = self._batches(start, end) if previous is not None else b""
+        return (previous, batches) if previous is not None and batches else (NO_BATCH, b"")
+
+    def _batches(self, start: int, end: int) -> bytes:
+        """Whole ones from `start` on, none beyond `end`: at least one, if there is one."""
+        log = self._replica.log
+        if not log.start_offset <= start < min(end, log.written_end):
+            return b""
+        block = log.read(start, limits.READ_BLOCK_BYTES)
+        position = 0
+        while position < len(block):
+            header = decode_header(block, position)
+            if header.base_offset + header.count > end:
+                break
+            position += header.length
+        return bytes(block[:position])

@@ -1,0 +1,1 @@
+"""Topics: settings, files, and the way of a publish to its partition."""

@@ -1,0 +1,411 @@
+"""The way of publishes into a topic: its partitions, which of them takes a publish, and why one is
+refused.
+
+What is taken goes to the one writer of a partition (`groupcommit.py`), which answers when it is as
+safe as the topic's durability says.
+
+How many unfinished messages a topic may hold, exactly.
+
+The depth that is bounded is that of the channel which has most to do (not delivered, in flight,
+requeued or delayed), with what the topic has not handed over yet and what is still being stored. A
+channel that drops what is too much for it, being ephemeral, holds nobody up.
+
+PUB and MPUB are counted by the kernel: `append_end_max` of the tail is the offset that no publish
+may go beyond. It is worked out from a count of the depth. After that count the depth grows by
+appends alone, and each of them moves the end of the tail just as far, so the bound stays right
+without being looked at: no publish is let in that is too many, and one that is refused has the
+count made anew, so room that consumers made is used at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.broker.partition.idempotent import Stamp, StampedDone
+from penstock.broker.partition.leader import Leader
+from penstock.broker.partition.rows import Place, PlacedDone, PublishDone, Sections
+from penstock.broker.topics.settings import WritesDisabledFor
+from penstock.broker.trace_ids import (
+    Stored,
+    Traced,
+    TracedDone,
+    publish_headed,
+    publish_moved,
+    publish_traced,
+)
+from penstock.errors import (
+    PartitionElsewhere,
+    PartitionUnknown,
+    PenstockError,
+    Refused,
+    WritesDisabled,
+)
+from penstock.kernel import Conn, Pack, Tail, murmur3_32
+from penstock.trace import events as traceevents
+
+if TYPE_CHECKING:
+    from penstock.broker.channels.dead_letter import Letter
+    from penstock.broker.context import Context
+    from penstock.broker.partition.group_commit import GroupCommit
+    from penstock.broker.partition.replica import Replica
+    from penstock.broker.ports import ClusterMetadata
+    from penstock.broker.replicas.outbox import Outbox
+    from penstock.broker.topics.retention import AgeBound
+    from penstock.broker.topics.topic import Topic
+    from penstock.broker.topics.topic_file import TopicStore
+
+
+INTERNAL = "only nsqd publishes to this topic"
+PRODUCER_ID_BYTES = 8
+ANY = -1  # partition: the one whose turn it is
+PARTITION = 0  # the number of the first one
+DRAINING = "draining"  # the reason of all refusals while a drain goes on
+
+
+class Intake:
+    """Of one topic, which sets the attributes."""
+
+    name: str
+    internal: bool
+    hosted: bool  # a cluster places its replicas, and says who leads
+    replicas: dict[int, Replica]  # those that are here, by number
+    outboxes: dict[int, Outbox]  # to partitions that other nodes lead, by number
+    partition_count: int  # of all that the topic has
+    hash_partitions: int  # over how many of them keys are spread: fixed when the topic is made
+    extended: bool  # its messages have headers
+    ordered: bool  # consumers have to ask for strict order
+    placed: bool  # a publish must name a partition or a key: there is an order to keep
+    depth_bound: DepthBound
+    age_bound: AgeBound
+    refusal: str  # why no publish is taken
+    trouble: str  # the same, without what always holds for an internal topic
+    _context: Context
+    _store: TopicStore
+
+    # --- partitions ---
+
+    @property
+    def leaders(self) -> list[Leader]:
+        """The roles of the partitions that are led here, by number."""
+        roles = (replica.role for replica in self.replicas.values())
+        return [role for role in roles if isinstance(role, Leader)]
+
+    def leader(self, number: int = PARTITION) -> Leader:
+        """Raises PartitionElsewhere."""
+        replica = self.replicas.get(number)
+        if replica is None:
+            raise PartitionElsewhere(self.name, number)
+        return replica.leader
+
+    def partition(self, number: int) -> Leader | Outbox:
+        """Who takes publishes to a number that a client has named. Raises PartitionUnknown, too."""
+        if not 0 <= number < self.partition_count:
+            raise PartitionUnknown(self.name, number, self.partition_count)
+        return self.taker(number)
+
+    def leads(self, number: int) -> bool:
+        """Is this partition led here?"""
+        replica = self.replicas.get(number)
+        return replica is not None and isinstance(replica.role, Leader)
+
+    def taker(self, number: int) -> Leader | Outbox:
+        """Who takes publishes to it here: its leader, or the outbox to that. Raises
+        PartitionElsewhere."""
+        outbox = self.outboxes.get(number)
+        return self.leader(number) if outbox is None else outbox
+
+    def takes(self, number: int) -> bool:
+        return number in self.outboxes or self.leads(number)
+
+    def check_taken(self) -> None:
+        """Raises PartitionElsewhere where publishes to no partition are taken here."""
+        if not (self.leaders or self.outboxes):
+            raise PartitionElsewhere(self.name)
+
+    def partition_of_key(self, key: bytes) -> int:
+        """Where all messages with this key are, in the order of their publishes."""
+        return murmur3_32(key) % self.hash_partitions
+
+    def stamped_leader(self, producer_id: int) -> Leader:
+        """Where a producer is remembered that numbers its messages; where it belongs if it is new.
+        Elsewhere its retry would be stored again."""
+        key = producer_id.to_bytes(PRODUCER_ID_BYTES, "big")
+        home = self.leader(self.partition_of_key(key))
+        if self.partition_count == 1 or home.stamped.knows(producer_id):
+            return home
+        return next((one for one in self.leaders if one.stamped.knows(producer_id)), home)
+
+    def route(self) -> Leader | Outbox:
+        """The partition of the next publish that names none. Raises PartitionElsewhere."""
+        try:
+            leader: Leader | Outbox = self._context.engine.route(self.name.encode()).owner
+        except KeyError as error:  # the kernel has no tail of the topic
+            raise PartitionElsewhere(self.name) from error
+        return leader
+
+    @property
+    def tails(self) -> list[Tail]:
+        return [leader.tail for leader in self.leaders]
+
+    # --- a topic of a cluster ---
+
+    def keep_in_memory(self) -> None:
+        """It has no replica here, and so no file."""
+        self._store.kept = False
+
+    @property
+    def metadata(self) -> ClusterMetadata | None:
+        """Where it is changed; None: here."""
+        hosting = self._context.hosting if self.hosted else None
+        return hosting.metadata if hosting is not None else None
+
+    @property
+    def exiting(self) -> bool:
+        """Nothing new is begun."""
+        return self._context.exiting
+
+    def check_own(self) -> None:
+        """Raises Refused: on one node alone nothing of a cluster's topic is changed."""
+        if self.hosted:
+            raise Refused(f"topic {self.name} is changed by the cluster")
+
+    # --- publishes ---
+
+    def publish(
+        self,
+        bodies: list[bytes],
+        due_ns: int,
+        done: PublishDone,
+        partition: int = ANY,
+        sections: Sections | None = None,
+    ) -> None:
+        """Messages from HTTP. `done` is called once, with None when they are as safe as the topic's
+        durability says, or with what went wrong. `sections`: what the trailer says of each. Raises
+        Refused when none are taken."""
+        group = self._taking(len(bodies), due_ns, partition)
+        group.publish(bodies, due_ns, done, sections)
+        self._note_held(group)
+
+    def publish_pack(
+        self,
+        pack: Pack,
+        body: bytes,
+        count: int,
+        due_ns: int,
+        done: PublishDone,
+        partition: int = ANY,
+    ) -> None:
+        """The same for the `count` messages of `body`, found sound by `Tail.count_pack`."""
+        group = self._taking(count, due_ns, partition)
+        group.publish_pack(pack, body, count, due_ns, done)
+        self._note_held(group)
+
+    def publish_traced(
+        self, messages: Sequence[Traced], due_ns: int, done: TracedDone, partition: int = ANY
+    ) -> None:
+        """The same for messages with trace ids; `done` hears where the first one is."""
+        group = self._taking(len(messages), due_ns, partition)
+        publish_traced(group, messages, due_ns, done)
+        self._note_held(group)
+
+    def publish_headed(
+        self,
+        leader: Leader | Outbox,
+        body: bytes,
+        sections: Sections,
+        done: TracedDone,
+        due_ns: int = 0,
+    ) -> None:
+        """One message with headers for a partition that was chosen; `done` hears where."""
+        self._check_publish(1, due_ns)
+        publish_headed(leader.group, body, sections, done, due_ns)
+        self._note_held(leader.group)
+
+    def publish_stamped(
+        self,
+        stamp: Stamp,
+        bodies: list[bytes],
+        due_ns: int,
+        done: StampedDone,
+        sections: Sequence[Sections] = (),
+    ) -> None:
+        """The same for a producer that numbers its messages: a repeat stores nothing. Raises
+        SequenceGap and ProducerFenced, too. While draining, only a repeat is answered."""
+        if self.refusal not in ("", DRAINING):
+            raise self._refused()
+        leader = self.stamped_leader(stamp.producer_id)
+        if not leader.stamped.is_repeat(stamp, len(bodies)):
+            self._check_publish(len(bodies), due_ns)
+            if leader.refusal:  # while others take publishes
+                raise Refused(leader.refusal)
+            leader.group.check_waiting(sum(map(len, bodies)))
+        leader.stamped.publish(stamp, bodies, due_ns, done, sections)
+        self._note_held(leader.group)
+
+    def _note_held(self, group: GroupCommit | Outbox) -> None:
+        """The kernel does not see what waits for room in a row: it moves the bound on the depth."""
+        if group.held_count:
+            self.depth_bound.renew()
+
+    def publish_letters(
+        self, letters: Sequence[Letter], done: PlacedDone, partition: int = ANY
+    ) -> None:
+        """Messages that bring their past along, all into one batch; `done` hears where the first
+        one is. Raises Refused when none are taken, also for a moment. A drain is no reason against
+        it, nor are publishes that are turned off: nothing comes in, it only changes its place."""
+        if self.refusal not in ("", DRAINING, WritesDisabled.REASON):
+            raise Refused(self.refusal)
+        self.depth_bound.check(len(letters))
+        leader = self.route() if partition == ANY else self.taker(partition)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
+        publish_moved(leader.group, letters, partial(_placed, leader.number, done))
+
+    def check_forwarded(self, leader: Leader, count: int, moved: bool) -> None:
+        """A batch of another node for a partition that is led here. Raises Refused."""
+        if self.refusal and not (moved and self.refusal in (DRAINING, WritesDisabled.REASON)):
+            raise self._refused()
+        self.depth_bound.check(count)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
+
+    def append(self, conn: Conn, verb: int, body: bytes, due_ns: int) -> None:
+        """One message of a V2 connection that the kernel left to Python (DPUB). Its OK or its error
+        comes from the kernel. Raises Refused when none are taken."""
+        self._check_publish(1, due_ns)
+        leader = self.route()
+        leader.group.check_append(len(body))
+        leader.tail.append(body, due_ns)
+        conn.appended(leader.tail, verb)
+
+    def _taking(self, count: int, due_ns: int, partition: int) -> GroupCommit | Outbox:
+        """Who writes a publish to this partition, or to the one whose turn it is. Raises Refused,
+        also PartitionUnknown."""
+        if partition == ANY:
+            self._check_publish(count, due_ns)
+            return self.route().group
+        leader = self.partition(partition)
+        self._check_publish(count, due_ns)
+        if leader.refusal:  # while others take publishes
+            raise Refused(leader.refusal)
+        return leader.group
+
+    def _check_publish(self, count: int, due_ns: int) -> None:
+        if self.refusal:
+            raise self._refused()
+        if due_ns:
+            self.age_bound.check(due_ns - self._context.clock.wall_ns())
+        self.depth_bound.check(count)
+
+    def _refused(self) -> Refused:
+        disabled = self.refusal == WritesDisabled.REASON
+        return WritesDisabled() if disabled else Refused(self.refusal)
+
+    def refusal_of(self, count: int) -> str:
+        """Why so many messages are not taken now; empty when they are."""
+        return self.refusal or self.depth_bound.reason(count)
+
+    def refusal_by(self, asked: Mapping[int, int]) -> str:
+        """Why these partitions do not take so many messages now; empty when they do: the kernel
+        has room for them."""
+        reasons = [self.refusal, *(self.taker(number).refusal for number in asked)]
+        first = next(filter(None, reasons), "")
+        return first or self.depth_bound.reason(sum(asked.values()), asked)
+
+    def _is_disabled(self, writes: WritesDisabledFor) -> bool:
+        if writes == WritesDisabledFor.ORDERED:
+            return self.ordered
+        return writes == WritesDisabledFor.ALL and not self.internal
+
+    def refresh_refusal(self) -> None:
+        """Find out again whether publishes are taken, and tell the kernel."""
+        context = self._context
+        always = INTERNAL if self.name == traceevents.TOPIC else ""
+        first = "exiting" if context.exiting else ""
+        last = DRAINING if context.draining else ""  # that too where others write
+        if self._is_disabled(context.writes_disabled):
+            last = last or WritesDisabled.REASON
+        reasons = []
+        for leader in self.leaders:
+            reasons.append(first or leader.refusal or last)
+            leader.tail.refusing = bool(always or reasons[-1])
+        for outbox in self.outboxes.values():
+            reasons.append(first or last)
+            outbox.tail.refusing = bool(always or reasons[-1])
+        if not reasons:
+            self.trouble = PartitionElsewhere(self.name).reason
+        else:
+            self.trouble = reasons[0] if all(reasons) else ""
+        self.refusal = always or self.trouble
+
+
+def _placed(partition: int, done: PlacedDone, answer: PenstockError | Stored) -> None:
+    if isinstance(answer, Stored):
+        done(None, Place(partition, answer.offset))
+    else:
+        done(answer, Place(partition, 0))
+
+
+UNBOUNDED = 1 << 62
+_OFFSET_MAX = (1 << 63) - 1  # the kernel's offsets are signed
+
+
+class DepthBound:
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self.messages_max = 0  # 0: no bound
+
+    def set(self, messages_max: int) -> None:
+        self.messages_max = messages_max
+        self.renew()
+
+    def renew(self, asked: Mapping[int, int] | None = None) -> int:
+        """Count anew, and tell the kernel. Returns how many messages there is room for. Where it is
+        enough for those that were asked for, by partition, these come first."""
+        tails = self._topic.tails
+        if not self.messages_max:
+            for tail in tails:
+                tail.append_end_max = 0
+            return UNBOUNDED
+        room = max(self.messages_max - self.depth, 0)
+        if not tails:
+            return room
+        first = asked if asked and sum(asked.values()) <= room else {}
+        # so that all together take no more than the room
+        share, rest = divmod(room - sum(first.values()), len(tails))
+        for place, tail in enumerate(tails):
+            end = tail.written_end + tail.open_count + share + (place < rest)
+            tail.append_end_max = min(end + first.get(tail.partition, 0), _OFFSET_MAX)
+        return room
+
+    @property
+    def depth(self) -> int:
+        topic = self._topic
+        if topic.ephemeral and not topic.channels:
+            return 0  # its queue drops what is too much
+        deepest = 0
+        for channel in topic.channels.values():
+            if not channel.ephemeral:
+                deepest = max(deepest, channel.unfinished)
+        for leader in topic.leaders:
+            deepest += leader.group.uncommitted
+            deepest += leader.tail.committed_end - leader.tail.handed_end
+        return deepest
+
+    def reason(self, count: int, asked: Mapping[int, int] | None = None) -> str:
+        """Why so many messages are not taken; empty when they are, `asked` being how many each
+        partition is to take."""
+        if not self.messages_max:
+            return ""
+        room = self.renew(asked)
+        if count <= room:
+            return ""
+        reason = f"topic depth limit of {self.messages_max} messages is reached"
+        return f"{reason}: {count} are more than the {room} left" if room else reason
+
+    def check(self, count: int) -> None:
+        """Raise Refused when so many messages are not taken."""
+        reason = self.reason(count)
+        if reason:
+            raise Refused(reason)

@@ -1,0 +1,157 @@
+"""What a topic wants other than the daemon's options, and what comes of both.
+
+A setting that is None is the daemon's option of the same name.
+
+Topics that Penstock keeps for itself, beside those of its users.
+
+- `_trace`: events about traced messages (`broker/trace.py`). Only nsqd publishes to it.
+- `_pipelines`: what runs of pipelines say of themselves (`pipelines/runs.py`). They publish to it
+  as anybody publishes to a topic, and so make it.
+
+Both are ordinary topics but for this:
+
+- They are not registered with nsqlookupd, and a pattern of names passes over them.
+- They are not traced, and no sweep of idle topics takes them away.
+- They keep no queue while they have no channel: a channel made later begins at the end. What no
+  channel wants is kept for a time and size of their own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from penstock import limits
+from penstock.broker.options import BrokerOptions, Durability
+from penstock.kernel import TRACE_ALL, Order
+from penstock.trace import events as traceevents
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Attempts = Annotated[int, msgspec.Meta(ge=0, le=limits.ATTEMPTS_MAX)]
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+AUTO_CREATE_OFF = "disable_channel_auto_create"  # consumers make no channels of the topic
+
+
+class TopicSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """As they stand in topic.json."""
+
+    durability: Durability | None = None
+    max_depth: Count | None = None  # messages
+    max_age_ns: Count | None = None
+    retain_age_ns: Count | None = None
+    retain_bytes: Count | None = None
+    trace_rate: Rate | None = None
+    ordered: bool | None = None  # consumers have to ask for strict order, by SUB_ORDERED
+    disable_channel_auto_create: bool | None = None  # consumers find only what was made for them
+
+
+class ChannelOrder(StrEnum):
+    """What of a channel is sent one after the other, within each partition."""
+
+    NONE = "none"
+    KEY = "key"  # messages of one key
+    STRICT = "strict"  # all messages
+
+
+class Poison(StrEnum):
+    """What becomes of a message that has used its attempts."""
+
+    DEAD_LETTER = "dead_letter"
+    HOLD = "hold"  # it stays, and in an ordered channel nothing overtakes it
+
+
+ORDERS = {
+    ChannelOrder.NONE: Order.NONE,
+    ChannelOrder.KEY: Order.KEY,
+    ChannelOrder.STRICT: Order.STRICT,
+}
+
+
+class ChannelSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What one channel wants, as it stands in topic.json."""
+
+    max_attempts: Attempts = 0  # 0: no bound
+    dead_letter_topic: str = ""  # empty: named after topic and channel
+    trace_rate: Rate | None = None  # None: the topic's
+    auto_ack_attempts: Attempts | None = None  # None: the daemon's option, as below
+    auto_ack_age_ns: Count | None = None
+    order: ChannelOrder = ChannelOrder.NONE
+    poison: Poison = Poison.DEAD_LETTER
+
+
+class WritesDisabledFor(StrEnum):
+    """Which topics take no publishes, as an operator said."""
+
+    ALL = "all"  # but nsqd's own
+    ORDERED = "ordered"  # those with the setting
+    NONE = "none"
+
+
+class Effective(NamedTuple):
+    """What holds for one topic. The names are those of the settings and of the options."""
+
+    durability: Durability
+    max_depth: int  # 0: no bound
+    max_age_ns: int  # 0: no bound
+    retain_age_ns: int
+    retain_bytes: int
+    trace_rate: float
+
+
+def effective(settings: TopicSettings, options: BrokerOptions) -> Effective:
+    def one(name: str) -> object:
+        value = getattr(settings, name)
+        return getattr(options, name) if value is None else value
+
+    return Effective(*map(one, Effective._fields))  # type: ignore[arg-type]
+
+
+class AutoAck(NamedTuple):
+    """What was sent more than so often, and is older than that, is done instead of being sent
+    again. One of them 0: nothing is."""
+
+    attempts: int
+    age_ns: int
+
+
+def auto_ack(settings: ChannelSettings, options: BrokerOptions) -> AutoAck:
+    """What holds for a channel."""
+    attempts, age_ns = settings.auto_ack_attempts, settings.auto_ack_age_ns
+    return AutoAck(
+        options.auto_ack_attempts if attempts is None else attempts,
+        options.auto_ack_age_ns if age_ns is None else age_ns,
+    )
+
+
+def sample_below(rate: float) -> int:
+    """The kernel's bound for the hash of ids, so that about `rate` of them are traced."""
+    if rate <= 0:
+        return 0
+    return TRACE_ALL if rate >= 1 else max(int(rate * TRACE_ALL), 1)
+
+
+TRACE = traceevents.TOPIC
+PIPELINES = "_pipelines"
+
+SETTINGS = {
+    TRACE: TopicSettings(
+        durability="os",
+        retain_age_ns=limits.TRACE_RETAIN_AGE_NS,
+        retain_bytes=limits.TRACE_RETAIN_BYTES,
+    ),
+    PIPELINES: TopicSettings(
+        retain_age_ns=limits.RUNS_RETAIN_AGE_NS,
+        retain_bytes=limits.RUNS_RETAIN_BYTES,
+    ),
+}
+
+
+def is_internal(name: str) -> bool:
+    return name in SETTINGS
+
+
+def settings_of(name: str, registered: bool = False) -> TopicSettings:
+    """With which a topic of that name is made. `registered`: consumers may make no channels."""
+    return SETTINGS.get(name) or TopicSettings(disable_channel_auto_create=registered or None)

@@ -1,0 +1,261 @@
+"""Who is dropped from the sets that this node leads, and when it gives an office up.
+
+| a member | is dropped, if the set's minimum allows |
+|---|---|
+| has not acknowledged a row for `--replica-timeout` | from that partition |
+| is a learner for which commits wait, and the same | it is waited for no more, at any minimum |
+| has had no link for as long | from all |
+| is the one for which commits wait, half of the time (`slowness`) | from all |
+| says that its replica has failed | at once |
+
+Where the minimum does not allow it, and nothing could be committed for twice the timeout, this node
+gives the office up: another member may reach those that it does not. If no other member does
+better, the office comes back, and the time before it is given up the next time is doubled; a
+commit ends that.
+
+Time in which this process itself stood still is not counted: what members sent meanwhile was not
+read yet, and a leader that wakes would drop all of them.
+
+When a node that was dropped from a set may be a member again.
+
+A node that is dropped and level again a second later, for ever, costs two transactions a partition
+each time. So it is fed, and not demanded, until its link has been steady for READMISSION_NS times
+two to the power of how often it was dropped lately. A first drop because the link broke costs no
+waiting: mostly the process was started again. An hour without a drop, and it begins at its
+shortest.
+
+Which node holds up the others: a member that is merely slow is never late.
+
+A disk that takes half a second for each sync, or a link that brings less than is published, stays
+below `--replica-timeout` for ever, and each commit waits for it. So it is looked ten times a second
+for which nodes commits wait: a row that has waited from one look to the next, and that all
+members but one have, waits for that one. A node for which some row waited so in half of the last
+SLOW_LOOKS looks is slow. Where two are, nobody is: then it is the network, or the load."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Set
+
+from penstock.cluster.keys import PartitionName
+from penstock.limits import (
+    PEER_STALL_NS,
+    READMISSION_DOUBLINGS_MAX,
+    READMISSION_FORGET_NS,
+    READMISSION_NS,
+    REPLICA_TIMEOUT_NS,
+    RESIGN_DOUBLINGS_MAX,
+    SLOW_LOOKS,
+    SLOW_LOOKS_MIN,
+)
+from penstock.replication.leader import LeaderLine
+
+
+class Members:
+    def __init__(
+        self,
+        resign: Callable[[PartitionName, str], None],
+        timeout_ns: int = REPLICA_TIMEOUT_NS,
+    ) -> None:
+        self.lines: dict[PartitionName, LeaderLine] = {}
+        self.timeout_ns = timeout_ns
+        self.readmission = Readmission()
+        self.slowness = Slowness()
+        self._resign = resign
+        self._links: set[int] = set()
+        self._unlinked_ns: dict[int, int] = {}
+        self._busy_ns: dict[PartitionName, int] = {}  # since when a row waits
+        self._resigned: dict[PartitionName, int] = {}  # how often, since the last commit
+        self._slow_due_ns = 0
+        self._looked_ns: int | None = None  # when it was last looked who is late
+
+    # --- what happens ---
+
+    def took_office(self, name: PartitionName, line: LeaderLine, mono_ns: int) -> None:
+        self.lines[name] = line
+        line.held_off = self.readmission.held_off
+        if line.end > line.committed:
+            self._busy_ns[name] = mono_ns
+
+    def left_office(self, name: PartitionName) -> None:
+        self.lines.pop(name, None)
+        self._busy_ns.pop(name, None)
+
+    def wrote(self, name: PartitionName, mono_ns: int) -> None:
+        """A row is in flight."""
+        self._busy_ns[name] = mono_ns
+
+    def waited(self, names: Iterable[PartitionName]) -> None:
+        """The rows of these are in flight since the last tick, or longer."""
+        lines = [self.lines[name] for name in names]
+        late = [line.late_members() for line in lines if len(line.record.members) > 2]
+        self.slowness.looked(frozenset(nodes[0] for nodes in late if len(nodes) == 1))
+
+    def committed(self, name: PartitionName) -> None:
+        """All of it."""
+        self._busy_ns.pop(name, None)
+        self._resigned.pop(name, None)
+
+    def linked(self, node: int, mono_ns: int) -> None:
+        self._links.add(node)
+        self._unlinked_ns.pop(node, None)
+        self.readmission.linked(node, mono_ns)
+        for name in tuple(self._busy_ns):
+            line = self.lines[name]
+            if line.end == line.committed:
+                del self._busy_ns[name]  # it waited for members, not for a row
+
+    def unlinked(self, node: int, mono_ns: int) -> None:
+        self._links.discard(node)
+        self._unlinked_ns[node] = mono_ns
+        self.readmission.unlinked(node)
+        self.slowness.forget(node)
+
+    @property
+    def unlinked_nodes(self) -> list[int]:
+        """Members that cannot be heard, and were not left out yet."""
+        return list(self._unlinked_ns)
+
+    def gone(self, node: int, mono_ns: int) -> None:
+        """Its process has ended, or is about to."""
+        self._drop_from_all(node, mono_ns)
+
+    def failed(self, name: PartitionName, node: int, mono_ns: int) -> None:
+        """The replica there says that it has failed: it is not to blame for being slow."""
+        line = self.lines[name]
+        if line.record.member_on(node) is not None and not line.is_changing:
+            self._drop(name, (node,), mono_ns)
+
+    # --- what follows ---
+
+    def tick(self, mono_ns: int) -> None:
+        """Some ten times a second, after what has come was read."""
+        self._excuse(mono_ns)
+        for node, since_ns in tuple(self._unlinked_ns.items()):
+            if mono_ns - since_ns >= self.timeout_ns:
+                self._drop_from_all(node, mono_ns)
+        for name, since_ns in tuple(self._busy_ns.items()):
+            if mono_ns - since_ns >= self.timeout_ns:
+                self._drop_late(name, mono_ns - since_ns, mono_ns)
+        if mono_ns >= self._slow_due_ns:
+            self._slow_due_ns = mono_ns + self.timeout_ns
+            for node in self.slowness.slow_nodes():
+                self._drop_from_all(node, mono_ns)
+                self.slowness.forget(node)
+        for node in self.readmission.admitted(mono_ns):
+            for line in tuple(self.lines.values()):
+                line.admit(node)
+
+    def _excuse(self, mono_ns: int) -> None:
+        since_ns = mono_ns if self._looked_ns is None else self._looked_ns
+        self._looked_ns = mono_ns
+        stood_ns = mono_ns - since_ns
+        if stood_ns < PEER_STALL_NS:
+            return
+        for node, unlinked_ns in self._unlinked_ns.items():
+            self._unlinked_ns[node] = min(unlinked_ns + stood_ns, mono_ns)
+        for name, busy_ns in self._busy_ns.items():
+            self._busy_ns[name] = min(busy_ns + stood_ns, mono_ns)
+
+    def _drop_from_all(self, node: int, mono_ns: int) -> None:
+        for name, line in tuple(self.lines.items()):
+            if line.record.member_on(node) is None or line.is_changing:
+                continue
+            if not self._drop(name, (node,), mono_ns):
+                self._busy_ns.setdefault(name, mono_ns)
+
+    def _drop_late(self, name: PartitionName, waited_ns: int, mono_ns: int) -> None:
+        line = self.lines[name]
+        late = line.late_members()
+        learner = line.withdraw(late)
+        if learner is not None:
+            self.readmission.dropped(learner, learner in self._links, mono_ns)
+            return
+        if late and self._drop(name, late, mono_ns):
+            return
+        doublings = min(self._resigned.get(name, 0), RESIGN_DOUBLINGS_MAX)
+        if waited_ns >= 2 * self.timeout_ns << doublings and not line.is_changing:
+            self._resigned[name] = self._resigned.get(name, 0) + 1
+            self._resign(name, "nothing could be committed")
+
+    def _drop(self, name: PartitionName, nodes: Iterable[int], mono_ns: int) -> bool:
+        """As many as the minimum allows. True: it was proposed."""
+        line = self.lines[name]
+        record = line.record
+        members = [node for node in nodes if record.member_on(node) is not None]
+        gone = tuple(members[: max(len(record.members) - record.members_min, 0)])
+        if not line.drop(gone):
+            return False
+        for node in gone:
+            self.readmission.dropped(node, node in self._links, mono_ns)
+        return True
+
+
+class _Past:
+    __slots__ = ("count", "dropped_ns", "hold_ns", "steady_since_ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.dropped_ns = 0
+        self.hold_ns = 0
+        self.steady_since_ns: int | None = None
+
+
+class Readmission:
+    """By node, for all partitions that this node leads."""
+
+    def __init__(self) -> None:
+        self.held_off: set[int] = set()  # shared with each `LeaderLine`
+        self._past: dict[int, _Past] = {}
+
+    def dropped(self, node: int, is_linked: bool, mono_ns: int) -> None:
+        """Once for all partitions that it is dropped from in a turn."""
+        past = self._past.setdefault(node, _Past())
+        if past.count and mono_ns - past.dropped_ns > READMISSION_FORGET_NS:
+            past.count = 0
+        if node not in self.held_off:
+            past.count += 1
+            doublings = past.count - (1 if is_linked else 2)
+            if doublings >= 0:
+                past.hold_ns = READMISSION_NS << min(doublings, READMISSION_DOUBLINGS_MAX)
+                self.held_off.add(node)
+        past.dropped_ns = mono_ns
+        past.steady_since_ns = mono_ns if is_linked else None
+
+    def linked(self, node: int, mono_ns: int) -> None:
+        past = self._past.get(node)
+        if past is not None:
+            past.steady_since_ns = mono_ns
+
+    def unlinked(self, node: int) -> None:
+        past = self._past.get(node)
+        if past is not None:
+            past.steady_since_ns = None
+
+    def admitted(self, mono_ns: int) -> list[int]:
+        """Nodes that are held off no longer."""
+        steady = [node for node in self.held_off if self._is_steady(node, mono_ns)]
+        self.held_off.difference_update(steady)
+        return sorted(steady)
+
+    def _is_steady(self, node: int, mono_ns: int) -> bool:
+        past = self._past[node]
+        since_ns = past.steady_since_ns
+        return since_ns is not None and mono_ns - since_ns >= past.hold_ns
+
+
+class Slowness:
+    def __init__(self) -> None:
+        self._looks: deque[Set[int]] = deque(maxlen=SLOW_LOOKS)
+
+    def looked(self, waited_for: Set[int]) -> None:
+        self._looks.append(waited_for)
+
+    def forget(self, node: int) -> None:
+        for look in range(len(self._looks)):
+            self._looks[look] = self._looks[look] - {node}
+
+    def slow_nodes(self) -> list[int]:
+        counts = Counter(node for look in self._looks for node in look)
+        slow = [node for node, count in counts.items() if count >= SLOW_LOOKS_MIN]
+        return slow if len(slow) == 1 else []

@@ -1,0 +1,135 @@
+"""Topics and channels as the metadata has them, and as the broker of a node wants them.
+
+| the metadata's document | the broker's |
+|---|---|
+| `Topic`: identity, `created_ns` and `extended` among the settings | `PlacedTopic` |
+| `Channel`: number, `created_ns` and `partitions` among the settings | `PlacedChannel` |
+| identity, 64 bits | its 16 hexadecimal digits, in `topic.json`, segments and frames |
+
+Settings have the names that `topic.json` has for them. One that this release does not know is left
+alone: a newer node has set it, and no node writes back what it has read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.broker.changes import EXTENDED, SKIPPED, SKIPPED_PARTITIONS, SKIPS_TESTS
+from penstock.broker.replicas.context import identity_number
+from penstock.broker.replicas.replica_host import PlacedChannel, PlacedTopic
+from penstock.broker.topics.settings import ChannelSettings, TopicSettings
+from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
+from penstock.cluster.documents import Channel, Settings, Topic
+from penstock.cluster.view import Held
+from penstock.errors import DocumentBroken
+from penstock.limits import PARTITIONS_MAX
+from penstock.replication.frames import Target
+
+CREATED = "created_ns"
+PARTITIONS = "partitions"  # that a channel's topic had when it was made
+_T = TypeVar("_T", TopicSettings, ChannelSettings)
+
+
+def identity_text(identity: int) -> str:
+    return f"{identity:016x}"
+
+
+def target_for(identity: int, partition: int) -> Target:
+    return Target(identity_number(identity_text(identity)), partition)
+
+
+def placed_topic(name: str, topic: Topic, partitions: int) -> PlacedTopic:
+    """Raises DocumentBroken."""
+    settings = dict(topic.settings)
+    return PlacedTopic(
+        name=name,
+        identity=identity_text(topic.identity),
+        partitions=partitions,
+        hash_partitions=min(topic.hash_partitions, partitions),
+        created_ns=_number(name, settings, CREATED),
+        extended=settings.get(EXTENDED) is True,
+        paused=topic.paused,
+        settings=_settings(name, settings, TopicSettings),
+    )
+
+
+def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
+    """Raises DocumentBroken."""
+    settings = dict(held.document.settings)
+    entry = channel_entry(name, held.document)
+    return PlacedChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
+
+
+def channel_entry(name: str, channel: Channel) -> ChannelEntry:
+    """Raises DocumentBroken."""
+    settings = dict(channel.settings)
+    return ChannelEntry(
+        name=name,
+        number=channel.number,
+        created_ns=_number(name, settings, CREATED),
+        paused=channel.paused,
+        settings=_settings(name, settings, ChannelSettings),
+        skipped=settings.get(SKIPPED) is True or msgspec.UNSET,
+        skipped_partitions=_partitions(name, settings) or msgspec.UNSET,
+        skips_tests=settings.get(SKIPS_TESTS) is True or msgspec.UNSET,
+    )
+
+
+def as_settings(settings: TopicSettings | ChannelSettings, **more: Any) -> Settings:
+    """For a document."""
+    return tuple(sorted({**msgspec.to_builtins(settings), **more}.items()))
+
+
+def topic_document(file: TopicFile, replicas: int) -> Topic:
+    """Of a topic as its replicas have it on disk."""
+    more = {CREATED: file.created_ns} | ({EXTENDED: True} if file.extended is True else {})
+    settings = as_settings(file.settings, **more)
+    spread = file.hash_partitions or file.partitions
+    return Topic(int(file.identity, 16), replicas, spread, file.paused, settings, False, ())
+
+
+def channel_document(entry: ChannelEntry, identity: int) -> Channel:
+    more: dict[str, Any] = {CREATED: entry.created_ns}
+    if entry.skipped is True:
+        more[SKIPPED] = True
+    if entry.skipped_partitions:
+        more[SKIPPED_PARTITIONS] = f"{sum(1 << one for one in entry.skipped_partitions):x}"
+    if entry.skips_tests is True:
+        more[SKIPS_TESTS] = True
+    settings = as_settings(entry.settings, **more)
+    return Channel(identity, entry.number, entry.paused, settings, False)
+
+
+def changed_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """By name; None: not set. Others stay as they are, also those of a newer release."""
+    found = {**dict(settings), **msgspec.to_builtins(dict(changes))}
+    return tuple(sorted((name, value) for name, value in found.items() if value is not None))
+
+
+def _number(name: str, settings: Mapping[str, Any], key: str, default: int = 0) -> int:
+    value = settings.get(key, default)
+    if type(value) is not int or value < 0:
+        raise DocumentBroken(name, key, value, "a whole number, 0 or more")
+    return value
+
+
+def _partitions(name: str, settings: Mapping[str, Any]) -> list[int]:
+    text = settings.get(SKIPPED_PARTITIONS, "0")
+    try:
+        mask = int(text, 16)
+    except (TypeError, ValueError):
+        mask = -1
+    if not 0 <= mask < 1 << PARTITIONS_MAX:
+        raise DocumentBroken(name, SKIPPED_PARTITIONS, text, "a bit for each partition, in hex")
+    return [number for number in range(PARTITIONS_MAX) if mask >> number & 1]
+
+
+def _settings(name: str, found: Mapping[str, Any], kind: type[_T]) -> _T:
+    known = {key: value for key, value in found.items() if key in kind.__struct_fields__}
+    try:
+        return msgspec.convert(known, kind)
+    except msgspec.ValidationError as error:
+        raise DocumentBroken(name, "settings", known, str(error)) from error

@@ -1,0 +1,412 @@
+"""What a node proposes for the partitions that it leads or could lead.
+
+The shell reports what it sees: changes of the view, links, heartbeats, offices that begin and end.
+`tick` draws the conclusions, some ten times a second, and `flush` sends what was proposed in the
+turn. What the machines want done lies in their own `out`; `moved` names those that have something.
+
+| question | answered by |
+|---|---|
+| who is gone | `absence` |
+| who takes a vacant office, and when | `elections` |
+| who is dropped, who may come back, when is an office given up | `members` |
+| who should lead or leave, by what is wanted | `wishes` |
+| whose log is corrupt, and who should lead instead | `soundness` |
+| how many transactions that takes | `batches` |
+| may this record be believed | `view` |
+
+Answers of the coordinator are settled singly: a batch that was refused for one partition does not
+hold up the others, and an answer that never came leaves each in doubt by itself.
+
+What the record wants and is not yet so: who should leave the set, and who should lead.
+
+The controller changes what is wanted; the leader does it (`penstock.replication.record`). It looks
+once in WISHES_NS at the partitions that have such wishes, leaves out what is not wanted any more,
+and hands over to the member that is wanted first, once its link has been steady for HEIR_STEADY_NS:
+an office does not follow a node that comes and goes. A hand-over that was tried waits HAND_OVER_NS
+before it is tried again, and no more than HAND_OVERS_MAX are begun at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from penstock.cluster import keys
+from penstock.cluster.coordinator import (
+    Compare,
+    Coordinator,
+    Failed,
+    Put,
+    Reading,
+    RevisionIs,
+    Settled,
+)
+from penstock.cluster.corrupt_replicas import Soundness
+from penstock.cluster.documents import RECORD
+from penstock.cluster.elections import Elections, Local
+from penstock.cluster.failure_detector import Absence
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.membership import Members
+from penstock.cluster.transactions import Batches, Proposal
+from penstock.cluster.view import Change, Held, View
+from penstock.errors import DocumentBroken
+from penstock.limits import (
+    ELECTION_RETRY_NS,
+    HAND_OVER_NS,
+    HAND_OVERS_MAX,
+    HEIR_STEADY_NS,
+    NODE_LEASE_NS,
+    OFFICE_TAKEN_NS,
+    REPLICA_TIMEOUT_NS,
+    WISHES_NS,
+)
+from penstock.replication.authority import Heard
+from penstock.replication.effects import Propose
+from penstock.replication.leader import LeaderLine, Outcome
+from penstock.replication.record import Record, resigned, successor, superfluous
+
+
+class _Refused(NamedTuple):
+    """A proposal that was not sent. Its author learns of it later, and may try again then."""
+
+    due_ns: int
+    name: PartitionName
+    line: LeaderLine
+    number: int
+
+
+class Offices:
+    def __init__(
+        self,
+        own: int,
+        life: int,
+        generation: int,
+        view: View,
+        coordinator: Coordinator,
+        local: Callable[[PartitionName], Local | None],
+        mono_ns: int,
+        lease_ns: int = NODE_LEASE_NS,
+        replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
+    ) -> None:
+        self.own, self.life = own, life
+        self.view = view
+        self.coordinator = coordinator
+        self.batches = Batches(coordinator)
+        self.absence = Absence(own, view, lease_ns)
+        self.soundness = Soundness(own)
+        self.elections = Elections(
+            own, life, generation, view, self.absence, self.batches, local, self.soundness
+        )
+        self.members = Members(self.resign, replica_timeout_ns)
+        self.wishes = Wishes(view, self.members.lines, self.hand_over)
+        self.heard = Heard()  # for the `LeaderLine`s of this node
+        self.moved: set[PartitionName] = set()
+        self.now_ns = self.elections.now_ns = mono_ns
+        self._local = local
+        self._may_act = False
+        self._leavers: set[int] = set()  # nodes that are about to stop
+        self._leaving: dict[PartitionName, int] = {}  # offices that ended here, unwritten yet
+        self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
+        self.handing: dict[PartitionName, int] = {}  # offices that are handed over, until when
+        self._refused: list[_Refused] = []
+        self._restorations = view.restorations
+        for name, held in view.partitions.items():  # remembered: their records may never change
+            self.elections.record_changed(name, held)
+
+    @property
+    def lines(self) -> dict[PartitionName, LeaderLine]:
+        return self.members.lines
+
+    # --- what the shell sees ---
+
+    def changed(self, changes: Iterable[Change]) -> None:
+        """The view has taken these in."""
+        for key, before, after in changes:
+            if key.startswith(keys.PARTITIONS):
+                self._record_changed(keys.partition_of(key), after)
+            elif key.startswith(keys.NODES) and _life_of(before) != _life_of(after):
+                self.elections.node_changed(keys.node_of(key))
+
+    def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
+        line = self.lines.get(name)
+        if line is not None and held is not None:
+            line.seen(held.revision, held.document)
+            self.wishes.record_changed(name, held.document)
+            self.moved.add(name)
+        if held is None or not self._is_own(held.document):
+            self._leaving.pop(name, None)
+        self.elections.record_changed(name, held)
+
+    def _is_own(self, record: Record) -> bool:
+        seat = record.leader
+        return seat is not None and (seat.node, seat.life) == (self.own, self.life)
+
+    def followed(self) -> None:
+        """The view is current, and the node's key is there."""
+        self.absence.followed(self.now_ns)
+
+    def away(self) -> None:
+        self.absence.away()
+        self._may_act = False
+
+    def linked(self, node: int, life: int) -> None:
+        self._leavers.discard(node)
+        self.absence.linked(node, life)
+        self.members.linked(node, self.now_ns)
+        self.wishes.linked(node, self.now_ns)
+        self.elections.node_changed(node)
+
+    def unlinked(self, node: int) -> None:
+        self.absence.unlinked(node)
+        self.members.unlinked(node, self.now_ns)
+        self.wishes.unlinked(node)
+        self.soundness.unlinked(node)
+        self.heard.lost(node)
+        self.elections.node_changed(node)
+
+    def leaving(self, node: int) -> None:
+        """It is about to stop: no commit waits for it, and no leadership goes there."""
+        self._leavers.add(node)
+        self.wishes.unlinked(node)
+        self.members.gone(node, self.now_ns)
+
+    def refused(self, witness: int, node: int, life: int) -> None:
+        self.absence.refused(witness, node, life, self.now_ns)
+        if self.absence.is_refused(node, life):
+            self.elections.node_changed(node)
+
+    def took_office(self, name: PartitionName, line: LeaderLine) -> None:
+        self.members.took_office(name, line, self.now_ns)
+        for node in self._leavers:
+            self.members.gone(node, self.now_ns)
+        self.wishes.record_changed(name, line.record)
+
+    def left_office(self, name: PartitionName) -> None:
+        """The machine has left. If the record still names this node, it is to be corrected."""
+        self.members.left_office(name)
+        self.wishes.forget(name)
+        held = self.view.partitions.get(name)
+        if held is not None and self._is_own(held.document):
+            self._leaving[name] = self.now_ns
+
+    # --- what the machines want ---
+
+    def propose(self, name: PartitionName, line: LeaderLine, wanted: Propose) -> None:
+        """The effect of a machine. Its answer comes by `outcome`, never from within this call."""
+        key = keys.partition(*name)
+        compares = self._compares(key, wanted)
+        if compares is None or self.view.refusal(name):
+            due_ns = self.now_ns + ELECTION_RETRY_NS
+            self._refused.append(_Refused(due_ns, name, line, wanted.number))
+            return
+        change = Put(key, RECORD.encode(wanted.record))
+        done = partial(self._outcome, name, line, wanted.number)
+        self.batches.add(Proposal(change, compares, done))
+
+    def _compares(self, key: str, wanted: Propose) -> tuple[Compare, ...] | None:
+        """None: a node that would be added has another generation by now."""
+        compares: list[Compare] = [RevisionIs(key, wanted.revision)]
+        for node, generation in wanted.generations:
+            held = self.view.memberships.get(node)
+            if held is None or held.document.generation != generation:
+                return None
+            compares.append(RevisionIs(keys.member(node), held.revision))
+        return tuple(compares)
+
+    def _outcome(
+        self, name: PartitionName, line: LeaderLine, number: int, settled: Settled
+    ) -> None:
+        line.outcome(number, settled.outcome, settled.revision)
+        self.moved.add(name)
+
+    def read(self, name: PartitionName) -> None:
+        """The effect of a machine: the record as the coordinator has it now."""
+        self._reads[name] = self.now_ns
+
+    def _read(self, name: PartitionName) -> None:
+        line, asked_ns = self.lines.get(name), self.now_ns
+        if line is not None:
+            key = keys.partition(*name)
+            self.coordinator.read(key, partial(self._was_read, name, line, asked_ns))
+
+    def _was_read(
+        self, name: PartitionName, line: LeaderLine, asked_ns: int, answer: Reading | Failed
+    ) -> None:
+        if isinstance(answer, Failed) or answer.entry is None:
+            self._reads[name] = self.now_ns + ELECTION_RETRY_NS
+            return
+        entry = answer.entry
+        try:
+            held = Held(RECORD.decode(entry.key, entry.value), entry.revision, entry.created)
+        except DocumentBroken:  # the view meets it, too, and freezes the partition
+            self._reads[name] = self.now_ns + ELECTION_RETRY_NS
+            return
+        if self.view.suspect(name, held):
+            return
+        if held.revision == line.revision:
+            line.confirmed(asked_ns)
+        line.read(held.revision, held.document)
+        self.moved.add(name)
+
+    def resign(self, name: PartitionName, reason: str) -> None:
+        self.elections.gave_up(name)
+        self.lines[name].resign(reason)
+        self.moved.add(name)
+
+    def hand_over(self, name: PartitionName, node: int) -> bool:
+        """To a member whose process lives, or not, if that takes longer than OFFICE_TAKEN_NS."""
+        held, line = self.view.nodes.get(node), self.lines.get(name)
+        if held is None or line is None or self.absence.links.get(node) != held.document.life:
+            return False
+        if not self.soundness.may_be_given(name, node):
+            return False
+        self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
+        self.moved.add(name)
+        return line.hand_over(node, held.document.life)
+
+    # --- what follows ---
+
+    def tick(self, mono_ns: int) -> None:
+        self.now_ns = mono_ns
+        if self.absence.may_act(mono_ns) != self._may_act:
+            self._may_act = not self._may_act
+            self.elections.now_ns = mono_ns
+            self.elections.absence_counts()
+        self._leave_restored()
+        for node in self.members.unlinked_nodes:
+            if self._is_gone(node):
+                self.members.gone(node, mono_ns)
+        for node, names in self.soundness.failed_of_node.items():
+            for name in names & self.lines.keys():
+                self.members.failed(name, node, mono_ns)
+        self.members.tick(mono_ns)
+        self.wishes.tick(mono_ns)
+        self._give_way()
+        self.elections.tick(mono_ns)
+        for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
+            self._refused.remove(refused)
+            refused.line.outcome(refused.number, Outcome.REFUSED, 0)
+        for name, due_ns in tuple(self._reads.items()):
+            if due_ns <= mono_ns:
+                del self._reads[name]
+                self._read(name)
+        for name, due_ns in tuple(self.handing.items()):
+            if due_ns <= mono_ns:
+                del self.handing[name]
+                if name in self.lines:
+                    self.lines[name].keep_office()
+                    self.moved.add(name)  # rows that waited for the heir may go
+        for name, due_ns in tuple(self._leaving.items()):
+            if due_ns <= mono_ns:
+                self._leaving[name] = mono_ns + ELECTION_RETRY_NS
+                self._correct(name)
+        self.moved.update(name for name, line in self.lines.items() if line.out)
+
+    def _is_gone(self, node: int) -> bool:
+        """Its process has ended, for certain: no commit need wait for it."""
+        held = self.view.nodes.get(node)
+        if held is None:
+            return self.absence.may_act(self.now_ns)
+        return bool(self.absence.why_gone(node, held.document.life, self.now_ns))
+
+    def _give_way(self) -> None:
+        """Offices whose log is corrupt here go to sound members."""
+        for name in self.soundness.corrupt & self.lines.keys() - self.handing.keys():
+            heir = self.soundness.heir(name, self.lines[name].record, self.absence.links)
+            if heir is not None:
+                self.hand_over(name, heir)
+
+    def _leave_restored(self) -> None:
+        """Revisions have begun again: what an office has proposed cannot be settled any more."""
+        if self.view.restorations != self._restorations:
+            self._restorations = self.view.restorations
+            for line in self.lines.values():
+                line.leave("the metadata was restored")
+
+    def _correct(self, name: PartitionName) -> None:
+        """An office has ended here, and the record does not know it."""
+        held = self.view.partitions.get(name)
+        if held is None or name in self.lines or self.view.refusal(name):
+            return
+        key = keys.partition(*name)
+        change = Put(key, RECORD.encode(resigned(held.document)))
+        self.batches.add(Proposal(change, (RevisionIs(key, held.revision),), _seen_by_view))
+
+    def flush(self) -> None:
+        """At the end of a turn."""
+        self.batches.flush()
+
+    def take_effects(self) -> list[Any]:
+        """What is to be sent to other nodes."""
+        effects, self.elections.out = self.elections.out, []
+        return effects
+
+
+def _seen_by_view(settled: Settled) -> None:
+    """What was done comes through the view, and what was not is tried again."""
+
+
+def _life_of(held: Held[Any] | None) -> int | None:
+    return held.document.life if held is not None else None
+
+
+class Wishes:
+    def __init__(
+        self,
+        view: View,
+        lines: dict[PartitionName, LeaderLine],
+        hand_over: Callable[[PartitionName, int], bool],
+    ) -> None:
+        self.view = view
+        self.lines = lines
+        self.open: set[PartitionName] = set()
+        self._hand_over = hand_over
+        self._linked_ns: dict[int, int] = {}
+        self._tried_ns: dict[PartitionName, int] = {}
+        self._due_ns = 0
+
+    def linked(self, node: int, mono_ns: int) -> None:
+        self._linked_ns[node] = mono_ns
+
+    def unlinked(self, node: int) -> None:
+        self._linked_ns.pop(node, None)
+
+    def record_changed(self, name: PartitionName, record: Record) -> None:
+        if superfluous(record) or successor(record, record.wanted) is not None:
+            self.open.add(name)
+        else:
+            self.forget(name)
+
+    def forget(self, name: PartitionName) -> None:
+        """It has no wishes, or this node does not lead it."""
+        self.open.discard(name)
+        self._tried_ns.pop(name, None)
+
+    def tick(self, mono_ns: int) -> None:
+        if mono_ns < self._due_ns or not self.open:
+            return
+        self._due_ns = mono_ns + WISHES_NS
+        steady = [n for n, at_ns in self._linked_ns.items() if mono_ns - at_ns >= HEIR_STEADY_NS]
+        begun = 0
+        for name in sorted(self.open):
+            line = self.lines[name]
+            line.drop(superfluous(line.record))
+            if begun < HAND_OVERS_MAX:
+                begun += self._begin(name, line.record, steady, mono_ns)
+
+    def _begin(
+        self, name: PartitionName, record: Record, steady: Collection[int], mono_ns: int
+    ) -> bool:
+        heir = successor(record, [node for node in steady if self._is_present(record, node)])
+        tried_ns = self._tried_ns.get(name)
+        if heir is None or (tried_ns is not None and mono_ns - tried_ns < HAND_OVER_NS):
+            return False
+        self._tried_ns[name] = mono_ns
+        return self._hand_over(name, heir)
+
+    def _is_present(self, record: Record, node: int) -> bool:
+        """Its entry is of the node's present generation: it is no suspect."""
+        entry, held = record.member_on(node), self.view.memberships.get(node)
+        if entry is None or held is None:
+            return False
+        return entry.generation == held.document.generation

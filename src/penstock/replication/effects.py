@@ -1,0 +1,144 @@
+"""What the machines of a partition want done: values, carried out by a shell in their order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from penstock.replication.authority import Permits
+from penstock.replication.matching import Chain, Extent
+from penstock.replication.record import Record
+
+# --- of a leader ---
+
+
+class Hello(NamedTuple):
+    """To the replica on a node: this epoch has this leader. It answers with its position."""
+
+    node: int
+    session: int
+    epoch: int
+
+
+class MatchAt(NamedTuple):
+    """To a follower: our logs agree up to `end`; this is the batch before it."""
+
+    node: int
+    session: int
+    end: int
+    chain: Chain
+
+
+class BeginAt(NamedTuple):
+    """To a follower: our logs have nothing in common. Begin with an empty one, at `start`."""
+
+    node: int
+    session: int
+    start: int
+
+
+class Feed(NamedTuple):
+    """Send the next batches from `start`, as many as are good to send at once, then call `fed`."""
+
+    node: int
+    session: int
+    start: int
+    committed: int
+
+
+class CommitTo(NamedTuple):
+    """Everything below `end` is committed: answer its publishers, and report it to followers."""
+
+    end: int
+
+
+class Propose(NamedTuple):
+    """Put `record` in the place of the one of `revision`, which is compared (-1: not compared),
+    and so are the generations of the nodes in `generations`. Answered by `outcome`."""
+
+    number: int
+    record: Record
+    revision: int
+    generations: tuple[tuple[int, int], ...] = ()
+
+
+class Read(NamedTuple):
+    """Read the record; answered by `read`."""
+
+
+class Authority(NamedTuple):
+    """What this leader may do alone has changed."""
+
+    permits: Permits
+
+
+class Leave(NamedTuple):
+    """The office is over. What is in flight has an unknown outcome."""
+
+    reason: str
+
+
+# --- of a follower ---
+
+
+class SaveEpoch(NamedTuple):
+    epoch: int
+
+
+class Tell(NamedTuple):
+    """To the leader: what this replica has."""
+
+    session: int
+    epoch: int
+    replica: int
+    generation: int
+    extent: Extent
+    committed: int
+
+
+class Cut(NamedTuple):
+    end: int
+
+
+class Begin(NamedTuple):
+    """Set everything aside and start an empty log at this offset."""
+
+    start: int
+
+
+class Matched(NamedTuple):
+    session: int
+    end: int
+
+
+class Append(NamedTuple):
+    """Write what the log does not have of these batches, then call `appended`."""
+
+    start: int
+    batches: Any  # as the shell handed them in
+    committed: int
+
+
+class Sync(NamedTuple):
+    pass
+
+
+class Acknowledge(NamedTuple):
+    session: int
+    epoch: int
+    replica: int
+    written: int
+    synced: int
+
+
+class Refuse(NamedTuple):
+    """`epoch` is the one that this replica has promised: a higher one than the sender's means that
+    its office is over; the same, that the replica has to be matched again."""
+
+    session: int
+    epoch: int
+
+
+class Stop(NamedTuple):
+    """The replica is in doubt: it answers questions, and nothing else."""
+
+    reason: str

@@ -1,0 +1,83 @@
+"""Who may lead: the members elect themselves, and each judges itself alone.
+
+All members hold everything that was committed, so any of them may lead; which of them asks first is
+a matter of preference and of time, and the coordinator's comparison decides. A member that asks
+leaves out those that it cannot reach, as far as the record's minimum allows: otherwise the first
+commit would have to wait for a second change of the record.
+
+A member of a topic that does not wait for the disk (`os`) is **suspect** when its node has lost
+memory since the member was added: it may lack what it has acknowledged. When all members are
+suspect, and all have reported, the one with the most leads (`last_resort`), and none is left out.
+That is the one election that may lose something; it loses nothing if any member has kept all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member, Record, Seat, elected
+
+
+class Candidate(NamedTuple):
+    """A replica, as its own node knows it."""
+
+    seat: Seat
+    generation: int  # of the node
+    written_generation: int  # as it stands in the coordinator
+    memory_lost_generation: int  # the start that followed a loss of memory; 0: none has
+    waits: bool  # the topic waits for the disk
+    stopped: bool
+
+
+def hindrance(record: Record, candidate: Candidate) -> str | None:
+    """Why this replica may not be elected; None where nothing speaks against it."""
+    if candidate.stopped:
+        return "it is stopped"
+    if candidate.generation != candidate.written_generation:
+        return "its node's start is not written yet"
+    entry = record.member_on(candidate.seat.node)
+    if entry is None or entry.replica != candidate.seat.replica:
+        return "it is no member"
+    if is_suspect(entry, candidate):
+        return "its node has lost memory since it became a member"
+    return None
+
+
+def is_suspect(entry: Member, candidate: Candidate) -> bool:
+    return not candidate.waits and entry.generation < candidate.memory_lost_generation
+
+
+class Report(NamedTuple):
+    """What a member's node says that the member has."""
+
+    entry: Member
+    memory_lost_generation: int
+    extent: Extent | None  # None: that replica is gone
+
+
+def last_resort(record: Record, reports: Sequence[Report]) -> Member | None:
+    """Who leads where all members are suspect or gone; None while one is sound, or silent."""
+    lost = {one.entry: one.extent for one in reports if _has_lost(one)}
+    left = [(entry, lost[entry]) for entry in record.members if lost.get(entry) is not None]
+    if set(lost) != set(record.members) or not left:
+        return None
+    return max(left, key=lambda one: _amount(one[1]))[0]
+
+
+def _has_lost(report: Report) -> bool:
+    return report.extent is None or report.entry.generation < report.memory_lost_generation
+
+
+def _amount(extent: Extent | None) -> tuple[int, int]:
+    if extent is None:
+        return 0, 0
+    return (extent.epochs[-1][0] if extent.epochs else 0), extent.end
+
+
+def election(record: Record, seat: Seat, unreachable: Collection[int]) -> Record:
+    """The record in which this replica leads, without those that cannot be reached."""
+    spare = len(record.members) - record.members_min
+    gone = [m for m in record.members if m.node in unreachable and m.node != seat.node]
+    return elected(record, seat, tuple(gone[:spare]))

@@ -1,0 +1,225 @@
+"""The follower of a partition, and the learner: the same machine, which does not know its place.
+
+| state | on | to | effects |
+|---|---|---|---|
+| UNMATCHED | `hello`, epoch not below the promised one | MATCHING | SaveEpoch (a new one), Tell |
+| any but STOPPED | `hello`, a lower epoch | the same | Refuse |
+| any | `hello`, an older session | the same | |
+| MATCHING | `match_at`, the chain is this log's | FOLLOWING | Cut (what is beyond), Sync, Matched |
+| MATCHING | `match_at`, another chain, or below the committed end | STOPPED | Stop |
+| MATCHING | `begin_at` | FOLLOWING | Begin, Matched |
+| MATCHING | `begin_at`, below the committed end | STOPPED | Stop |
+| FOLLOWING | `row` that follows the last batch | FOLLOWING | Append, Sync; Acknowledge |
+| any | `row` that does not | UNMATCHED | Refuse |
+| FOLLOWING | `missed`: rows were dropped here | UNMATCHED | Refuse |
+| any but STOPPED | `unlinked`, `hello` again | UNMATCHED, MATCHING | |
+| any | `sync_failed` | STOPPED | Stop |
+
+An acknowledgement says how far the log is written and how far it is synced; which of them counts is
+the leader's business, as the topic's durability says. With `waits` it is sent after the sync.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Protocol
+
+from penstock.replication.effects import (
+    Acknowledge,
+    Append,
+    Begin,
+    Cut,
+    Matched,
+    Refuse,
+    SaveEpoch,
+    Stop,
+    Sync,
+    Tell,
+)
+from penstock.replication.matching import Chain, Extent
+
+NO_SESSION = -1
+
+
+class LogView(Protocol):
+    """What the machines have to know of a log."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def synced(self) -> int: ...
+
+    def extent(self) -> Extent: ...
+
+    def chain_before(self, offset: int) -> Chain | None:
+        """Of the batch that ends there; None where none does."""
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log there are from `offset` on."""
+
+
+class Following(IntEnum):
+    UNMATCHED = 1
+    MATCHING = 2
+    FOLLOWING = 3
+    STOPPED = 4
+
+
+class FollowerLine:
+    __slots__ = (
+        "committed",
+        "epoch",
+        "generation",
+        "log",
+        "matched_end",
+        "out",
+        "replica",
+        "session",
+        "state",
+        "unclean_epoch",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        log: LogView,
+        replica: int,
+        generation: int,
+        epoch: int,
+        committed: int,
+        waits: bool,
+    ) -> None:
+        self.log = log
+        self.replica = replica
+        self.generation = generation
+        self.epoch = epoch  # promised: nothing of a lower one is answered
+        self.committed = committed  # known to be, and in this log
+        self.waits = waits  # for the disk, before a row is acknowledged
+        self.unclean_epoch = 0
+        self.state = Following.UNMATCHED
+        self.session = NO_SESSION
+        self.matched_end = 0
+        self.out: list[Any] = []
+
+    # --- of links and epochs ---
+
+    def hello(self, session: int, epoch: int) -> None:
+        if self.state is Following.STOPPED or session < self.session:
+            return  # of an older link: sessions rise along an epoch, and from one to the next
+        if epoch < self.epoch:
+            self.out.append(Refuse(session, self.epoch))
+            return
+        self._promise(epoch)
+        self.session = session
+        self.state = Following.MATCHING
+        extent = self.log.extent()
+        tell = Tell(session, epoch, self.replica, self.generation, extent, self.committed)
+        self.out.append(tell)
+
+    def _promise(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.out.append(SaveEpoch(epoch))
+        self.epoch = epoch
+
+    def unlinked(self) -> None:
+        self.session = NO_SESSION
+        if self.state is not Following.STOPPED:
+            self.state = Following.UNMATCHED
+
+    # --- matching ---
+
+    def match_at(self, session: int, end: int, chain: Chain) -> None:
+        if self.state is not Following.MATCHING or session != self.session:
+            return
+        if self.log.chain_before(end) != chain:
+            self._stop("the last common batch is not the leader's")
+        elif self._is_below_committed(end):
+            self._stop("the leader's log lacks what is known to be committed")
+        else:
+            if end < self.log.end:
+                self.out.append(Cut(end))
+            self._follow(end)
+
+    def begin_at(self, session: int, start: int) -> None:
+        if self.state is not Following.MATCHING or session != self.session:
+            return
+        if self._is_below_committed(start):
+            self._stop("the leader's log has nothing of what is known to be committed")
+            return
+        self.committed = start
+        self.out.append(Begin(start))
+        self._follow(start)
+
+    def _is_below_committed(self, end: int) -> bool:
+        return end < self.committed and not 0 < self.unclean_epoch <= self.epoch
+
+    def _follow(self, end: int) -> None:
+        self.state = Following.FOLLOWING
+        self.matched_end = end
+        self.committed = min(self.committed, end)
+        self.out.append(Matched(self.session, end))
+        self._answer(end)
+
+    def _answer(self, end: int) -> None:
+        """All below `end` is written."""
+        if self.waits and self.log.synced < end:
+            self.out.append(Sync())
+        else:
+            self._acknowledge(end)
+
+    def _acknowledge(self, written: int) -> None:
+        synced = min(self.log.synced, written)  # the cut may not be done yet
+        self.out.append(Acknowledge(self.session, self.epoch, self.replica, written, synced))
+
+    # --- rows ---
+
+    def row(
+        self, session: int, epoch: int, previous: Chain, start: int, batches: Any, committed: int
+    ) -> None:
+        if self.state is Following.STOPPED or session != self.session:
+            return
+        if epoch < self.epoch:
+            self.out.append(Refuse(session, self.epoch))
+        elif not self._fits(previous, start):
+            self.state = Following.UNMATCHED
+            self.out.append(Refuse(session, self.epoch))
+        elif batches:
+            self.out.append(Append(start, batches, committed))
+        else:
+            self.learned(committed)
+
+    def missed(self) -> None:
+        """Rows of this session may have been dropped. The leader takes them for sent, and where no
+        more come it would never hear that they are not here."""
+        if self.state is Following.FOLLOWING:
+            self.state = Following.UNMATCHED
+            self.out.append(Refuse(self.session, self.epoch))
+
+    def _fits(self, previous: Chain, start: int) -> bool:
+        if self.state is not Following.FOLLOWING or start != self.log.end:
+            return False
+        return previous == self.log.chain_before(start)
+
+    def appended(self, end: int, committed: int) -> None:
+        """The row's batches stand in the log."""
+        self.matched_end = end
+        self.learned(committed)
+        self._answer(end)
+
+    def learned(self, committed: int) -> None:
+        """The leader has committed so far."""
+        known = min(committed, self.matched_end)
+        self.committed = max(self.committed, known)
+
+    def synced(self) -> None:
+        """The log is synced as far as `log.synced` says."""
+        if self.waits and self.state is Following.FOLLOWING:
+            self._acknowledge(self.log.end)
+
+    def sync_failed(self) -> None:
+        self._stop("a sync failed")
+
+    def _stop(self, reason: str) -> None:
+        self.state = Following.STOPPED
+        self.out.append(Stop(reason))

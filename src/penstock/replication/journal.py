@@ -1,0 +1,555 @@
+"""The channel journal of a partition on several nodes: what its leader sends and a follower takes.
+
+A record has a *place*: its generation (epoch and number) and its sequence in that. One office
+writes a generation, and each place of it once. So a place names one record, and whoever has it has
+all that its generation said before, beginning with a snapshot that says all.
+
+**The follower.** It compares places, never contents:
+
+| a frame of | brings | then |
+|---|---|---|
+| an older session or a lower epoch | anything | it is dropped |
+| this session | the record behind the last one | it is written |
+| this session | a snapshot of a newer generation | it takes the place of all that was there |
+| this session | anything else | a snapshot is asked for, once; until it comes all else is dropped |
+
+A follower whose disk refused a record drops all but snapshots, and asks for one at housekeeping.
+
+It syncs what it found when a session begins, each snapshot, and a place that its leader asks for;
+else at a pace of its own. Most records say what was finished, and no answer waits for those.
+
+So nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written
+into another file and synced before the one before it may be overwritten (`log.journalfile`).
+
+**The leader.** Its office begins a generation, with a snapshot, before its first record: what it
+took over says nothing about what other replicas have. A replica that stands just where the leader
+stands is sent what follows, and any other a new generation; one serves all who wait for it.
+
+**Held** is the last place that every needed member has *synced*, and the leader itself. What must
+survive a failover is answered when its place is held: a seek, an empty, a finish by id, a redrive,
+the start of a channel or of the log, a prepared commit, a stage. The leader asks all whom it feeds,
+and its own disk, to sync that place. A finished message is not answered so: its record is on its
+way, and a failover may bring the message again.
+
+**Stages** are listed in the journal, and their files go beside it (`stageline`). A place counts as
+synced with the files of all that are listed up to it (`lacking`): so what is held has its files on
+every member, and a learner is level only with them.
+
+**The start of the log** stands in the journal. A replica removes what is below it once the place
+that says so is held, and not before: until then another leader may be elected that does not know of
+it, and may promise what is gone. What was said of it and was not held goes with its generation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from penstock.log.fold import Position, epoch_of
+from penstock.replication.effects import Leave, Stop
+from penstock.replication.stages import NOTHING, Lacking
+
+# --- effects ---
+
+
+class HelloJournal(NamedTuple):
+    """To a replica whose log is level: where does your journal stand?"""
+
+    node: int
+    session: int
+    epoch: int
+
+
+class TellPlace(NamedTuple):
+    """To the leader, in answer to its hello."""
+
+    session: int
+    epoch: int
+    replica: int
+    place: Position
+
+
+class AskSnapshot(NamedTuple):
+    session: int
+    epoch: int
+
+
+class AskSync(NamedTuple):
+    """To a follower: an answer waits until this place is on the disk."""
+
+    node: int
+    session: int
+    epoch: int
+    place: Position
+
+
+class SyncOwn(NamedTuple):
+    """An answer waits for the leader's own journal as well."""
+
+
+class AcknowledgePlace(NamedTuple):
+    session: int
+    epoch: int
+    replica: int
+    written: Position
+    synced: Position
+
+
+class TakeRecord(NamedTuple):
+    """Write it behind the last one, then call `wrote` or `write_failed`."""
+
+    record: Any  # as the shell handed it in
+
+
+class TakeSnapshot(NamedTuple):
+    """Begin another file with it, then call `wrote` or `write_failed`."""
+
+    record: Any
+
+
+class SyncJournal(NamedTuple):
+    pass
+
+
+class DropBelow(NamedTuple):
+    """Whole segments below this offset may be removed."""
+
+    start: int
+
+
+class SendRecord(NamedTuple):
+    """`held`: the follower may act on what is not above it."""
+
+    node: int
+    session: int
+    epoch: int
+    place: Position
+    record: Any
+    held: Position
+
+
+class SendHeld(NamedTuple):
+    node: int
+    session: int
+    epoch: int
+    held: Position
+
+
+class Answer(NamedTuple):
+    """What waited under this token is with the set."""
+
+    token: Any  # as the shell handed it in
+
+
+class LogStarts:
+    """What a journal says of the log's start, and how much of it may be acted on."""
+
+    __slots__ = ("_newest", "_waiting", "dropped")
+
+    def __init__(self, start: int, place: Position) -> None:
+        self._newest = start
+        self._waiting: deque[tuple[Position, int]] = deque([(place, start)] if start else ())
+        self.dropped = 0
+
+    def wrote(self, place: Position, start: int) -> None:
+        if place.sequence == 0:  # what was said before and was not held goes with its generation
+            self._waiting.clear()
+            self._newest = 0
+        if start > self._newest:
+            self._newest = start
+            self._waiting.append((place, start))
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def newest_place(self) -> Position:
+        return self._waiting[-1][0] if self._waiting else NOTHING
+
+    def droppable(self, held: Position) -> int:
+        """The start that is now below `held`; 0: none that was not named before."""
+        found = 0
+        while self._waiting and self._waiting[0][0] <= held:
+            found = self._waiting.popleft()[1]
+        if found <= self.dropped:
+            return 0
+        self.dropped = found
+        return found
+
+
+class JournalFollower:
+    """`place` is the last record that may be followed by another, `NOTHING` where none may; `start`
+    what the journal says of the log's start."""
+
+    __slots__ = (
+        "_asked",
+        "_failed",
+        "_held",
+        "_lacking",
+        "_replica",
+        "_starts",
+        "_stopped",
+        "_wanted",
+        "epoch",
+        "out",
+        "place",
+        "session",
+        "synced_place",
+    )
+
+    def __init__(self, replica: int, epoch: int, place: Position, start: int) -> None:
+        self.epoch = epoch  # the highest that this replica has promised
+        self.session = 0
+        self.place = place
+        self.synced_place = NOTHING
+        self.out: list[Any] = []
+        self._replica = replica
+        self._starts = LogStarts(start, place)
+        self._held = NOTHING
+        self._asked = False  # a snapshot is on its way, as far as is known
+        self._failed = False  # the disk did not take what came
+        self._stopped = False
+        self._wanted = NOTHING  # to be synced, as soon as the disk is free
+        self._lacking = Lacking()
+
+    def hello(self, session: int, epoch: int) -> None:
+        """A leader has taken up this replica: its log is level. The epoch is durable already."""
+        if self._stopped or epoch < self.epoch:
+            return
+        self.session, self.epoch = session, epoch
+        self._held = NOTHING  # what an earlier leader called held is held; this one says it again
+        self._asked = False
+        self._wanted = self.place
+        self.out.append(TellPlace(session, epoch, self._replica, self.place))
+        if self.synced_place < self.place:
+            self._sync_wanted()
+        else:
+            self._acknowledge()
+
+    def record(
+        self, session: int, epoch: int, place: Position, record: Any, held: Position
+    ) -> None:
+        """A frame of a leader. A snapshot is what stands first in its generation."""
+        if self._stopped or self._is_old(session, epoch):
+            return
+        if place.sequence == 0 and place.generation > self.place.generation:
+            self.out.append(TakeSnapshot(record))
+        elif self._asked:
+            return
+        elif self._follows(place):
+            self.out.append(TakeRecord(record))
+        else:
+            self._ask()
+            return
+        self.held(session, epoch, held)
+
+    def _is_old(self, session: int, epoch: int) -> bool:
+        return (session, epoch) != (self.session, self.epoch)
+
+    def _follows(self, place: Position) -> bool:
+        return self.place != NOTHING and place == self.place._replace(
+            sequence=self.place.sequence + 1
+        )
+
+    def _ask(self) -> None:
+        self._asked = True
+        self.out.append(AskSnapshot(self.session, self.epoch))
+
+    def wrote(self, place: Position, start: int) -> None:
+        """`start`: of the log, as the journal now says it."""
+        self.place = place
+        self._asked = self._failed = False
+        self._starts.wrote(place, start)
+        self._drop()
+        self._acknowledge()
+        if place.sequence == 0:
+            self._wanted = max(self._wanted, place)
+        self._sync_wanted()
+
+    def _sync_wanted(self) -> None:
+        """What was asked for and has not come yet is synced when it was written."""
+        if self.synced_place < min(self._wanted, self.place):
+            self.out.append(SyncJournal())
+
+    def ask_sync(self, session: int, epoch: int, place: Position) -> None:
+        """An answer of the leader waits until this place is on the disk."""
+        if self._stopped or self._is_old(session, epoch):
+            return
+        self._wanted = max(self._wanted, place)
+        self._sync_wanted()
+
+    def sync_all(self) -> None:
+        """Housekeeping, every two seconds: a power loss then repeats no more than that."""
+        if not self._stopped:
+            self._wanted = max(self._wanted, self.place)
+            self._sync_wanted()
+
+    def write_failed(self) -> None:
+        """The end of the file is unknown: only a snapshot helps. It is not asked for at once, or a
+        full disk here would have the leader write one after the other."""
+        self.place = NOTHING
+        self._asked = self._failed = True
+
+    def try_again(self) -> None:
+        """Housekeeping: the disk may take it now."""
+        if self._failed and self.session:
+            self._failed = False
+            self._ask()
+
+    def synced(self, place: Position) -> None:
+        """What was written meanwhile, and is waited for, is synced next."""
+        self.synced_place = place
+        self._acknowledge()
+        self._drop()
+        self._sync_wanted()
+
+    def sync_failed(self) -> None:
+        """What the files hold is unknown, and the system may not say so again: after a restart a
+        sync of the same file would succeed, and prove nothing."""
+        self._stopped = True
+        self.out.append(Stop("a sync of the channel journal failed"))
+
+    # --- stages ---
+
+    @property
+    def lacking(self) -> list[int]:
+        """Listed stages whose files are not here."""
+        return self._lacking.stages
+
+    def lacks(self, stages: Collection[int], place: Position) -> None:
+        """All of them that this place leaves, before `wrote` is called. `NOTHING`: at a start."""
+        self._lacking.now(stages, place)
+
+    def has(self, stage: int) -> None:
+        """Its file is here, durably."""
+        if self._lacking.found(stage) and self.session:
+            self._acknowledge()
+
+    def lost(self, stage: int) -> None:
+        """It turned out to be corrupt."""
+        self._lacking.lost(stage)
+        if self.session:
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        shown = self._lacking.shown(self.synced_place)
+        self.out.append(
+            AcknowledgePlace(self.session, self.epoch, self._replica, self.place, shown)
+        )
+
+    def held(self, session: int, epoch: int, held: Position) -> None:
+        if self._stopped or self._is_old(session, epoch):
+            return
+        self._held = max(self._held, held)
+        self._drop()
+
+    def _drop(self) -> None:
+        """What the set has may be acted on here when it is here, on the disk, as well: what stands
+        here from an earlier epoch is not what this leader calls held."""
+        held, place = self._held, self.place
+        if held == NOTHING or epoch_of(held.generation) != epoch_of(place.generation):
+            return
+        start = self._starts.droppable(min(held, self.synced_place))
+        if start:
+            self.out.append(DropBelow(start))
+
+
+class _Peer:
+    """The replica on another node, in one session of the link."""
+
+    __slots__ = ("asks", "fed", "replica", "session", "synced", "written")
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.replica = 0
+        self.fed = False  # it is sent each record
+        self.asks = False  # it needs a snapshot
+        self.written = NOTHING
+        self.synced = NOTHING
+
+
+class JournalLeader:
+    """In one office. `place` and `start` are those of the journal that it takes over."""
+
+    __slots__ = (
+        "_begun",
+        "_epoch",
+        "_needed",
+        "_node",
+        "_over",
+        "_peers",
+        "_starts",
+        "_sync_asked",
+        "_synced",
+        "_waiting",
+        "held",
+        "out",
+        "place",
+    )
+
+    def __init__(self, node: int, epoch: int, place: Position, start: int) -> None:
+        self.place = place
+        self.held = NOTHING
+        self.out: list[Any] = []
+        self._node = node
+        self._epoch = epoch
+        self._begun = False
+        self._over = False
+        self._synced = NOTHING
+        self._sync_asked = NOTHING
+        self._needed: frozenset[tuple[int, int]] = frozenset()
+        self._peers: dict[int, _Peer] = {}
+        self._waiting: deque[tuple[Position, Any]] = deque()
+        self._starts = LogStarts(start, place)
+
+    # --- what is written here ---
+
+    @property
+    def must_begin(self) -> bool:
+        """The next record has to be a snapshot in a new generation, and should come soon."""
+        is_due = not self._begun or any(peer.asks for peer in self._peers.values())
+        return is_due and not self._over
+
+    def wrote(self, place: Position, record: Any, start: int) -> None:
+        if self._over:
+            return
+        is_snapshot = place.generation != self.place.generation
+        self._begun = True
+        self.place = place
+        self._starts.wrote(place, start)
+        for node, peer in self._peers.items():
+            if is_snapshot and peer.replica:
+                peer.fed, peer.asks = True, False
+            if peer.fed:
+                self.out.append(self._frame(node, peer, record))
+        if self._starts.newest_place == place or (is_snapshot and self._waiting):
+            self._ask_sync(place)
+
+    def _frame(self, node: int, peer: _Peer, record: Any) -> SendRecord:
+        return SendRecord(node, peer.session, self._epoch, self.place, record, self.held)
+
+    def write_failed(self) -> None:
+        """What was to be said stands in the next snapshot."""
+        self._begun = False
+
+    def synced(self, place: Position) -> None:
+        self._synced = place
+        if place < self._sync_asked:
+            self.out.append(SyncOwn())
+        self._look()
+
+    def sync_failed(self) -> None:
+        """What the files hold is unknown: from now on this office sends and answers nothing."""
+        self._over = True
+        self.out.append(Leave("a sync of the channel journal failed"))
+
+    # --- the others ---
+
+    def linked(self, node: int, session: int) -> None:
+        """The log of the replica on this node is level: its journal's turn has come. What it
+        acknowledged in an earlier session is forgotten."""
+        self._peers[node] = _Peer(session)
+        self.out.append(HelloJournal(node, session, self._epoch))
+
+    def told(self, node: int, session: int, replica: int, place: Position) -> None:
+        peer = self._peer(node, session)
+        if peer is None:
+            return
+        peer.replica = replica
+        peer.fed = self._begun and place == self.place != NOTHING
+        peer.asks = not peer.fed
+
+    def asked(self, node: int, session: int) -> None:
+        peer = self._peer(node, session)
+        if peer is not None:
+            peer.fed, peer.asks = False, True
+
+    def acknowledged(
+        self, node: int, session: int, replica: int, written: Position, synced: Position
+    ) -> None:
+        peer = self._peer(node, session)
+        if peer is None or peer.replica != replica:
+            return
+        peer.written, peer.synced = written, synced
+        self._look()
+
+    def unlinked(self, node: int) -> None:
+        self._peers.pop(node, None)
+
+    def _peer(self, node: int, session: int) -> _Peer | None:
+        peer = self._peers.get(node)
+        return peer if peer is not None and peer.session == session else None
+
+    def is_level(self, node: int, replica: int) -> bool:
+        """It has what the set has, and is sent the rest: as far as the journal goes it may be a
+        member."""
+        peer = self._peers.get(node)
+        if peer is None or peer.replica != replica or not peer.fed:
+            return False
+        return self._is_mine(peer.synced) and peer.synced >= self.held
+
+    # --- what the set has ---
+
+    def needs(self, members: Collection[tuple[int, int]]) -> None:
+        """Node and replica of each member of each possible set, and of who is about to be one."""
+        self._needed = frozenset(one for one in members if one[0] != self._node)
+        self._look()
+
+    def when_held(self, place: Position, token: Any) -> None:
+        """`Answer` comes when the set has the record of this place."""
+        if place <= self.held:
+            self.out.append(Answer(token))
+        else:
+            self._waiting.append((place, token))
+            self._ask_sync(place)
+
+    def when_finished(self, place: Position, token: Any) -> None:
+        """Of a strictly ordered channel: `Answer` says that the next message may go out, for the
+        FIN of the one before it is with the set. Else another leader would give that out again,
+        while its successor is being worked on."""
+        self.when_held(place, token)
+
+    def _ask_sync(self, place: Position) -> None:
+        """Of all who have it, or will; who gets a snapshot instead syncs that in any case."""
+        if place <= self._sync_asked or self._over:
+            return
+        self._sync_asked = place
+        if self._synced < place:
+            self.out.append(SyncOwn())
+        for node, peer in self._peers.items():
+            if peer.fed:
+                self.out.append(AskSync(node, peer.session, self._epoch, place))
+
+    def _look(self) -> None:
+        held = min([self._synced, *(self._counted(*one) for one in self._needed)])
+        if self._over or not self._is_mine(held) or held <= self.held:
+            return
+        self.held = held
+        while self._waiting and self._waiting[0][0] <= held:
+            self.out.append(Answer(self._waiting.popleft()[1]))
+        if self._starts.waiting:
+            self._let_drop(held)
+
+    def _let_drop(self, held: Position) -> None:
+        start = self._starts.droppable(held)
+        if start:
+            self.out.append(DropBelow(start))
+            for node, peer in self._peers.items():
+                self.out.append(SendHeld(node, peer.session, self._epoch, held))
+
+    def _counted(self, node: int, replica: int) -> Position:
+        peer = self._peers.get(node)
+        if peer is None or peer.replica != replica:
+            return NOTHING
+        return peer.synced
+
+    def _is_mine(self, place: Position) -> bool:
+        """A place of an earlier office proves nothing about what this one has said."""
+        return epoch_of(place.generation) == self._epoch
+
+    def leave(self) -> list[Any]:
+        """The office is over: what waited has an unknown outcome."""
+        waiting, self._waiting = self._waiting, deque()
+        return [token for _, token in waiting]

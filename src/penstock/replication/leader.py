@@ -1,0 +1,540 @@
+"""The leader of a partition in one office: the commit rule, and the changes of the set.
+
+**Commit.** The committed end is the least of the leader's own end and of what every member of every
+*possible* set has acknowledged, in this session and after matching. `waits` says which end counts:
+the synced one, or the written one. At most one row is in flight; what an earlier leader left above
+the committed end is simply the first one.
+
+**A set is possible** when it is in force or a proposal that was sent could still install it.
+
+| a replica is | its acknowledgements |
+|---|---|
+| a member of a possible set | are needed |
+| demanded: level, and about to be proposed | are needed, from now on |
+| anything else: a learner | are ignored, and it is fed all the same |
+
+**Level** is a replica that was matched and has acknowledged everything up to the log's end at the
+start of this epoch, below which may lie what an earlier leader committed and this one does not know
+to be, and all that is committed or all but LEARNER_NEAR_BYTES: while publishers go on, the last
+bytes always move. Then it is demanded, so that commits wait for it, and proposed when it has all
+that was committed until then. If it does not get there in time, it is demanded no more.
+
+**Proposals**, at most one at a time:
+
+| outcome | then |
+|---|---|
+| done | the new set is the only possible one |
+| refused | the record has moved: it is read |
+| unknown | all sets stay possible; the record is read; if it is as before, it is touched |
+| touched: put there unchanged | the revision has moved: no earlier proposal can be applied |
+
+Where state is kept beside the log, `beside`, a replica that has all of the log is level only once
+the shell says that it has that state, too: `completed`, in this session.
+
+A replica in `held_off` is fed and never demanded: its node was dropped lately, and has to prove
+itself first (`penstock.cluster.membership`).
+
+A record that names another epoch or seat ends the office, and so does a follower's refusal with a
+higher epoch, a failed write and a failed sync.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from penstock.limits import LEARNER_NEAR_BYTES
+from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Isolation, permits
+from penstock.replication.effects import (
+    Authority,
+    BeginAt,
+    CommitTo,
+    Feed,
+    Hello,
+    Leave,
+    MatchAt,
+    Propose,
+    Read,
+)
+from penstock.replication.follower import LogView
+from penstock.replication.matching import Extent, common_end
+from penstock.replication.record import Member, Record, Seat, elected, regrouped, resigned, touched
+
+UNMATCHED = -1
+_OFFICE_BITS = 32  # numbers of one office: one life may hold several, and their answers mix
+
+
+class Outcome(IntEnum):
+    DONE = 1
+    REFUSED = 2
+    UNKNOWN = 3
+
+
+class Peer:
+    """The replica on one node, in one session of the link."""
+
+    __slots__ = ("complete", "counted", "generation", "replica", "sent", "session", "synced")
+
+    def __init__(self, session: int, complete: bool = True) -> None:
+        self.session = session
+        self.complete = complete  # it has what is kept beside the log
+        self.replica = 0
+        self.generation = 0
+        self.counted = UNMATCHED  # what it has acknowledged, as the topic's durability counts
+        self.synced = 0
+        self.sent = UNMATCHED
+
+
+class LeaderLine:
+    __slots__ = (
+        "_demanded",
+        "_demanded_end",
+        "_heir",
+        "_needed",
+        "_number",
+        "_own_entry",
+        "_proposed",
+        "_session",
+        "_sets",
+        "_unsettled",
+        "beside",
+        "committed",
+        "confirmed_ns",
+        "end",
+        "heard",
+        "held_off",
+        "isolation",
+        "log",
+        "out",
+        "over",
+        "own",
+        "peers",
+        "permits",
+        "record",
+        "revision",
+        "seat",
+        "start_end",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        log: LogView,
+        record: Record,
+        revision: int,
+        seat: Seat,
+        generation: int,
+        committed: int,
+        waits: bool,
+        heard: Heard | None = None,
+        confirmed_ns: int = 0,
+        isolation: Isolation = Isolation(),  # noqa: B008
+        beside: bool = False,
+    ) -> None:
+        self.beside = beside
+        self.log = log
+        self.heard = heard if heard is not None else Heard()
+        self.confirmed_ns = confirmed_ns  # when the record of this office was read
+        self.isolation = isolation
+        self.permits = ALL_PERMITS  # until the first tick
+        self.held_off: set[int] = set()
+        self.record, self.revision = record, revision
+        self._own_entry = Member(seat.node, seat.replica, generation)
+        self.seat = seat
+        self.waits = waits
+        self.end = self.start_end = log.end
+        self.own = log.synced if waits else log.end
+        self.committed = committed
+        self.peers: dict[int, Peer] = {}
+        self.over = False
+        self._heir: Seat | None = None  # who is to lead next
+        self.out: list[Any] = []
+        self._sets: list[tuple[Member, ...]] = [record.members]
+        self._demanded: Member | None = None
+        self._demanded_end = 0
+        self._number = 0
+        self._session = 0
+        self._proposed: Propose | None = None
+        self._unsettled: Outcome | None = None  # of what was proposed, and is to be read
+        self._needed: tuple[Member, ...] = ()
+        self._need()
+        self._renew_own_entry()
+
+    # --- what a commit waits for ---
+
+    @property
+    def ready(self) -> bool:
+        """May the next row be written?"""
+        return self.end == self.committed and self.takes_rows
+
+    @property
+    def takes_rows(self) -> bool:
+        """Not while the office is handed over, nor without the permit."""
+        return not self.over and self._heir is None and self.permits.publishes
+
+    @property
+    def possible_sets(self) -> list[tuple[Member, ...]]:
+        return self._sets
+
+    def _need(self) -> None:
+        needed = dict.fromkeys(member for members in self._sets for member in members)
+        self._needed = tuple(member for member in needed if member.node != self.seat.node)
+        self.advance()
+
+    def _counted(self, member: Member) -> int:
+        peer = self.peers.get(member.node)
+        if peer is None or peer.replica != member.replica:
+            return UNMATCHED
+        return peer.counted
+
+    def advance(self) -> None:
+        end = self.own
+        for member in self._needed:
+            counted = self._counted(member)
+            if counted < end:
+                end = counted
+        if end > self.committed and not self.over:
+            self.committed = end
+            self.out.append(CommitTo(end))
+            self._renew_own_entry()
+            self._propose_heir()
+
+    @property
+    def synced_everywhere(self) -> int:
+        """What every member of every possible set has on its disk: headers repeat it."""
+        end = self.log.synced
+        for member in self._needed:
+            peer = self.peers.get(member.node)
+            end = min(end, 0 if peer is None or peer.replica != member.replica else peer.synced)
+        return end
+
+    # --- authority ---
+
+    def confirmed(self, sent_ns: int) -> None:
+        """The coordinator was asked for this record then, and had it as it is known here."""
+        self.confirmed_ns = max(self.confirmed_ns, sent_ns)
+
+    def tick(self, mono_ns: int) -> None:
+        """What may be done alone in this turn?"""
+        if self.over:
+            found = NO_PERMITS
+        elif self.record.wanted in ((), (self.seat.node,)) and not self._needed:
+            found = ALL_PERMITS
+        else:
+            age_ns = mono_ns - self._known_ns()
+            found = permits(age_ns, not self._needed, self.isolation)
+        if found != self.permits:
+            self.permits = found
+            self.out.append(Authority(found))
+
+    def _known_ns(self) -> int:
+        """As of when this office is known to have been in force."""
+        known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
+        if self._needed and all(self._counted(m) != UNMATCHED for m in self._needed):
+            return max(known_ns, self.heard.from_all(m.node for m in self._needed))
+        return known_ns
+
+    # --- own log ---
+
+    def wrote(self, end: int) -> None:
+        """A row stands in the log up to `end`: it goes out, and then its sync begins."""
+        self.end = end
+        if not self.waits:
+            self.own = end
+        for node in self.peers:
+            self.feed(node)
+        self.advance()
+
+    def synced(self) -> None:
+        if self.waits:
+            self.own = min(self.log.synced, self.end)
+            self.advance()
+
+    def failed(self, reason: str) -> None:
+        """A write or a sync failed."""
+        self.leave(reason)
+
+    def leave(self, reason: str) -> None:
+        if not self.over:
+            self.over = True
+            self.out.append(Leave(reason))
+
+    # --- followers ---
+
+    def linked(self, node: int) -> None:
+        """Frames flow to and from this node. Each attempt to match it is a session of its own."""
+        if self.over:
+            return
+        self._session += 1
+        session = (self.record.epoch << _OFFICE_BITS) + self._session
+        self.peers[node] = Peer(session, complete=not self.beside)
+        self.out.append(Hello(node, session, self.record.epoch))
+
+    def unlinked(self, node: int) -> None:
+        if self.peers.pop(node, None) is None:
+            return
+        if self._demanded is not None and self._demanded.node == node and self._proposed is None:
+            self._demand(None)
+
+    def told(self, node: int, session: int, replica: int, generation: int, extent: Extent) -> None:
+        """A follower's position: where do our logs begin to differ?"""
+        peer = self._peer(node, session)
+        if peer is None:
+            return
+        peer.replica, peer.generation = replica, generation
+        end = common_end(self.log.extent(), extent)
+        if end is None:
+            self.out.append(BeginAt(node, session, self.log.extent().start))
+            return
+        chain = self.log.chain_before(end)
+        if chain is None:
+            self.leave(f"no batch ends at {end}, where a follower's log begins to differ")
+        else:
+            self.out.append(MatchAt(node, session, end, chain))
+
+    def matched(self, node: int, session: int, end: int) -> None:
+        peer = self._peer(node, session)
+        if peer is not None:
+            peer.sent = end
+            self.feed(node)
+
+    def acknowledged(
+        self, node: int, session: int, epoch: int, replica: int, written: int, synced: int
+    ) -> None:
+        peer = self._peer(node, session)
+        if peer is None or epoch != self.record.epoch or replica != peer.replica:
+            return
+        if peer.sent == UNMATCHED:
+            return
+        peer.counted, peer.synced = synced if self.waits else written, synced
+        if written >= peer.sent:
+            peer.sent = written
+            self.feed(node)
+        self._consider(node, peer)
+        self.advance()
+        if self._heir is not None:
+            self._propose_heir()
+
+    def refused(self, node: int, session: int, epoch: int) -> None:
+        """A follower has promised a higher epoch, or must be matched again."""
+        if epoch > self.record.epoch:
+            self.leave("a follower has promised a higher epoch")
+            return
+        peer = self._peer(node, session)
+        if peer is not None:
+            self.linked(node)
+
+    def _peer(self, node: int, session: int) -> Peer | None:
+        peer = self.peers.get(node)
+        if self.over or peer is None or peer.session != session:
+            return None
+        return peer
+
+    def feed(self, node: int) -> None:
+        """One row after the other: the next one when this one was acknowledged."""
+        peer = self.peers.get(node)
+        if peer is not None and UNMATCHED < peer.sent < self.end and not self.over:
+            self.out.append(Feed(node, peer.session, peer.sent, self.committed))
+            peer.sent = self.end
+
+    def fed(self, node: int, end: int) -> None:
+        """So far the shell has sent it."""
+        self.peers[node].sent = end
+
+    # --- the set ---
+
+    def _consider(self, node: int, peer: Peer) -> None:
+        """Is this replica level, and no member in its present generation?"""
+        demanded = self._demanded
+        if demanded is not None:
+            if demanded.node == node and peer.counted >= self._demanded_end:
+                self._propose_growth(demanded)
+            return
+        newcomer = Member(node, peer.replica, peer.generation)
+        if self._proposed is not None or newcomer in self.record.members:
+            return
+        if node in self.held_off or not peer.complete:
+            return
+        if node not in self.record.wanted or not self._is_level(peer):
+            return
+        self._demand(newcomer)
+        if peer.counted >= self._demanded_end:
+            self._propose_growth(newcomer)
+
+    def admit(self, node: int) -> None:
+        """It is held off no longer."""
+        self.held_off.discard(node)
+        peer = self.peers.get(node)
+        if peer is not None and peer.counted != UNMATCHED and not self.over:
+            self._consider(node, peer)
+
+    def note_beside(self, node: int, session: int, complete: bool) -> None:
+        """Does the replica there have what is kept beside the log?"""
+        peer = self._peer(node, session)
+        if peer is None or peer.complete == complete:
+            return
+        peer.complete = complete
+        if complete and peer.counted != UNMATCHED:
+            self._consider(node, peer)
+
+    def _renew_own_entry(self) -> None:
+        """The leader has everything, so its entry may say so of its node's present generation."""
+        entry = self._own_entry
+        if self.over or self._proposed is not None or self._demanded is not None:
+            return
+        if entry not in self.record.members and self.committed >= self.start_end:
+            self._propose(regrouped(self.record, added=(entry,)), self._generation_of(entry))
+
+    def _generation_of(self, entry: Member) -> tuple[tuple[int, int], ...]:
+        return ((entry.node, entry.generation),)
+
+    def _is_level(self, peer: Peer) -> bool:
+        if peer.counted < self.start_end:
+            return False
+        return peer.counted >= self.committed or self._is_near(peer)
+
+    def _is_near(self, peer: Peer) -> bool:
+        if peer.counted < self.log.extent().start:
+            return False
+        return self.log.bytes_from(peer.counted) <= LEARNER_NEAR_BYTES
+
+    def _demand(self, newcomer: Member | None) -> None:
+        """From now on its acknowledgements are needed; or no more, as it was not proposed."""
+        self._demanded = newcomer
+        self._demanded_end = self.committed
+        self._sets = [self.record.members]
+        if newcomer is not None:
+            self._sets.append(regrouped(self.record, added=(newcomer,)).members)
+        self._need()
+
+    def _propose_growth(self, newcomer: Member) -> None:
+        if self._proposed is not None:
+            return
+        self._propose(regrouped(self.record, added=(newcomer,)), self._generation_of(newcomer))
+
+    @property
+    def is_changing(self) -> bool:
+        """A change of the set, or its settlement, is under way."""
+        return self._proposed is not None
+
+    def late_members(self) -> tuple[int, ...]:
+        """The nodes for which the commit of the row in flight waits."""
+        late = [m.node for m in self._needed if self._counted(m) < self.end]
+        return tuple(dict.fromkeys(late))
+
+    def withdraw(self, nodes: tuple[int, ...]) -> int | None:
+        """A learner among these is demanded no more, if it is not proposed yet. Returns its node:
+        it is to be held off, or the next acknowledgement demands it again."""
+        demanded = self._demanded
+        if demanded is None or demanded.node not in nodes or self._proposed is not None:
+            return None
+        self._demand(None)
+        return demanded.node
+
+    def drop(self, nodes: tuple[int, ...]) -> bool:
+        """Leave these out of the set, if it does not become too small. True: it was proposed."""
+        gone = tuple(member for member in self.record.members if member.node in nodes)
+        kept = len(self.record.members) - len(gone)
+        is_free = self._proposed is None and self._demanded is None and not self.over
+        if not (is_free and gone and kept >= self.record.members_min) or self.seat.node in nodes:
+            return False
+        self._propose(regrouped(self.record, gone=gone))
+        return True
+
+    def resign(self, reason: str) -> None:
+        """Give up the office: the members elect another. Its outcome does not matter here."""
+        if not self.over:
+            self.out.append(self._proposal(resigned(self.record)))
+            self.leave(reason)
+
+    def hand_over(self, node: int, life: int) -> bool:
+        """Make the member on this node the leader, once what is in flight is committed and it has
+        everything. No row is begun from now on, until `keep_office`. False: it is no member."""
+        member = self.record.member_on(node)
+        if member is None or self.over or self._heir is not None or node == self.seat.node:
+            return False
+        self._heir = Seat(node, life, member.replica)
+        self._propose_heir()
+        return True
+
+    def keep_office(self) -> None:
+        """It took too long, if it is not proposed yet."""
+        if self._proposed is None or self._proposed.record.epoch == self.record.epoch:
+            self._heir = None
+
+    def _propose_heir(self) -> None:
+        heir = self._heir
+        if heir is None or self._proposed is not None or self._demanded is not None or self.over:
+            return
+        peer = self.peers.get(heir.node)
+        has_all = peer is not None and peer.replica == heir.replica and peer.counted >= self.end
+        if has_all and self.end == self.committed and self.record.has(heir.node, heir.replica):
+            self._propose(elected(self.record, heir))
+
+    def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
+        self._number += 1
+        number = (self.record.epoch << _OFFICE_BITS) + self._number
+        return Propose(number, record, self.revision, generations)
+
+    def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
+        self._proposed = self._proposal(record, generations)
+        self._unsettled = None
+        if record.members not in self._sets:
+            self._sets.append(record.members)
+            self._need()
+        self.out.append(self._proposed)
+
+    def outcome(self, number: int, outcome: Outcome, revision: int) -> None:
+        proposed = self._proposed
+        if self.over or proposed is None or proposed.number != number:
+            return
+        if outcome is Outcome.DONE:
+            if proposed.record.epoch != self.record.epoch:
+                self.leave("the office was handed over")
+            else:
+                self._adopt(proposed.record, revision)
+        else:
+            self._unsettled = outcome
+            self.out.append(Read())
+
+    def read(self, revision: int, record: Record) -> None:
+        """The record as it stands."""
+        if self.over:
+            return
+        if revision != self.revision:
+            self.seen(revision, record)
+        elif self._unsettled is Outcome.REFUSED:  # by a comparison of something else
+            self._adopt(self.record, self.revision)
+        elif self._unsettled is Outcome.UNKNOWN:
+            self._propose(touched(self.record))
+
+    def seen(self, revision: int, record: Record) -> None:
+        """The record has changed."""
+        if self.over or revision <= self.revision:
+            return
+        if record.epoch != self.record.epoch or record.leader != self.seat:
+            self.leave("the record names another office")
+        else:
+            self._adopt(record, revision)
+
+    def _adopt(self, record: Record, revision: int) -> None:
+        """It is in force, and nothing that was proposed before can be applied any more."""
+        self.record, self.revision = record, revision
+        self._proposed, self._unsettled, self._demanded = None, None, None
+        self._heir = None
+        self._sets = [record.members]
+        self._need()
+        for node, peer in self.peers.items():
+            if peer.counted != UNMATCHED:
+                self._consider(node, peer)
+        self._renew_own_entry()
+
+    # --- for tests ---
+
+    def validate(self) -> None:
+        if not self.committed <= self.end or self.own > self.end:
+            raise RuntimeError(f"ends {self.committed}, {self.own}, {self.end} are out of order")
+        if self.record.members not in self._sets:
+            raise RuntimeError("the set in force is not among the possible ones")
+        if self._proposed is not None and self._proposed.record.members not in self._sets:
+            raise RuntimeError("a set that may come into force is not needed")

@@ -1,0 +1,122 @@
+"""What a channel promises, told as stories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import Refused, StorageError
+
+from ..faults import FaultyDisk
+from ..world import World, bodies
+
+Start = Callable[..., World]
+
+
+def test_an_emptied_channel_stays_empty_over_a_kill(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a", rdy=1)
+    world.publish("news", b"1", b"2")
+    consumer.take()
+    consumer.channel.empty()
+    world = world.killed()
+    assert world.broker.find_topic("news").find_channel("a").depth == 0
+    assert world.consumer("news", "a").take() == []
+
+
+def test_a_limit_on_consumers(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    with pytest.raises(Refused) as caught:
+        consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
+    assert caught.value.reason == "consumers for news:a exceeds limit of 1"
+    consumer.leave()
+    consumer.channel.subscribe(world.engine.open_detached(), consumers_max=1)
+
+
+def test_what_an_ephemeral_channel_had_does_not_come_back_to_the_topic(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a#ephemeral")
+    world.publish("news", b"1")
+    consumer.finish(*consumer.take())
+    world.pass_ns(limits.SECOND)
+    world = world.killed()
+    assert world.broker.find_topic("news").depth == 0
+
+
+def test_an_ephemeral_channel_drops_what_is_too_much(start: Start) -> None:
+    world = start(mem_queue_size=3)
+    consumer = world.consumer("news", "a#ephemeral", rdy=0)
+    kept = world.consumer("news", "b", rdy=0)
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    assert consumer.channel.depth == 3
+    assert kept.channel.depth == 5
+    consumer.ready(10)
+    assert bodies(consumer.take()) == [b"0", b"1", b"2"]
+    world.publish("news", b"5")
+    assert bodies(consumer.take()) == [b"5"]
+
+
+def test_a_number_is_never_given_out_twice(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("news")
+    assert [topic.channel(name).number for name in ("a", "b")] == [1, 2]
+    topic.delete_channel("b")
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.channel("b").number == 3
+
+
+def test_a_channel_made_again_does_not_inherit(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    other = world.consumer("news", "b")
+    world.publish("news", b"1")
+    consumer.take()
+    world.broker.find_topic("news").delete_channel("a")
+    again = world.consumer("news", "a")
+    assert again.take() == []
+    world.publish("news", b"2")
+    assert bodies(again.take()) == [b"2"]
+    assert bodies(other.take()) == [b"1", b"2"]
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"2"]
+
+
+def test_a_consumer_of_a_deleted_channel_is_refused(start: Start) -> None:
+    world = start()
+    channel = world.broker.topic("news").channel("a")
+    world.broker.find_topic("news").delete_channel("a")
+    with pytest.raises(Refused):
+        channel.subscribe(world.engine.open_detached())
+
+
+def test_a_channel_whose_topic_file_cannot_be_written_is_not_made(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    disk.fail.add(("rename", "topic.json"))
+    with pytest.raises(StorageError):
+        topic.channel("a")
+    assert (topic.channels, topic.depth) == ({}, 1)
+    disk.fail.clear()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_pausing_that_cannot_be_stored_does_not_happen(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    channel = world.broker.topic("news").channel("a")
+    disk.fail.add(("write", "topic.json"))
+    with pytest.raises(StorageError):
+        channel.pause()
+    with pytest.raises(StorageError):
+        channel.topic.pause()
+    with pytest.raises(StorageError):
+        channel.topic.delete_channel("a")
+    assert (channel.paused, channel.topic.paused, channel.deleted) == (False, False, False)
+    assert channel.topic.find_channel("a") is channel

@@ -1,0 +1,232 @@
+"""What is said of a channel journal that has rotted, or that the disk does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import kernel, limits
+from penstock.broker.channels.cursors import Cursors
+from penstock.broker.health import Health
+from penstock.broker.partition.journal import Journal
+from penstock.log.disk import OsDisk
+from penstock.log.fold import Position, decode_record
+from penstock.log.followedjournal import FollowedJournal
+from penstock.log.inspect import find
+from penstock.log.partition import PartitionLog
+from penstock.log.verify import verify
+from sim.disk import Fault, SimDisk
+
+from ..faults import FaultyDisk
+from ..following import OWNER, PATH, SETTINGS, batch, new_disk, put
+from ..world import World, bodies
+
+Start = Callable[..., World]
+
+
+def journal_path(world: World, number: int = 0) -> Path:
+    return world.path / "topics" / "news" / "0" / f"channels.{number}"
+
+
+def records(data: bytes) -> list[int]:
+    """Where they begin."""
+    found, position = [], 0
+    while (record := decode_record(data, position)) is not None:
+        found.append(position)
+        position += record.length
+    return found
+
+
+def consumed(start: Start, **options: object) -> World:
+    """Four messages, finished one by one."""
+    world = start(**options)
+    consumer = world.consumer("news", "a")
+    for number in range(4):
+        world.publish("news", b"%d" % number)
+        consumer.finish(*consumer.take())
+    return world
+
+
+def test_a_rotten_record_with_sound_ones_behind_it_is_reported(start: Start) -> None:
+    world = consumed(start, journal_bytes_max=600)
+    world.close()
+    path = journal_path(world)
+    data = bytearray(path.read_bytes())
+    third = records(data)[2]
+    data[third + 50] ^= 1
+    path.write_bytes(data)
+    found = verify(OsDisk(), find(OsDisk(), str(world.path))).findings
+    assert [(finding.path, finding.position) for finding in found] == [(str(path), third)]
+    world = world.restart()
+    said = f"{path}: the record at byte {third} is corrupt"
+    assert world.broker.health.startswith(f"OK - warning: topic news: {said}")
+    consumer = world.consumer("news", "a")
+    again = consumer.take()
+    assert bodies(again)[-1:] == [b"3"]  # what was said behind it is lost
+    consumer.finish(*again)
+    for number in range(20):  # until the file is begun anew
+        world.publish("news", b"%d" % number)
+        consumer.finish(*consumer.take())
+        world.pass_ns(2 * limits.SECOND)
+    assert world.broker.health == "OK"
+    assert verify(OsDisk(), find(OsDisk(), str(world.path))).findings == []
+
+
+def test_a_rotten_snapshot_is_reported(start: Start) -> None:
+    world = consumed(start)
+    world.close()
+    path = journal_path(world)
+    data = bytearray(path.read_bytes())
+    data[45] ^= 1
+    path.write_bytes(data)
+    world = world.restart()
+    assert f"{path}: the record at byte 0 is corrupt" in world.broker.health
+    assert len(world.consumer("news", "a").take()) == 4
+
+
+def test_a_record_that_was_cut_short_is_ordinary(start: Start) -> None:
+    world = consumed(start)
+    path = journal_path(world)
+    data = path.read_bytes()
+    last = records(data)[-1]
+    for torn in (data[: last + 20], data[:last] + bytes(20), data[:last] + bytes(len(data))):
+        path.write_bytes(torn)
+        world = world.killed()
+        assert world.broker.health == "OK"
+        path = journal_path(world)
+
+
+def test_a_write_lost_before_others_by_a_power_loss_is_ordinary(start: Start) -> None:
+    """It left zeros. What stands behind it does not count."""
+    world = consumed(start)
+    path = journal_path(world)
+    data = bytearray(path.read_bytes())
+    third, fourth = records(data)[2:4]
+    data[third:fourth] = bytes(fourth - third)
+    path.write_bytes(data)
+    assert world.killed().broker.health == "OK"
+
+
+def test_a_journal_that_cannot_be_opened_for_its_sync_is_shown(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, durability="os")
+    world.consumer("news", "a")
+    world.publish("news", b"1")
+    journal = world.broker.find_topic("news").leader().cursors
+    assert journal is not None
+    journal._journal.close()
+    disk.fail.add(("open", "channels."))
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+    assert "the state of the channels cannot be stored" in world.broker.health
+    disk.fail.clear()
+    for _ in range(6):
+        world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+
+
+# --- what a leader's cursors say to other replicas, and where channels begin that nobody knew ---
+
+
+EPOCH = 6
+BYTES_MAX = 1 << 20
+
+
+class Leader:
+    """A log with five messages, a journal of epoch 6 and its cursors."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.log = PartitionLog.create(new_disk(), PATH, SETTINGS, OWNER)
+        put(self.log, batch(0, 1, [b"x"] * 5), 5, 1)
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+        self.tail = self.engine.tail(b"orders", self.log.written_end, 1 << 20, 0)
+        self.sent: list[bytes] = []
+        followed = FollowedJournal.open(disk, "data")
+        self.journal = Journal(followed.files, BYTES_MAX, EPOCH, followed.folding.handed_end)
+        self.health = Health()
+        context: Any = SimpleNamespace(health=self.health, killed=False)
+        self.cursors = Cursors(context, "orders", self.journal, followed.folded())
+        self.cursors.on_record = self.sent.append
+
+    def begin(self) -> None:
+        self.cursors.begin(self.tail)
+
+    def add(self, number: int, offset: int) -> Position:
+        """A channel; and the place that has to be held before it is confirmed."""
+        self.cursors.add(number, self.engine.window(self.tail, offset), offset)
+        return self.cursors.written
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader(new_disk())
+
+
+def follower_of(leader: Leader) -> FollowedJournal:
+    """Another replica that takes what was sent."""
+    followed = FollowedJournal.open(new_disk(), "data")
+    for record in leader.sent:
+        is_first = followed.position.generation == 0
+        followed.replace(record) if is_first else followed.append(record)
+    return followed
+
+
+def test_the_start_of_the_log_is_decided_once_and_only_rises(leader: Leader) -> None:
+    leader.begin()
+    leader.add(1, 0)
+    for offset in (3, 3, 2):
+        leader.cursors.decide_start(offset)
+    assert (len(leader.sent), leader.cursors.start_offset) == (2, 3)
+    followed = follower_of(leader)
+    assert followed.start_offset == 3
+    leader.cursors.begin_generation()
+    followed.replace(leader.sent[-1])
+    assert followed.start_offset == 3
+
+
+def test_a_channel_that_a_sound_journal_does_not_know_begins_as_the_view_says(
+    leader: Leader,
+) -> None:
+    leader.begin()
+    leader.add(1, 2)
+    other = Leader(leader.disk)
+    assert other.cursors.state(1, "known", other.log, unknown_start=4).low == 2
+    assert other.cursors.state(2, "unknown", other.log, unknown_start=4).low == 4
+    assert other.cursors.state(2, "unknown", other.log).low == 0  # a node by itself
+
+
+def test_what_the_disk_does_not_take_is_not_sent(leader: Leader) -> None:
+    leader.begin()
+    leader.add(1, 0)
+    sent = len(leader.sent)
+    leader.disk.inject(Fault("write", times=2))
+    leader.cursors.decide_start(3)
+    leader.cursors.begin_generation()
+    assert len(leader.sent) == sent
+    assert "the state of the channels cannot be stored" in leader.health.text
+    leader.cursors.append([])
+    assert len(leader.sent) == sent + 1
+    followed = FollowedJournal.open(new_disk(), "data")
+    followed.replace(leader.sent[-1])
+    assert followed.start_offset == 3
+
+
+def test_a_mark_that_cannot_be_written_is_shown_until_it_was(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("write", "/mark"))
+    for _ in range(5):
+        world.pass_ns(limits.SECOND)
+    assert "NOK - topic news: the write failed" in world.broker.health
+    assert world.publish("news", b"2").stored  # this heals nothing
+    assert "NOK - topic news: the write failed" in world.broker.health
+    disk.fail.clear()
+    for _ in range(5):
+        world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"

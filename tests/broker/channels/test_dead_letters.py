@@ -1,0 +1,348 @@
+"""Messages that a channel gives up on, and their way back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.dead_letter import Origin, Reader, Stored, origin
+from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
+from penstock.broker.topics.settings import ChannelSettings
+from penstock.errors import NotFound, Refused
+from sim.clock import START_WALL_NS
+
+from ..partition.test_leader import damage
+from ..replicas.cluster_world import Cluster
+from ..world import MESSAGE_TIMEOUT_NS, Consumer, Message, World
+
+SECOND = limits.SECOND
+DEAD = "t.ch.dead"
+
+
+def give_up_after(world: World, attempts: int, **changes: Any) -> Channel:
+    channel = world.broker.topic("t").channel("ch")
+    channel.configure({"max_attempts": attempts, **changes})
+    return channel
+
+
+def requeue_all(consumer: Consumer) -> list[Message]:
+    given = consumer.take()
+    for message in given:
+        consumer.requeue(message)
+    return given
+
+
+def causes(world: World) -> list[str]:
+    return [known.cause for one in letters(world) if (known := origin(one)) is not None]
+
+
+def letters(world: World, topic: str = DEAD) -> list[Stored]:
+    """All that a dead-letter topic holds."""
+    log = world.broker.find_topic(topic).leader().log
+    reader = Reader(log)
+    return [reader.read(offset) for offset in range(log.start_offset, log.written_end)]
+
+
+# --- there ---
+
+
+def test_a_message_that_has_used_its_attempts_becomes_a_dead_letter(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 2)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"good", b"bad")
+    good, bad = consumer.take()
+    consumer.finish(good)
+    consumer.requeue(bad)
+    (again,) = consumer.take()
+    assert (again.body, again.attempts) == (b"bad", 2)
+    consumer.requeue(again)
+    world.turns()
+    assert consumer.take() == []
+    (letter,) = letters(world)
+    assert (letter.body, letter.id) == (b"bad", int(bad.id, 16))
+    assert letter.timestamp_ns == START_WALL_NS
+    found = origin(letter)
+    assert found is not None
+    assert found == Origin("t", "ch", 2, "requeued")
+    assert (channel.dead_letter_count, channel.depth, channel.unfinished) == (1, 0, 0)
+    assert channel.windows[0].low == channel.windows[0].next == 2
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
+
+
+def test_many_at_once_go_in_several_batches(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch", rdy=2500)
+    count = 2 * limits.DEAD_LETTERS_AT_ONCE + 3
+    world.publish("t", *[b"%d" % n for n in range(count)])
+    assert len(consumer.take()) == count
+    world.clock.pass_ns(MESSAGE_TIMEOUT_NS)
+    for _ in range(5):
+        world.turn()
+    assert [letter.body for letter in letters(world)] == [b"%d" % n for n in range(count)]
+    assert (channel.dead_letter_count, channel.unfinished) == (count, 0)
+
+
+def test_it_is_finished_only_when_the_dead_letter_is_safe(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.windows[0].exhausted, channel.depth) == (1, 1)
+    assert channel.windows[0].floor == 0
+    world.threads.run()
+    world.turns()
+    assert (channel.windows[0].exhausted, channel.depth) == (0, 0)
+
+
+def test_a_failed_publish_is_tried_again(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    dead = world.broker.topic(DEAD)
+    dead.configure({"max_depth": 0})
+    dead.refusal = "closed for a test"
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "closed for a test" in world.broker.health
+    world.pass_ns(SECOND)
+    assert channel.windows[0].exhausted == 1
+    dead.refresh_refusal()
+    world.pass_ns(SECOND)
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert (channel.windows[0].exhausted, world.broker.health) == (0, "OK")
+    assert consumer.take() == []
+
+
+def test_a_failed_sync_of_the_dead_letter_keeps_the_message(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    requeue_all(consumer)
+    world.turns()
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "t:ch: messages wait" in "".join(world.broker.context.health._reasons.values())
+
+
+def under_way(world: World, **changes: Any) -> tuple[Channel, Consumer, Message]:
+    """Channel and consumer; the dead letter of the second of two messages is being written, and the
+    first, which the consumer has, is returned."""
+    channel = give_up_after(world, 1, **changes)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"first", b"second")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    first, second = consumer.take()
+    consumer.requeue(second)
+    world.turns()
+    return channel, consumer, first
+
+
+def let_write(world: World) -> None:
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+
+
+@pytest.mark.parametrize("changes", [{"max_attempts": 0}, {"max_attempts": 9}, {"poison": "hold"}])
+@pytest.mark.parametrize("order", ["none", "strict"])
+def test_what_is_being_given_up_is_done_whatever_the_bound_becomes(
+    start: Any, changes: dict[str, Any], order: str
+) -> None:
+    world: World = start()
+    channel, consumer, first = under_way(world)
+    channel.configure({"order": order, **changes})
+    world.turns()
+    let_write(world)
+    consumer.finish(first)
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"second"]
+    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
+
+
+def test_the_letter_that_could_not_be_written_is_written_once_after_a_change(start: Any) -> None:
+    world: World = start()
+    channel, consumer, first = under_way(world)
+    channel.configure({"order": "strict"})
+    world.turns()
+    consumer.finish(first)
+    world.turns()
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    let_write(world)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    channel.configure({"dead_letter_topic": "elsewhere"})
+    world.threads.error = None
+    world.pass_ns(2 * SECOND)
+    world.turns()
+    assert [letter.body for letter in letters(world, "elsewhere")] == [b"second"]
+    assert (channel.dead_letter_count, channel.unfinished) == (1, 0)
+
+
+@pytest.mark.parametrize("again", [World.restart, World.killed])
+def test_an_exhausted_message_stays_exhausted(start: Any, again: Callable[..., World]) -> None:
+    world: World = start()
+    give_up_after(world, 2)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    dead = world.broker.topic(DEAD)
+    dead.refusal = "closed for a test"
+    requeue_all(consumer)
+    requeue_all(consumer)
+    world.turns()
+    world = again(world)
+    channel = world.broker.find_topic("t").channels["ch"]
+    assert channel.settings.max_attempts == 2
+    consumer = world.consumer("t", "ch")
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"x"]
+    assert causes(world) == [""]  # the journal does not say it
+    assert b"cause" not in letters(world)[0].headers
+    assert channel.dead_letter_count == 1
+
+
+# --- restarts ---
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_the_last_attempt_was_in_flight_at_the_kill(start: Any, attempts: int) -> None:
+    world: World = start()
+    give_up_after(world, attempts)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    for _ in range(attempts - 1):
+        requeue_all(consumer)
+    assert [message.attempts for message in consumer.take()] == [attempts]
+    world = world.killed()
+    consumer = world.consumer("t", "ch")
+    world.turns()
+    assert consumer.take() == []
+    assert [letter.body for letter in letters(world)] == [b"x"]
+
+
+def test_a_kill_before_the_finish_makes_a_second_one_at_worst(start: Any) -> None:
+    world: World = start()
+    give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    world.broker.topic(DEAD).channel(REDRIVE_CHANNEL)
+    world.threads.held = True
+    requeue_all(consumer)
+    world.turns()  # written, not synced, not finished
+    world = world.killed()
+    world.turns()
+    assert [letter.body for letter in letters(world)] == [b"x", b"x"]
+    (first, second) = world.consumer(DEAD, REDRIVE_CHANNEL).take()
+    assert (first.body, second.body) == (b"x", b"x")
+    assert first.id != second.id  # the second gave way
+
+
+# --- settings ---
+
+
+def test_a_name_that_would_be_too_long_is_refused(start: Any) -> None:
+    world: World = start()
+    channel = world.broker.topic("t" * 40).channel("c" * 20)
+    with pytest.raises(Refused, match="66 characters"):
+        channel.configure({"max_attempts": 3})
+    assert channel.settings.max_attempts == channel.windows[0].attempts_max == 0
+    channel.configure({"max_attempts": 3, "dead_letter_topic": "short"})
+    with pytest.raises(Refused, match="66 characters"):
+        channel.configure({"dead_letter_topic": ""})
+    assert channel.dead_letter_topic == "short"
+
+
+@pytest.mark.parametrize("names", [("t", "ch#ephemeral"), ("t#ephemeral", "ch")])
+def test_ephemerals_have_none(start: Any, names: tuple[str, str]) -> None:
+    world: World = start()
+    channel = world.broker.topic(names[0]).channel(names[1])
+    with pytest.raises(Refused, match="ephemeral"):
+        channel.configure({"max_attempts": 3})
+
+
+# --- corrupt logs ---
+
+
+def test_a_message_whose_bytes_are_corrupt_makes_no_dead_letter(start: Any) -> None:
+    world: World = start(tail_memory_bytes_max=0)
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    for text in (b"sound", b"corrupt", b"sound too"):
+        world.publish("t", text)
+    given = consumer.take()
+    damage(world, 1, "t")
+    for message in given:
+        consumer.requeue(message)
+    for _ in range(3):
+        world.pass_ns(SECOND)
+    assert [letter.body for letter in letters(world)] == [b"sound", b"sound too"]
+    assert "offsets 1 to 1 are corrupt" in world.broker.health
+    assert (channel.windows[0].exhausted, channel.unfinished, channel.dead_letter_count) == (
+        0,
+        0,
+        2,
+    )
+
+
+# --- A dead letter whose message is corrupt on a leader of several replicas ---
+
+
+def test_it_is_sent_when_the_message_was_repaired(kernel: ModuleType) -> None:
+    cluster = Cluster(kernel)
+    cluster.place([0])
+    node = cluster.nodes[0]
+    channel: Channel = node.topic.find_channel("billing")
+    channel.adopt(ChannelSettings(max_attempts=1, dead_letter_topic="dead"))
+    cluster.publish(0, b"poison")
+    cluster.pass_ns(limits.SECOND)
+    consumer = node.consume()
+    (message,) = consumer.take()
+    segment = node.topic.replicas[0].log.segments[0].path
+    node.disk.flip(segment, node.disk.content(segment).index(b"poison"), 0)
+    cluster.cut.update((1, 2))
+    consumer.requeue(message)
+    for _ in range(2):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (1, 0)
+    assert "corrupt" in node.broker.health
+    cluster.cut.clear()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert (channel.windows[0].exhausted, channel.dead_letter_count) == (0, 1)
+    assert node.broker.health == "OK"
+
+
+def test_names(start: Any) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    assert channel.dead_letter_topic == DEAD
+    for bad in ("no blank", "x" * 65, "t", "x#ephemeral"):
+        with pytest.raises(Refused):
+            channel.configure({"dead_letter_topic": bad})
+    channel.configure({"dead_letter_topic": "elsewhere"})
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"x")
+    requeue_all(consumer)
+    world.turns()
+    assert [letter.body for letter in letters(world, "elsewhere")] == [b"x"]
+    with pytest.raises(NotFound):
+        letters(world)
+    assert world.killed().broker.topics["t"].channels["ch"].dead_letter_topic == "elsewhere"

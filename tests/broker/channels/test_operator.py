@@ -1,0 +1,170 @@
+"""One message of a channel, settled by an operator, and over restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channels import operator
+from penstock.broker.channels.channel import Channel
+from penstock.errors import NotFound
+
+from ..world import World, bodies
+
+SECOND = limits.SECOND
+
+
+def channel_of(world: World) -> Channel:
+    return world.broker.find_topic("t").find_channel("ch")
+
+
+def three(world: World) -> list[int]:
+    """In flight: the ids of three messages."""
+    world.broker.topic("t").channel("ch")
+    consumer = world.consumer("t", "ch")
+    world.publish("t", b"a", b"b", b"c")
+    return [int(message.id, 16) for message in consumer.take()]
+
+
+@pytest.mark.parametrize("ending", ["restart", "killed"])
+def test_it_is_kept(start: Any, ending: str) -> None:
+    """Also when the daemon is killed right after the answer."""
+    world = start()
+    first, second, third = three(world)
+    channel = channel_of(world)
+    operator.finish(channel, first)
+    operator.requeue(channel, second, 5 * SECOND, world.clock.wall_ns())
+    operator.requeue(channel, third, 5 * SECOND, world.clock.wall_ns())
+    operator.finish(channel, third)
+    world = getattr(world, ending)()
+    assert channel_of(world).delayed == 1
+    consumer = world.consumer("t", "ch")
+    assert consumer.take() == []
+    operator.requeue(channel_of(world), second, 0, world.clock.wall_ns())
+    assert bodies(consumer.take()) == [b"b"]
+
+
+def test_what_is_not_there_is_not_found(start: Any) -> None:
+    world = start()
+    first, *_ = three(world)
+    channel = channel_of(world)
+    operator.finish(channel, first)
+    for id in (first, 12345):
+        with pytest.raises(NotFound):
+            operator.finish(channel, id)
+        with pytest.raises(NotFound):
+            operator.requeue(channel, id, 0, world.clock.wall_ns())
+    assert (channel.windows[0].finish_count, channel.requeue_count) == (1, 0)
+
+
+def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:
+    world = start()
+    first, *_ = three(world)
+    channel = channel_of(world)
+    channel.configure({"max_attempts": 1})
+    operator.requeue(channel, first, 0, world.clock.wall_ns())
+    world.turns()
+    world.turns()
+    assert channel.dead_letter_count == 1
+
+
+def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:
+    """An office may end while a walk through the log looks for the message."""
+    world = start()
+    ids = three(world)
+    channel = channel_of(world)
+    with pytest.raises(NotFound):
+        operator.finish(channel, ids[0], [7])
+    assert not operator.finish_ahead(channel, 7, 0)
+    assert list(operator.finish_delayed(channel, [7])) == []
+
+
+# --- what an operator does to all delayed messages of a channel at once ---
+
+
+Start = Callable[..., World]
+
+
+def scheduled(world: World, *after_s: int) -> Channel:
+    """A channel to which a message is due after each of these seconds."""
+    channel = world.broker.topic("news").channel("a")
+    for seconds in after_s:
+        due_ns = world.clock.wall_ns() + seconds * SECOND
+        world.publish("news", b"after %d" % seconds, due_ns=due_ns)
+    return channel
+
+
+def settle(work: operator.Work) -> int:
+    """To its end. What stops it returns how many were settled."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return int(stop.value)
+
+
+def test_only_what_a_consumer_has_had_counts_as_retried(start: Start) -> None:
+    world = start()
+    channel = scheduled(world, 60)
+    assert settle(operator.finish_retried(channel, [0])) == 0
+    assert channel.delayed == 1
+
+
+def test_a_channel_that_is_deleted_meanwhile_ends_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SETTLED_TOGETHER", 1)
+    world = start()
+    channel = scheduled(world, 60, 70)
+    work = operator.finish_delayed(channel, [0])
+    next(work)
+    channel.topic.delete_channel("a")
+    assert settle(work) == 1
+
+
+# --- auto-ack ---
+
+
+HOUR = 3600 * SECOND
+BOUNDS = {"auto_ack_attempts": 1, "auto_ack_age_ns": HOUR}
+
+
+def worn(world: World, partitions: int = 1) -> Any:
+    """A consumer that has each of four messages for the second time, an hour later."""
+    world.broker.topic("t", partitions).channel("ch")
+    consumer = world.consumer("t", "ch")
+    for body in (b"a", b"b", b"c", b"d"):
+        assert world.publish("t", body).stored
+    first = consumer.take()
+    consumer.ready(0)
+    for message in first:
+        consumer.requeue(message)
+    world.clock.pass_ns(HOUR + 1)
+    consumer.ready(100)
+    assert [message.attempts for message in consumer.take()] == [2] * 4
+    return consumer
+
+
+def give_back(consumer: Any) -> None:
+    held = consumer.received[-4:]
+    consumer.ready(0)
+    for message in held:
+        consumer.requeue(message)
+    consumer.ready(100)
+
+
+def test_of_a_channel(start: Any) -> None:
+    """It overrules the daemon's, and is kept."""
+    world = start(**BOUNDS)
+    channel = world.broker.topic("t").channel("ch")
+    channel.configure({"auto_ack_attempts": 0})
+    world = world.restart()
+    consumer = worn(world)
+    give_back(consumer)
+    assert len(consumer.take()) == 4
+    consumer.channel.configure({"auto_ack_attempts": None})
+    give_back(consumer)
+    assert consumer.take() == []

@@ -1,0 +1,187 @@
+"""Dead letters on their way back to their channel."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channels.channel import Channel
+from penstock.broker.channels.dead_letter import Letter, origin
+from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
+from penstock.errors import PenstockError, Refused
+from penstock.kernel import Section
+from sim.clock import START_WALL_NS
+
+from ..partition.test_leader import damage
+from ..world import Consumer, World, bodies
+from .test_dead_letters import DEAD, SECOND, give_up_after, letters, requeue_all
+
+
+class Redriven:
+    def __init__(self, world: World, channel: Channel, count: int = 0) -> None:
+        self.told: list[tuple[int, PenstockError | None]] = []
+        world.broker.redrive(channel, count, lambda *told: self.told.append(told))
+        for _ in range(5):
+            world.turn()
+
+
+def redriven(world: World, channel: Channel, count: int = 0) -> int:
+    ((number, error),) = Redriven(world, channel, count).told
+    assert error is None
+    return number
+
+
+def dead_letters(world: World, *sent: bytes, channel: str = "ch", **changes: Any) -> Consumer:
+    """Each of `sent` has become a dead letter of the channel; its consumer is returned."""
+    world.broker.topic("t").channel(channel).configure({"max_attempts": 1, **changes})
+    consumer = world.consumer("t", channel)
+    world.publish("t", *sent)
+    requeue_all(consumer)
+    world.turns()
+    return consumer
+
+
+def test_a_redrive_brings_all_back_to_that_channel_only(start: Any) -> None:
+    world: World = start()
+    other = world.consumer("t", "other")
+    consumer = dead_letters(world, b"a", b"b", b"c")
+    before = {message.body: message for message in consumer.received}
+    other.finish(*other.take())
+    channel = consumer.channel
+    assert redriven(world, channel) == 3
+    got = consumer.take()
+    assert {message.body: message for message in got} == before  # also ids; attempts anew
+    assert other.take() == []
+    others = other.channel.windows[0]
+    assert (others.depth, others.low) == (0, 6)
+    assert redriven(world, channel) == 0
+    consumer.finish(*got)
+    assert channel.unfinished == 0
+    assert letters(world)[0].timestamp_ns == START_WALL_NS
+
+
+def test_a_redrive_is_as_safe_as_a_publish(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.held = True
+    redrive = Redriven(world, consumer.channel)
+    assert (redrive.told, consumer.take()) == ([], [])
+    with pytest.raises(Refused, match="under way"):
+        Redriven(world, consumer.channel)
+    world.threads.run()
+    world.turns()
+    assert redrive.told == [(1, None)]
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_the_other_channels_step_over_it_after_a_restart_too(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    other = world.broker.topic("t").channel("other")  # made later: it has seen nothing
+    consumer.leave()
+    assert redriven(world, consumer.channel) == 1
+    assert other.depth == 0
+    world = world.killed()
+    assert world.consumer("t", "other").take() == []
+    assert bodies(world.consumer("t", "ch").take()) == [b"x"]
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 0
+
+
+def test_a_redrive_out_of_a_channel_that_is_deleted_meanwhile(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published is published, and no more follows."""
+    monkeypatch.setattr(limits, "DEAD_LETTERS_AT_ONCE", 1)
+    world: World = start()
+    consumer = dead_letters(world, b"x", b"y")
+    world.threads.held = True
+    redrive = Redriven(world, consumer.channel)
+    world.broker.find_topic(DEAD).delete_channel(REDRIVE_CHANNEL)
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    ((count, error),) = redrive.told
+    assert (count, str(error)) == (1, "the channel was deleted")
+    assert bodies(consumer.take()) == [b"x"]
+
+
+def test_a_redrive_whose_publish_fails_keeps_the_dead_letters(start: Any) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"x")
+    world.threads.error = OSError(errno.EIO, "the disk is gone")
+    ((count, error),) = Redriven(world, consumer.channel).told
+    assert count == 0
+    assert "the disk is gone" in str(error)
+    assert world.broker.find_topic(DEAD).channels[REDRIVE_CHANNEL].depth == 1
+
+
+def test_a_long_search_goes_on_in_the_next_second(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world: World = start()
+    consumer = dead_letters(world, b"ours", dead_letter_topic="dead")
+    other = world.broker.topic("t").channel("two")
+    other.configure({"max_attempts": 1, "dead_letter_topic": "dead"})
+    two = world.consumer("t", "two")
+    world.publish("t", *[b"%d" % n for n in range(25)])
+    requeue_all(two)
+    world.turns()
+    world.publish("t", b"last")
+    requeue_all(two)
+    world.turns()
+    assert len(letters(world, "dead")) == 27
+    monkeypatch.setattr(limits, "REDRIVE_LOOKED_AT", 10)
+    told: list[tuple[int, PenstockError | None]] = []
+    wanted = letters(world, "dead")[-1].id
+    world.broker.redrive(other, 0, lambda *args: told.append(args), wanted)
+    consumer.leave()
+    for looked_at in (10, 20):
+        assert told == [], looked_at
+        world.pass_ns(SECOND)
+    world.pass_ns(SECOND)
+    assert told == [(1, None)]
+    assert bodies(two.take()) == [b"last"]
+
+
+def test_corrupt_dead_letters_are_stepped_over(start: Any) -> None:
+    world: World = start(tail_memory_bytes_max=0)
+    consumer = dead_letters(world, b"a")
+    for text in (b"b", b"c"):
+        world.publish("t", text)
+        requeue_all(consumer)
+        world.turns()
+    damage(world, 1, DEAD)
+    waiting = world.broker.dead_letters_of(consumer.channel, 10)
+    assert [letter.stored.body for letter in waiting] == [b"a", b"c"]
+    assert redriven(world, consumer.channel) == 2
+    assert bodies(consumer.take()) == [b"a", b"c"]
+    assert "offsets 1 to 1 are corrupt" in world.broker.health
+
+
+# --- what can be seen of them ---
+
+
+@pytest.mark.parametrize(
+    ("headers", "back"),
+    [(b'{"trace":"abc"}', b'{"trace":"abc"}'), (b"no JSON", b""), (b"[1]", b""), (b"{}", b"")],
+)
+def test_headers_of_its_own_come_back_without_the_origin(
+    start: Any, headers: bytes, back: bytes
+) -> None:
+    world: World = start()
+    channel = give_up_after(world, 1)
+    consumer = world.consumer("t", "ch")
+    letter = Letter(b"x", {Section.HEADERS: headers})
+    world.broker.find_topic("t").publish_letters([letter], lambda error, place: None)
+    world.turns()
+    requeue_all(consumer)
+    world.turns()
+    (dead,) = letters(world)
+    assert origin(dead) is not None
+    assert back[1:-1] in dead.headers
+    assert headers != dead.headers
+    assert redriven(world, channel) == 1
+    assert [one.headers for one in letters(world, "t")] == [headers, back]

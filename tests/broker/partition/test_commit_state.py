@@ -1,0 +1,166 @@
+"""The commit rule by itself: the table of states, and rows that are written, synced, or fail."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cases import each, seeds
+from penstock.broker.partition.commit_state import MOVES, NONE, CommitLine, Move, State
+from penstock.replication.authority import Permits
+from penstock.replication.leader import LeaderLine
+from penstock.replication.matching import Chain, Extent
+from penstock.replication.record import Member, Record, Seat
+
+FAULTS = {  # moves that only a fault of the program can ask for
+    (State.LEADING, Move.BLOCK),
+    (State.LEADING, Move.UNBLOCK),
+    (State.LEADING, Move.RELEASE),
+    (State.HELD, Move.HOLD),
+    (State.BLOCKED, Move.HOLD),
+}
+
+
+class Log:
+    """As far as the rule looks at it."""
+
+    def __init__(self, end: int) -> None:
+        self.end = self.synced = end
+
+    def extent(self) -> Extent:
+        raise NotImplementedError
+
+    def bytes_from(self, offset: int) -> int:
+        raise NotImplementedError
+
+    def chain_before(self, offset: int) -> Chain | None:
+        raise NotImplementedError
+
+
+class Line(CommitLine):
+    """With the rule of a leader that is alone, and its log."""
+
+    def __init__(self, end: int, waits: bool) -> None:
+        self.log = Log(end)
+        seat, members = Seat(0, 0, 0), (Member(0, 0, 0),)
+        record = Record(0, 0, seat, members, 1, (0,))
+        super().__init__(LeaderLine(self.log, record, 0, seat, 0, end, waits), is_alone=True)
+
+    def wrote(self, end: int) -> bool:
+        self.log.end = end
+        return super().wrote(end)
+
+    def synced(self, end: int) -> bool:
+        self.log.synced = end
+        self.rule.synced()
+        return self.advanced()
+
+    @property
+    def seen(self) -> tuple[int, int, bool]:
+        return self.rule.committed, self.in_flight_end, self.ready
+
+
+def line(waits: bool = True) -> Line:
+    return Line(10, waits)
+
+
+def test_every_state_has_an_answer_to_every_move() -> None:
+    everything = {(state, move) for state in State for move in Move}
+    assert set(MOVES) == everything - FAULTS
+
+
+@each(("state", "move"), sorted(FAULTS))
+def test_what_cannot_be_is_a_fault(state: State, move: Move) -> None:
+    one = line()
+    one.state = state
+    with pytest.raises(RuntimeError, match=f"{move.name} is no move of a partition that is"):
+        one.move(move)
+    assert one.state is state
+
+
+def test_what_is_final_stays() -> None:
+    for move in Move:
+        assert MOVES[State.RETIRED, move] is State.RETIRED
+        assert MOVES[State.STOPPED, move] is (
+            State.RETIRED if move is Move.RETIRE else State.STOPPED
+        )
+
+
+def test_a_row_is_committed_though_a_commit_of_stages_holds_the_end() -> None:
+    one = line()
+    one.wrote(15)
+    one.move(Move.HOLD)
+    assert one.synced(15)
+    assert one.seen == (15, NONE, False)
+
+
+@each("seed", seeds(8, 50))
+def test_any_story(seed: int) -> None:
+    """The committed end rises, never beyond what was written, nor what the disk has if it waits."""
+    dice = random.Random(seed)
+    waits = dice.random() < 0.5
+    one = Line(0, waits)
+    written = synced = 0
+    for _ in range(200):
+        before = one.rule.committed
+        if one.ready and dice.random() < 0.5:
+            written += dice.randrange(1, 5)
+            one.wrote(written)
+        elif dice.random() < 0.7:
+            synced = dice.randrange(synced, written + 1)
+            one.synced(synced)
+        else:
+            moves = [move for move in Move if (one.state, move) in MOVES and move < Move.STOP]
+            if moves:
+                one.move(dice.choice(moves))
+        one.validate()
+        assert before <= one.rule.committed <= written
+        assert not waits or one.rule.committed <= max(synced, before)
+        assert not (one.ready and one.state is not State.LEADING)
+
+
+def test_a_breach_is_found() -> None:
+    one = line()
+    one.in_flight_end = 10
+    with pytest.raises(RuntimeError, match="which is committed"):
+        one.validate()
+    one = line()
+    one.ready = False
+    with pytest.raises(RuntimeError, match="not what the state says"):
+        one.validate()
+
+
+class TestWhereOthersHaveRows:
+    def shared(self) -> CommitLine:
+        seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
+        record = Record(0, 1, seat, members, 1, (0, 1))
+        rule = LeaderLine(Log(10), record, 0, seat, 0, 10, waits=False)
+        return CommitLine(rule, is_alone=False)
+
+    def test_no_row_is_written_without_the_permit(self) -> None:
+        line = self.shared()
+        assert line.ready
+        line.rule.permits = Permits(False, False, False)
+        assert not line.permitted()
+        assert not line.ready
+        line.validate()
+        line.rule.permits = Permits(False, False, True)
+        assert line.permitted()
+        assert line.ready
+        assert not line.permitted()  # it was before
+
+    def test_no_row_is_written_while_the_office_is_handed_over(self) -> None:
+        line = self.shared()
+        line.rule.linked(1)
+        assert line.rule.hand_over(1, 5)
+        assert not line.permitted()
+        assert not line.ready
+        line.rule.keep_office()
+        assert line.permitted()
+
+    def test_a_commit_has_the_end_whatever_is_permitted(self) -> None:
+        line = self.shared()
+        line.move(Move.HOLD)
+        assert not line.permitted()
+        assert not line.ready

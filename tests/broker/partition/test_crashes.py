@@ -1,0 +1,247 @@
+"""Whole histories on a simulated disk: publishes, deliveries, answers, kills, power losses and bad
+writes in any order, and at the end everybody must have got what was promised.
+
+- A message that was answered with OK reaches every channel that was there, or is still owed to it.
+- Nothing is delivered that was not published.
+- After a kill nothing comes again that was finished, unless the disk failed as well; after a
+  power loss, nothing that was finished before the last time everything was synced.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import examples
+from penstock import kernel, limits
+from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
+
+from ..world import Consumer, Message, Outcome, World
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+CHANNELS = ("a", "b")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 4)),
+        st.tuples(st.just("publish"), st.integers(1, 4)),
+        st.tuples(st.just("delay"), st.integers(1, 100)),
+        st.tuples(st.just("finish"), st.integers(0, 10)),
+        st.tuples(st.just("finish"), st.integers(0, 10)),
+        st.tuples(st.just("requeue"), st.integers(0, 10)),
+        st.tuples(st.just("put off"), st.integers(0, 10)),
+        st.tuples(st.just("second"), st.integers(1, 70)),
+        st.tuples(st.just("pause"), st.integers(0, 1)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("kill"), st.just(0)),
+        st.tuples(st.just("kill"), st.just(0)),
+        st.tuples(st.just("crash"), st.integers(0, 1000)),
+        st.tuples(st.just("crash"), st.integers(0, 1000)),
+        st.tuples(st.just("bad write"), st.integers(0, 2)),
+    ),
+    max_size=50,
+)
+
+
+class History:
+    def __init__(self, durability: str) -> None:
+        self.disk = SimDisk()
+        self.disk.mkdir("/data")
+        self.disk.sync_directory("/")
+        self.clock = FakeClock()
+        self.durability = durability
+        self.published: list[bytes] = []
+        self.promised: set[bytes] = set()  # answered with OK
+        self.pending: list[tuple[list[bytes], Outcome]] = []
+        self.finished: dict[str, set[bytes]] = {name: set() for name in CHANNELS}
+        self.over: dict[str, set[bytes]] = {name: set() for name in CHANNELS}  # must not come again
+        self.certain: dict[str, set[bytes]] = {name: set() for name in CHANNELS}  # ... and synced
+        self.begin()
+        for name in CHANNELS:
+            self.world.broker.topic("t").channel(name)
+        self.connect()
+        self.world.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+
+    def begin(self) -> None:
+        self.world = World(
+            Path("/data"),
+            kernel,
+            [],
+            disk=self.disk,
+            clock=self.clock,
+            durability=self.durability,
+            segment_bytes_max=600,
+            journal_bytes_max=500,
+            retain_age_ns=0,
+            retain_bytes=0,
+        )
+        self.world.broker.open()
+        self.world.broker.validate()
+
+    def connect(self) -> None:
+        topic = self.world.broker.topic("t")
+        self.consumers = [Consumer(self.world, topic.channel(name), 50) for name in CHANNELS]
+        self.held: dict[str, list[Message]] = {name: [] for name in CHANNELS}
+
+    # --- steps ---
+
+    def publish(self, count: int, delay_ns: int = 0) -> None:
+        bodies = [b"%d" % (len(self.published) + number) for number in range(count)]
+        self.published += bodies
+        due_ns = self.clock.wall_ns() + delay_ns if delay_ns else 0
+        outcome = Outcome()
+        self.world.broker.topic("t").publish(bodies, due_ns, outcome)
+        self.pending.append((bodies, outcome))
+
+    def take(self) -> None:
+        for consumer in self.consumers:
+            name = consumer.channel.name
+            got = consumer.take()
+            assert {message.body for message in got} <= set(self.published)
+            again = {message.body for message in got} & self.over[name]
+            assert not again, f"{name} got {again} again after FIN"
+            self.held[name] += got
+        for bodies, outcome in self.pending:
+            if outcome.stored:
+                self.promised.update(bodies)
+        self.pending = [(bodies, outcome) for bodies, outcome in self.pending if not outcome.told]
+
+    def answer(self, kind: str, value: int) -> None:
+        consumer = self.consumers[value % len(self.consumers)]
+        name = consumer.channel.name
+        count = value // len(self.consumers) + 1
+        chosen, self.held[name] = self.held[name][:count], self.held[name][count:]
+        if kind == "finish":
+            flying = {record[1] for record in consumer.channel.windows[0].in_flight_records(1000)}
+            done = [message for message in chosen if int(message.id, 16) in flying]
+            consumer.finish(*done)
+            self.finished[name].update(message.body for message in done)
+            self.over[name].update(message.body for message in done)
+            return
+        for message in chosen:
+            consumer.requeue(message, 3 * limits.SECOND if kind == "put off" else 0)
+
+    def pass_seconds(self, count: int) -> None:
+        self.world.pass_ns(count * limits.SECOND)
+        self.note_certain()
+
+    def note_certain(self) -> None:
+        if not self.world.broker.context.touched and self.world.broker.health == "OK":
+            self.certain = {name: set(done) for name, done in self.over.items()}
+
+    def end(self, kind: str, seed: int) -> None:
+        self.take()
+        if kind == "restart":
+            self.world.broker.close()
+            if self.world.broker.health == "OK":
+                self.certain = {name: set(done) for name, done in self.over.items()}
+            else:
+                self.over = {name: set(done) for name, done in self.certain.items()}
+        elif kind == "kill":
+            if any(fault.failed for fault in self.disk.faults if "channels" in fault.path_part):
+                self.over = {name: set(done) for name, done in self.certain.items()}
+            self.disk.kill()
+        else:
+            self.disk.crash(random.Random(seed))
+            self.over = {name: set(done) for name, done in self.certain.items()}
+            if self.durability == "os":
+                self.promised -= self.not_synced()
+        self.disk.faults.clear()
+        self.world.engine.close()
+        self.pending.clear()
+        self.begin()
+        self.connect()
+
+    def not_synced(self) -> set[bytes]:
+        """With durability `os` a power loss may take what was not yet synced; who knows what."""
+        return set(self.published)
+
+    def step(self, kind: str, value: int) -> None:
+        if kind == "publish":
+            self.publish(value)
+        elif kind == "delay":
+            self.publish(1, value * limits.SECOND)
+        elif kind in ("finish", "requeue", "put off"):
+            self.answer(kind, value)
+        elif kind == "second":
+            self.pass_seconds(value)
+        elif kind == "pause":
+            topic = self.world.broker.topic("t")
+            topic.unpause() if topic.paused else topic.pause()
+        elif kind == "bad write":
+            part = (".log", "channels.", "mark")[value]
+            self.disk.inject(Fault("write", path_part=part, written=0.5))
+        else:
+            self.end(kind, value)
+        self.take()
+        self.world.broker.validate()
+
+    def drain(self) -> None:
+        """Let everything come that is owed."""
+        self.disk.faults.clear()
+        self.world.broker.topic("t").unpause()
+        for _ in range(40):
+            self.take()
+            for value in range(len(CHANNELS)):
+                self.answer("finish", value + 1000 * len(CHANNELS))
+            self.pass_seconds(70)
+            if all(self.promised <= done for done in self.finished.values()):
+                break
+        for name, done in self.finished.items():
+            assert self.promised <= done, f"{name} never got {self.promised - done}"
+        self.world.broker.close()
+        self.world.engine.close()
+
+
+def run(steps: list[tuple[str, int]], durability: str) -> None:
+    history = History(durability)
+    for kind, value in steps:
+        history.step(kind, value)
+    history.drain()
+
+
+@settings(max_examples=examples(250), deadline=None)
+@given(STEPS)
+def test_what_was_promised_is_kept_with_durability_disk(steps: list[tuple[str, int]]) -> None:
+    run(steps, "disk")
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(STEPS)
+def test_what_was_promised_is_kept_with_durability_os(steps: list[tuple[str, int]]) -> None:
+    run(steps, "os")
+
+
+class ChangingHistory(History):
+    """One more step: `switch` goes to the other durability."""
+
+    def step(self, kind: str, value: int) -> None:
+        if kind != "switch":
+            super().step(kind, value)
+            return
+        faults, self.disk.faults = self.disk.faults, []
+        self.durability = "os" if self.durability == "disk" else "disk"
+        self.world.broker.topic("t").configure({"durability": self.durability})
+        self.disk.faults = faults
+        self.take()
+        self.world.broker.validate()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(STEPS, st.lists(st.integers(0, 50), max_size=8), st.sampled_from(["disk", "os"]))
+def test_durability_may_change_at_any_time(
+    steps: list[tuple[str, int]], switches: list[int], durability: str
+) -> None:
+    """What was answered with OK on `disk`, and what was answered before it got there, survives."""
+    history = ChangingHistory(durability)
+    mixed = list(steps)
+    for place in switches:
+        mixed.insert(place % (len(mixed) + 1), ("switch", 0))
+    for kind, value in mixed:
+        history.step(kind, value)
+    history.drain()

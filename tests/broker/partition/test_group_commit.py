@@ -1,0 +1,236 @@
+"""Rows: what has gathered is written at once, whatever it is, and each publisher is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.partition.group_commit import GroupCommit
+from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.partition.rows import Whole
+from penstock.broker.trace_ids import Stored
+from penstock.errors import PenstockError, WriteRefused
+from penstock.kernel import decode_bodies, encode_batch
+
+from ..world import World
+
+Start = Callable[..., World]
+Answer = tuple[PenstockError | None, Stored | None]
+
+
+def stamped(world: World, producer: int, sequence: int, *bodies: bytes) -> list[Answer]:
+    answers: list[Answer] = []
+    world.broker.topic("t").publish_stamped(
+        Stamp(producer, 0, sequence), list(bodies), 0, lambda *answer: answers.append(answer)
+    )
+    return answers
+
+
+def writes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each write of a row holds, from now on."""
+    log = world.broker.topic("t").leader().log
+    seen: list[int] = []
+    write = type(log).write
+
+    def spy(self: Any, buffers: Any, length: int, base: int, count: int, *rest: Any) -> None:
+        seen.append(count)
+        write(self, buffers, length, base, count, *rest)
+
+    monkeypatch.setattr(type(log), "write", spy)
+    return seen
+
+
+def batches(world: World) -> list[tuple[int, int, list[bytes]]]:
+    """Base offset, producer and bodies of each batch in the log."""
+    log = world.broker.topic("t").leader().log
+    return [
+        (header.base_offset, header.producer_id, decode_bodies(data, 0))
+        for header, data in log.batches(0)
+    ]
+
+
+def test_what_gathers_behind_a_sync_is_one_row(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start()
+    world.broker.topic("t").channel("a")
+    seen = writes(world, monkeypatch)
+    world.threads.held = True
+    first = world.publish("t", b"first")
+    ones = [stamped(world, 7, number, b"seven %d" % number) for number in range(3)]
+    other = stamped(world, 8, 0, b"eight", b"nine")
+    plain = world.publish("t", b"plain")
+    assert seen == [1]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert seen == [1, 6]
+    assert first.stored
+    assert plain.stored
+    assert [error for one in (*ones, other) for error, _ in one] == [None] * 4
+    assert batches(world) == [
+        (0, 0, [b"first"]),
+        (1, 0, [b"plain"]),
+        (2, 7, [b"seven 0"]),
+        (3, 7, [b"seven 1"]),
+        (4, 7, [b"seven 2"]),
+        (5, 8, [b"eight", b"nine"]),
+    ]
+    assert [where.offset for one in ones for _, where in one if where] == [2, 3, 4]
+    again = world.killed()
+    assert [one for _, _, bodies in batches(again) for one in bodies][-2:] == [b"eight", b"nine"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_row_that_is_refused_refuses_all_of_it_and_nothing_else(
+    start: Start, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = start(durability=durability)
+    group = world.broker.topic("t").leader().group
+    world.publish("t", b"before")
+    answers: list[PenstockError | None] = []
+    group.publish([b"x"], 0, answers.append)
+    group._whole.append(whole(group, answers, 2))
+    group._whole.append(whole(group, answers, 1))
+    group.held_count += 3
+    put = GroupCommit._put
+    monkeypatch.setattr(GroupCommit, "_put", refuse)
+    group.write(world.clock.wall_ns())
+    monkeypatch.setattr(GroupCommit, "_put", put)
+    assert [type(error).__name__ for error in answers] == ["WriteRefused"] * 3
+    assert group.held_count == 0
+    world.broker.validate()
+    assert world.publish("t", b"behind").stored
+    assert batches(world) == [(0, 0, [b"before"]), (1, 0, [b"behind"])]
+
+
+def test_every_batch_of_a_leader_carries_its_epoch_and_what_is_synced(start: Start) -> None:
+    """Those of the open batch, of a numbering producer and of a commit alike."""
+    world = start()
+    group = world.broker.topic("t").leader().group
+    group._epoch = 5
+    world.publish("t", b"open")
+    stamped(world, 7, 0, b"numbered")
+    world.turns()
+    group.hold(lambda: None)
+    group.store([(bytearray(encode_batch([b"staged"], 0, 1 << 22, 1)), 1)])
+    group.release(1, len(b"staged"))
+    headers = [header for header, _ in group.log.batches(0)]
+    assert [header.leader_epoch for header in headers] == [5, 5, 5]
+    assert [header.synced_end for header in headers] == [0, 1, 2]
+    assert group.log.epochs() == ((5, 0),)
+    assert group.log.agreed_end == 2
+
+
+def refuse(self: GroupCommit, row: Any, wall_ns: int) -> None:
+
+    raise WriteRefused("here", "no room")
+
+
+def whole(group: GroupCommit, answers: list[PenstockError | None], count: int) -> Any:
+
+    def encode(
+        base_offset: int, base_id: int, wall_ns: int, synced_end: int, leader_epoch: int
+    ) -> bytes:
+        return encode_batch([b"w"] * count, base_offset, base_id, wall_ns, synced_end, leader_epoch)
+
+    return Whole(encode, count, answers.append, 9)
+
+
+def test_a_callback_that_publishes_again_does_not_nest(start: Start) -> None:
+    """With durability `os` each answer comes within the call: ten thousand of them in a row."""
+    world = start(durability="os")
+    topic = world.broker.topic("t")
+    left = 10_000
+
+    def again(error: PenstockError | None, where: Stored | None) -> None:
+        nonlocal left
+        assert error is None
+        left -= 1
+        if left:
+            topic.publish_stamped(Stamp(1, 0, 10_000 - left), [b"x"], 0, again)
+
+    topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, again)
+    assert left == 0
+    assert topic.leader().tail.committed_end == 10_000
+
+
+def test_what_is_left_behind_a_refused_row_is_tried_at_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BATCH_BYTES_MAX", 1_000)
+    world = start()
+    group = world.broker.topic("t").leader().group
+    answers: list[PenstockError | None] = []
+    group._whole.extend(whole(group, answers, 300) for _ in range(3))
+    group.held_count += 900
+    put, rows = GroupCommit._put, []
+
+    def refuse_the_first(self: GroupCommit, row: Any, wall_ns: int) -> None:
+        rows.append(row.count)
+        (refuse if len(rows) == 1 else put)(self, row, wall_ns)
+
+    monkeypatch.setattr(GroupCommit, "_put", refuse_the_first)
+    group.write(world.clock.wall_ns())
+    world.turns()
+    assert rows == [300, 300, 300]
+    assert [type(error).__name__ for error in answers] == ["WriteRefused", "NoneType", "NoneType"]
+    world.broker.validate()
+
+
+def test_a_row_has_a_bound_of_batches(start: Start) -> None:
+    """Thousands that gather behind a slow sync must not hold up the loop in one piece."""
+    world = start()
+    group = world.broker.topic("t").leader().group
+    world.threads.held = True
+    first = world.publish("t", b"first")
+    answers: list[PenstockError | None] = []
+    count = 2 * limits.ROW_BATCHES_MAX + 1
+    for _ in range(count):
+        group._whole.append(whole(group, answers, 1))
+        group.held_count += 1
+    world.threads.held = False
+    rows = []
+    for _ in range(6):
+        world.threads.run()
+        world.turns()
+        rows.append(len(answers))
+    assert first.stored
+    assert answers == [None] * count
+    assert group.tail.committed_end == 1 + count
+    assert len(batches(world)) == 1 + count
+    assert all(later - one <= 2 * limits.ROW_BATCHES_MAX for one, later in pairwise(rows))
+
+
+def test_publishes_are_taken_for_as_long_as_one_row_follows_the_other(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    outcomes = [world.publish("t", b"in flight")]
+    for _ in range(2 * limits.PUBLISH_WAIT_NS // limits.SECOND):
+        outcomes.append(world.publish("t", b"gathers"))
+        world.pass_ns(limits.SECOND)
+        world.threads.run()
+        world.turns()
+    assert all(one.stored for one in outcomes[:-1])
+
+
+def test_a_publish_does_not_wait_for_ever_behind_a_sync_that_hangs(start: Start) -> None:
+    world = start(durability="disk")
+    world.broker.topic("t").channel("a")
+    world.threads.held = True
+    first = world.publish("t", b"in flight")
+    gathers = world.publish("t", b"gathers")
+    world.pass_ns(limits.SECOND)
+    world.pass_ns(limits.PUBLISH_WAIT_NS)
+    assert (first.told, len(gathers.told)) == ([], 1)
+    assert isinstance(gathers.told[0], WriteRefused)
+    assert "a row was not stored for 30 s" in str(gathers.told[0])
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert first.stored

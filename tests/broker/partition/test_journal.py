@@ -1,0 +1,459 @@
+"""The two files of a journal, and every fault that can meet them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import examples
+from penstock import kernel
+from penstock.broker.partition.journal import Journal
+from penstock.kernel import Event
+from penstock.log.disk import OsDisk
+from penstock.log.fold import Entry, Group, cursor_entry, fold_entries, generation_of
+from penstock.log.followedjournal import FollowedJournal
+from penstock.log.journalfile import NAMES as ALL_NAMES
+from sim.clock import START_MONO_NS, START_WALL_NS
+from sim.disk import Fault, SimDisk
+
+from ..faults import FaultyDisk
+from ..world import messages
+
+NAMES = ALL_NAMES[:2]  # of a node by itself
+BYTES_MAX = 400  # a few records
+
+
+class Cursor:
+    """One channel whose cursor is a number; it says it to a journal."""
+
+    def __init__(self, disk: OsDisk | SimDisk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.at = 0
+        self.open()
+
+    def open(self) -> int:
+        """Read it back: what the files say."""
+        self.journal, folded = Journal.open(self.disk, self.directory, BYTES_MAX)
+        self.at = folded.channels[1].next if folded is not None else 0
+        self.torn = folded is not None and folded.torn
+        return self.at
+
+    def move(self, count: int = 1) -> None:
+        self.at += count
+        entry = cursor_entry(Entry.CURSOR, self.at, self.at)
+        self.journal.append(self.at, [Group(1, entry)], self.snapshot)
+        self.journal.validate()
+
+    def snapshot(self) -> tuple[int, list[Group]]:
+        return self.at, [Group(1, cursor_entry(Entry.CURSOR, self.at, self.at))]
+
+
+@pytest.fixture
+def cursor(tmp_path: Path) -> Cursor:
+    return Cursor(FaultyDisk(), str(tmp_path))
+
+
+def reopened(cursor: Cursor) -> int:
+    cursor.journal.close()
+    return cursor.open()
+
+
+def test_a_file_grows_on_while_its_snapshot_is_not_on_the_disk(cursor: Cursor) -> None:
+    """The other file is the only one that is certain; it must not be overwritten."""
+    for _ in range(40):
+        cursor.move()
+    assert cursor.journal.generation == 1
+    cursor.journal.sync()
+    cursor.move()
+    assert cursor.journal.generation == 2
+    cursor.journal.close()
+
+
+def test_a_failed_write_makes_a_new_generation(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    cursor.disk.fail.add(("write", "channels."))
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            cursor.move()
+    assert cursor.journal.broken
+    cursor.disk.fail.clear()
+    cursor.move()
+    assert (cursor.journal.broken, reopened(cursor)) == (False, 5)
+    cursor.journal.close()
+
+
+def test_a_failed_sync_makes_a_new_generation_elsewhere(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.journal.sync()
+    first = (Path(cursor.directory) / NAMES[0]).read_bytes()
+    cursor.move()
+    cursor.disk.fail.add(("sync", "channels."))
+    with pytest.raises(OSError, match="Input/output"):
+        cursor.journal.sync()
+    cursor.disk.fail.clear()
+    cursor.move()
+    assert cursor.journal.generation == 2
+    assert (Path(cursor.directory) / NAMES[0]).read_bytes()[: len(first)] == first
+    assert reopened(cursor) == 3
+    cursor.journal.close()
+
+
+def test_nothing_is_appended_to_a_torn_file(cursor: Cursor) -> None:
+    cursor.move()
+    cursor.move()
+    path = Path(cursor.directory) / NAMES[0]
+    whole = path.read_bytes()
+    record = len(whole) // 2
+    # the second record is hurt, and one that would follow it stands behind
+    hurt = bytearray(whole)
+    hurt[record + 50] ^= 1
+    path.write_bytes(bytes(hurt) + whole[record:])
+    assert reopened(cursor) == 1
+    assert cursor.torn
+    cursor.move(9)
+    assert cursor.journal.generation == 2
+    assert reopened(cursor) == 10
+    cursor.journal.close()
+
+
+def test_the_file_that_was_found_is_synced_before_the_other_is_overwritten(cursor: Cursor) -> None:
+    """After a kill it may be in the system's memory only, and the other file all there is."""
+    cursor.move()
+    reopened(cursor)
+    cursor.disk.fail.add(("sync", NAMES[0]))
+    with pytest.raises(OSError, match="Input/output"):
+        cursor.journal.begin(cursor.snapshot)
+    assert not (Path(cursor.directory) / NAMES[1]).exists()
+    cursor.disk.fail.clear()
+    cursor.journal.begin(cursor.snapshot)
+    assert (Path(cursor.directory) / NAMES[1]).exists()
+    cursor.journal.close()
+
+
+def test_old_records_behind_a_new_beginning_never_join_on_to_it(cursor: Cursor) -> None:
+    """A power loss may take the first record of a file, keep the second, and later undo the
+    truncation of the file that was begun anew in the same place."""
+    cursor.move()
+    cursor.move()
+    path = Path(cursor.directory) / NAMES[0]
+    old = path.read_bytes()
+    path.write_bytes(bytes(len(old) // 2) + old[len(old) // 2 :])
+    assert reopened(cursor) == 0
+    cursor.move()
+    new = path.read_bytes()
+    path.write_bytes(new + old[len(new) :])
+    assert reopened(cursor) == 1
+    cursor.journal.close()
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["move", "move", "move", "sync", "rest", "kill", "crash", "bad write", "bad sync"]
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(STEPS, st.integers(0, 2**32))
+def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed: int) -> None:
+    """After a power loss all that was synced is there; after a kill all that was written, unless
+    the disk failed in between; and what is there is never more than was said."""
+    rng = random.Random(seed)
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    cursor = Cursor(disk, "/p")
+    synced = 0
+    write_failed = False
+    lied_about = 0  # the generation that a killed process read, of which a sync had failed
+    bad_syncs: list[Fault] = []
+    for step in steps:
+        if step in ("kill", "crash"):
+            said = cursor.at
+            sync_failed = any(fault.failed for fault in bad_syncs)
+            if step == "kill" and sync_failed:
+                synced, lied_about = 0, cursor.journal.generation
+            disk.kill() if step == "kill" else disk.crash(rng)
+            found = cursor.open()
+            assert synced <= found <= said
+            if step == "kill" and not (write_failed or sync_failed):
+                assert found == said
+            if step == "crash":
+                assert sync_failed or lied_about or not cursor.journal.corrupt
+                synced, lied_about = found, 0
+            write_failed = False
+            bad_syncs.clear()
+        elif step == "rest":
+            cursor.journal.rest()
+        elif step == "bad write":
+            write_failed = True
+            disk.inject(Fault("write", path_part="channels.", written=rng.random()))
+        elif step == "bad sync":
+            bad_syncs.append(disk.inject(Fault("sync", path_part="channels.")))
+        else:
+            with contextlib.suppress(OSError):
+                cursor.move() if step == "move" else cursor.journal.sync()
+            journal = cursor.journal
+            if not journal.unsynced and not journal.broken and journal.generation > lied_about:
+                synced = cursor.at
+                bad_syncs.clear()
+
+
+# --- a leader of others ---
+
+
+def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
+    """A replica takes office: its files are open already, and it begins with what it knows."""
+    followed = FollowedJournal.open(disk, "/p")
+    folded = followed.folded()
+    cursor = Cursor(disk, "/p")
+    cursor.at = folded.channels[1].next if folded is not None else 0
+    handed_end = followed.folding.handed_end
+    cursor.journal = Journal(followed.files, BYTES_MAX, epoch, handed_end)
+    return cursor.journal, cursor
+
+
+def empty_disk() -> SimDisk:
+    disk = SimDisk()
+    disk.mkdir("/p")
+    disk.sync_directory("/")
+    return disk
+
+
+def test_a_leader_begins_its_epoch_with_a_snapshot_and_its_records_are_followed() -> None:
+    journal, cursor = led(empty_disk(), epoch=6)
+    replica = FollowedJournal.open(empty_disk(), "/p")
+    for count in range(30):
+        cursor.at += 1
+        entry = cursor_entry(Entry.CURSOR, cursor.at, cursor.at)
+        record = journal.append(cursor.at, [Group(1, entry)], cursor.snapshot)
+        is_snapshot = journal.written.sequence == 0
+        assert is_snapshot == (count == 0) or journal.written.generation > generation_of(6, 0)
+        replica.replace(record) if is_snapshot else replica.append(record)
+        journal.sync()
+        assert replica.position == journal.written == journal.synced
+    folded = replica.folded()
+    assert folded is not None
+    assert folded.channels[1].next == 30
+    assert generation_of(6, 0) < journal.generation < generation_of(7, 0)
+
+
+def test_a_new_leader_does_not_go_on_in_the_file_of_another() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    cursor.move(5)
+    journal.close()
+    journal, cursor = led(disk, epoch=8)
+    assert cursor.at == 5
+    cursor.move()
+    assert journal.written == (generation_of(8, 0), 0)
+    assert (disk.exists("/p/channels.0"), disk.exists("/p/channels.1")) == (True, True)
+    with pytest.raises(RuntimeError, match="of epoch 8 is continued by a leader of epoch 7"):
+        led(disk, epoch=7)
+
+
+def test_a_leader_of_others_leaves_no_record_in_its_file_that_they_do_not_have() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    cursor.move()
+    cursor.move()
+    journal.sync()
+    written = journal.written
+    journal.close()
+    assert journal.written == written
+    assert led(disk, epoch=6)[0].written == written
+
+
+def test_a_node_by_itself_goes_on_with_what_a_cluster_has_left() -> None:
+    disk = empty_disk()
+    journal, cursor = led(disk, epoch=6)
+    for _ in range(3):  # one file after the other, up to the third
+        journal.begin(cursor.snapshot)
+    cursor.move(7)
+    journal.close()
+    assert disk.exists("/p/channels.2")
+    alone = Cursor(disk, "/p")
+    assert alone.at == 7
+    for _ in range(40):
+        alone.move()
+        alone.journal.sync()
+    alone.journal.close()
+    assert Cursor(disk, "/p").at == 47
+
+
+# --- the kernel's windows and the journal's fold agree ---
+
+
+SECOND = 10**9
+STEPS_FOLD_WINDOWS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 5)),
+        st.tuples(st.just("delay"), st.integers(1, 5)),
+        st.tuples(st.just("rdy"), st.integers(0, 8)),
+        st.tuples(st.just("finish"), st.integers(0, 9)),
+        st.tuples(st.just("finish all"), st.just(0)),
+        st.tuples(st.just("requeue"), st.integers(0, 9)),
+        st.tuples(st.just("put off"), st.integers(0, 9)),
+        st.tuples(st.just("touch"), st.integers(0, 9)),
+        st.tuples(st.just("time"), st.integers(1, 20)),
+        st.tuples(st.just("skip"), st.integers(0, 3)),
+        st.tuples(st.just("empty"), st.just(0)),
+        st.tuples(st.just("seek"), st.integers(0, 20)),
+    ),
+    max_size=40,
+)
+
+
+class Bench:
+    """One window with one consumer, and what its journal has said."""
+
+    def __init__(self, kernel: ModuleType) -> None:
+        self.kernel = kernel
+        self.engine = kernel.Engine(1 << 20, 5 << 20, 2500)
+        self.tail = self.engine.tail(b"t", 0, 1 << 30)
+        self.tail.handing = True
+        self.window = self.engine.window(self.tail, 0)
+        self.ns = 0
+        self.base_id = 1 << 40
+        self.journal = b""
+        self.held: list[int] = []  # ids in flight
+        self.offset_of: dict[int, int] = {}
+        self.connect()
+
+    def connect(self) -> None:
+        self.conn = self.engine.open_detached()
+        self.conn.timeout_ns = 5 * SECOND
+        self.conn.feed(b"  V2")
+        self.engine.poll(START_MONO_NS)
+        self.conn.subscribe(self.window)
+
+    def publish(self, count: int, due_ns: int = 0) -> None:
+        for _ in range(count):
+            self.tail.append(b"x", due_ns)
+        for index in range(count):
+            self.offset_of[self.base_id + index] = self.tail.written_end + index
+        self.tail.seal(self.base_id, START_WALL_NS, 0)
+        self.tail.commit()
+        self.base_id += 4096
+
+    def step(self, name: str, value: int) -> None:
+        window, serial = self.window, self.conn.serial
+        mono_ns, wall_ns = START_MONO_NS + self.ns, START_WALL_NS + self.ns
+        chosen = self.held[value % len(self.held)] if self.held else 0
+        if name == "publish":
+            self.publish(value)
+        elif name == "delay":
+            self.publish(1, wall_ns + value * SECOND)
+        elif name == "rdy":
+            self.conn.rdy = value
+        elif name == "finish":
+            window.finish(serial, chosen)
+        elif name == "finish all":
+            for id in self.held:
+                window.finish(serial, id)
+        elif name == "requeue":
+            window.requeue(serial, chosen, 0, wall_ns)
+        elif name == "put off":
+            window.requeue(serial, chosen, 3 * SECOND, wall_ns)
+        elif name == "touch":
+            window.touch(serial, chosen, mono_ns)
+        elif name == "time":
+            self.ns += value * SECOND
+        elif name == "skip":
+            end = self.tail.handed_end
+            window.skip(max(end - value, 0), end)
+        elif name == "empty":
+            window.empty()
+        elif name == "seek":
+            window.seek(min(value, self.tail.handed_end))
+        self.flush()
+
+    def flush(self) -> None:
+        mono_ns, wall_ns = START_MONO_NS + self.ns, START_WALL_NS + self.ns
+        self.engine.tick(mono_ns, wall_ns)
+        for event in self.engine.flush(mono_ns, wall_ns):
+            assert event[0] != Event.NEED, "everything is in memory"
+        list(messages(self.conn.take_output()))
+        self.held = [record[1] for record in self.window.in_flight_records(100)]
+        self.window.validate()
+        self.journal += self.window.take_journal()
+
+    def owed(self) -> set[int]:
+        """The offsets that are not done, by what the window shows from outside."""
+        state = fold_entries(self.window.snapshot())
+        done = {offset for start, end in state.finished for offset in range(start, end)}
+        left = {offset for offset in range(state.low, self.tail.handed_end) if offset not in done}
+        return left | {stray.offset for stray in state.strays}
+
+    def deliver_all(self) -> dict[int, int]:
+        """Finish everything that comes, by offset, with attempts; after all delays are over."""
+        got: dict[int, int] = {}
+        self.ns += 10_000 * SECOND
+        self.conn.rdy = 100
+        for _ in range(1000):
+            self.engine.tick(START_MONO_NS + self.ns, START_WALL_NS + self.ns)
+            self.engine.flush(START_MONO_NS + self.ns, START_WALL_NS + self.ns)
+            sent = list(messages(self.conn.take_output()))
+            if not sent:
+                return got
+            for message in sent:
+                id = int(message.id, 16)
+                assert self.offset_of[id] not in got, "delivered again after FIN"
+                got[self.offset_of[id]] = message.attempts
+                assert self.window.finish(self.conn.serial, id) == 0
+        raise AssertionError("it does not end")
+
+
+def check_journal(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
+    bench = Bench(kernel)
+    for name, value in steps:
+        bench.step(name, value)
+        assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot()), (name, value)
+    bench.engine.close()
+
+
+def check_restore(kernel: ModuleType, steps: list[tuple[str, Any]]) -> None:
+    bench = Bench(kernel)
+    for name, value in steps:
+        bench.step(name, value)
+    owed = bench.owed()
+    in_flight = {record[0]: record[2] for record in bench.window.in_flight_records(100)}
+    state = fold_entries(bench.journal)
+
+    bench.conn.leave()
+    bench.engine.forget_window(bench.window)
+    bench.window = bench.engine.window(bench.tail, state.low)
+    bench.window.restore(state.low, state.next, state.finished, state.strays)
+    bench.window.validate()
+    bench.journal += bench.window.take_journal()
+    assert fold_entries(bench.journal) == state, "restoring changes nothing that is stored"
+    bench.connect()
+    got = bench.deliver_all()
+    assert set(got) == owed
+    for offset, attempts in in_flight.items():
+        assert got[offset] == attempts + 1
+    bench.journal += bench.window.take_journal()
+    assert fold_entries(bench.journal) == fold_entries(bench.window.snapshot())
+    bench.engine.close()
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(STEPS_FOLD_WINDOWS)
+def test_the_window_writes_what_it_is(steps: list[tuple[str, Any]]) -> None:
+    check_journal(kernel, steps)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(STEPS_FOLD_WINDOWS)
+def test_the_window_comes_back_as_it_was(steps: list[tuple[str, Any]]) -> None:
+    check_restore(kernel, steps)

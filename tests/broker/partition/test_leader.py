@@ -1,0 +1,252 @@
+"""The group commit, and what happens when the disk does not do what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock import limits
+from penstock.errors import PartitionStopped, Refused, WriteRefused
+from penstock.kernel import Event
+from penstock.kernel.layout import SHORT_HEADER_BYTES
+from penstock.log.head import HEAD_BYTES
+
+from ..faults import FaultyDisk
+from ..world import Outcome, World, bodies
+
+Start = Callable[..., World]
+
+
+def test_nothing_is_ok_before_it_is_synced(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    outcome = world.publish("news", b"1")
+    topic = world.broker.find_topic("news")
+    assert (outcome.told, topic.depth) == ([], 0)
+    world.threads.run()
+    world.turn()
+    assert (outcome.stored, topic.depth) == (True, 1)
+
+
+def test_durability_os_is_ok_after_the_write(start: Start) -> None:
+    world = start(durability="os")
+    world.threads.held = True
+    assert world.publish("news", b"1").stored
+    assert world.threads.submitted == 0
+    world = world.killed()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_durability_os_syncs_by_count(start: Start) -> None:
+    world = start(durability="os", sync_every_count=3)
+    world.publish("news", b"1", b"2")
+    assert world.threads.submitted == 0
+    world.publish("news", b"3")
+    assert world.threads.submitted == 1
+    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
+
+
+def test_durability_os_syncs_by_time(start: Start) -> None:
+    world = start(durability="os")
+    world.publish("news", b"1")
+    world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    submitted = world.threads.submitted
+    assert world.broker.find_topic("news").leader().log.unsynced_bytes == 0
+    for _ in range(2):
+        world.pass_ns(limits.SYNC_TIMEOUT_NS)
+    assert world.threads.submitted == submitted
+
+
+def test_a_write_that_fails_fails_its_batch_and_nothing_else(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    conn = world.engine.open_detached()
+    assert world.publish("news", b"1").stored
+    disk.fail.add(("write", ".log"))
+    conn.feed(b"  V2PUB news\n\x00\x00\x00\x02hi")
+    outcome = world.publish("news", b"2")
+    (error,) = outcome.told
+    assert isinstance(error, WriteRefused)
+    assert [event[1] for event in world.events if event[0] == Event.PUB_FAILED] == [conn]
+    assert world.broker.health.startswith("NOK - topic news: the write failed")
+    assert world.broker.find_topic("news").refusal == ""
+
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health.startswith("NOK - topic news: the write failed")
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"  # though nobody publishes, as behind a load balancer
+    assert world.publish("news", b"3").stored
+    assert world.broker.health == "OK"
+    assert bodies(world.consumer("news", "a").take()) == [b"1", b"3"]
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_sync_that_fails_stops_the_partition_for_good(start: Start, durability: str) -> None:
+    world = start(durability=durability, sync_every_count=1)
+    assert world.publish("news", b"1").stored
+    world.publish("other", b"1")
+    world.pass_ns(limits.SYNC_PAUSE_NS)
+    world.threads.held = True
+    world.threads.error = OSError(5, "Input/output error")
+    syncing = world.publish("news", b"2")
+    gathering = world.publish("news", b"3")
+    world.threads.run()
+    world.turn()
+    world.threads.held = False
+    world.threads.error = None
+
+    topic = world.broker.find_topic("news")
+    if durability == "disk":
+        assert [type(error) for error in syncing.told + gathering.told] == [PartitionStopped] * 2
+    else:
+        assert syncing.stored  # it had been promised no more than the write
+        assert gathering.stored
+    assert topic.leader().tail.refusing
+    assert "sync failed" in topic.refusal
+    assert "sync failed" in world.broker.health
+    with pytest.raises(Refused) as caught:
+        topic.publish([b"4"], 0, Outcome())
+    assert caught.value.reason == topic.refusal
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+    assert topic.leader().tail.refusing
+    assert world.publish("other", b"2").stored
+    assert bodies(world.consumer("news", "a").take())[0] == b"1"
+
+
+def damage(world: World, offset: int, topic: str = "news") -> None:
+    """Overwrite some bytes of the batch that holds `offset`."""
+    log = world.broker.find_topic(topic).leader().log
+    position = HEAD_BYTES
+    for header, _ in log.batches(0):
+        if header.base_offset <= offset < header.base_offset + header.count:
+            break
+        position += header.length
+    (path,) = (world.path / "topics" / topic / "0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[position + SHORT_HEADER_BYTES] ^= 0xFF
+    path.write_bytes(data)
+
+
+def test_damage_met_while_reading_is_stepped_over_and_shown(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("b")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world = world.restart()
+    damage(world, 2)
+    assert world.broker.health == "OK"
+    assert bodies(world.consumer("news", "a").take()) == []  # "a" is new, "b" has the backlog
+    consumer = world.consumer("news", "b")
+    assert bodies(consumer.take()) == [b"0", b"1", b"3", b"4"]
+    topic = world.broker.find_topic("news")
+    assert topic.leader().replica.damaged[0][:2] == (2, 3)
+    assert world.broker.health.startswith("OK - warning: topic news: offsets 2 to 2 are corrupt")
+    assert world.broker.healthy
+    assert topic.refusal == ""
+    assert world.publish("news", b"5").stored  # it concerns readers only
+    assert bodies(consumer.take()) == [b"5"]
+    assert world.publish("other", b"1").stored
+
+
+def test_retention_goes_past_damage_and_the_warning_ends_with_it(start: Start) -> None:
+    world = start(segment_bytes_max=4096, retain_age_ns=0, retain_bytes=0)
+    topic = world.broker.topic("news")
+    topic.channel("a")
+    for _ in range(30):
+        world.publish("news", bytes(500))
+    world = world.restart()
+    path = min((world.path / "topics" / "news" / "0").glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[HEAD_BYTES + 80] ^= 1
+    path.write_bytes(data)
+    consumer = world.consumer("news", "a")
+    consumer.finish(*consumer.take())
+    assert len(consumer.received) == 29
+    assert "offsets 0 to 0 are corrupt" in world.broker.health
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)
+    log = world.broker.find_topic("news").leader().log
+    assert log.start_offset > 20
+    assert log.bytes_stored < 8192
+    assert world.broker.health == "OK"
+
+
+def test_a_requeued_message_whose_bytes_are_hurt_is_lost_and_no_other(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(3):
+        world.publish("news", b"%d" % number)
+    consumer = world.consumer("news", "a")
+    got = consumer.take()
+    for message in got:
+        consumer.requeue(message, limits.SECOND)
+    world = world.restart()
+    damage(world, 1)
+    world.clock.pass_ns(limits.SECOND)
+    consumer = world.consumer("news", "a")
+    assert sorted(bodies(consumer.take())) == [b"0", b"2"]
+    assert consumer.channel.depth == 0
+    assert "offsets 1 to 1" in world.broker.health
+
+
+def test_what_cannot_be_read_just_now_is_tried_again(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("news").channel("a")
+    world.publish("news", b"1", b"2")
+    world = world.restart()
+    disk.fail.add(("read", ".log"))
+    consumer = world.consumer("news", "a")
+    assert consumer.take() == []
+    assert "cannot be read" in world.broker.health
+    world.pass_ns(limits.SECOND)
+    assert consumer.take() == []
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert bodies(consumer.take()) == [b"1", b"2"]
+    assert world.broker.health == "OK"
+
+
+def test_damage_found_at_the_start_is_stepped_over_and_shown(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world.close()
+    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    data = path.read_bytes()
+    third = HEAD_BYTES + (len(data) - HEAD_BYTES) // 5 * 2
+    path.write_bytes(data[: third + 40] + b"\xff" + data[third + 41 :])
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.leader().replica.damaged[0][:2] == (2, 3)
+    assert "offsets 2 to 2 are corrupt" in world.broker.health
+    assert topic.find_channel("a").depth == 4
+    assert world.publish("news", b"5").stored
+    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"3", b"4", b"5"]
+    world = world.restart()
+    assert b"2" not in bodies(world.consumer("news", "a").take())
+
+
+def test_a_corrupt_end_refuses_publishes_and_serves_the_rest(start: Start) -> None:
+    world = start()
+    world.broker.topic("news").channel("a")
+    for number in range(5):
+        world.publish("news", b"%d" % number)
+    world.close()
+    (path,) = (world.path / "topics" / "news" / "0").glob("*.log")
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + b"\xff" + data[-19:])
+    world = world.restart()
+    topic = world.broker.find_topic("news")
+    assert topic.leader().tail.refusing
+    assert "the end of the log is corrupt: offsets 4 to 4" in topic.refusal
+    assert world.broker.health.startswith("NOK - topic news: the end of the log is corrupt")
+    assert not world.broker.healthy
+    assert bodies(world.consumer("news", "a").take()) == [b"0", b"1", b"2", b"3"]
+    assert world.publish("other", b"1").stored
+    world = world.restart()
+    assert world.broker.find_topic("news").leader().tail.refusing

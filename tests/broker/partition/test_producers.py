@@ -1,0 +1,569 @@
+"""Idempotent publishing: retries store nothing twice, gaps are seen, and the table is the log's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cases import examples
+from penstock import kernel, limits
+from penstock.broker.health import Health
+from penstock.broker.partition.idempotent import SEQUENCE_END_MAX, Stamp
+from penstock.broker.partition.producers import ProducerTable, decode_table, read_producers
+from penstock.broker.trace_ids import Stored
+from penstock.errors import (
+    PenstockError,
+    ProducerFenced,
+    Refused,
+    SequenceGap,
+    StorageError,
+    WriteRefused,
+)
+from penstock.kernel import encode_batch
+from penstock.log.head import HEAD_BYTES
+from penstock.log.partition import PartitionLog
+from penstock.replication.producers import Known, Stamped
+from sim.clock import FakeClock
+from sim.disk import Fault, SimDisk
+
+from ..faults import FaultyDisk
+from ..following import NOW_NS, OWNER, PATH, SETTINGS, new_disk
+from ..tripwire import Stop, Tripwire
+from ..world import World, bodies
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+Start = Callable[..., World]
+
+
+class Told:
+    def __init__(self) -> None:
+        self.told: list[tuple[PenstockError | None, bool]] = []
+
+    def __call__(self, error: PenstockError | None, where: Stored | None) -> None:
+        self.told.append((error, where is None))
+        self.where = where
+
+
+def send(world: World, sequence: int, *said: bytes, epoch: int = 0, producer: int = 7) -> Told:
+    told = Told()
+    stamp = Stamp(producer, epoch, sequence)
+    world.broker.topic("t").publish_stamped(stamp, list(said), 0, told)
+    world.turns()
+    return told
+
+
+STORED, REPEATED = [(None, False)], [(None, True)]
+
+
+def stored(world: World) -> list[bytes]:
+    """All that is in the log."""
+    from penstock.kernel import decode_bodies
+
+    log = world.broker.topic("t").leader().log
+    found: list[bytes] = []
+    for _, batch in log.batches(log.start_offset) if log.written_end else ():
+        found += decode_bodies(batch, 0)
+    return found
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_repeat_stores_nothing(start: Start, durability: str) -> None:
+    world = start(durability=durability)
+    consumer = world.consumer("t", "c")
+    assert send(world, 0, b"a", b"b").told == STORED
+    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert send(world, 2, b"c").told == STORED
+    assert send(world, 0, b"a", b"b").told == REPEATED
+    assert bodies(consumer.take()) == [b"a", b"b", b"c"]
+
+
+def test_gaps_overlaps_and_old_epochs(start: Start) -> None:
+    world = start()
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 1, b"x")
+    assert gap.value.expected == 0
+    send(world, 0, b"a", b"b")
+    for sequence in (1, 3):
+        with pytest.raises(SequenceGap) as gap:
+            send(world, sequence, b"x", b"y")
+        assert gap.value.expected == 2
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 2, b"x", epoch=1)
+    assert gap.value.expected == 0
+    assert send(world, 0, b"c", epoch=1).told == STORED
+    with pytest.raises(ProducerFenced) as fenced:
+        send(world, 2, b"x")
+    assert fenced.value.epoch == 1
+    with pytest.raises(Refused, match="used up"):
+        send(world, SEQUENCE_END_MAX, b"x", epoch=1)
+    assert stored(world) == [b"a", b"b", b"c"]
+
+
+def test_a_repeat_of_what_is_being_stored_waits(start: Start) -> None:
+    world = start(durability="disk")
+    send(world, 0, b"a")
+    world.threads.held = True
+    first, repeat, after = send(world, 1, b"b"), send(world, 1, b"b"), send(world, 2, b"c")
+    ordinary = world.publish("t", b"plain")
+    assert not first.told + repeat.told + after.told + ordinary.told
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    world.turns()
+    assert (first.told, repeat.told, after.told) == (STORED, REPEATED, STORED)
+    assert ordinary.stored
+    assert sorted(stored(world)) == [b"a", b"b", b"c", b"plain"]
+
+
+def test_what_a_new_leader_finds_above_the_committed_end_is_answered_when_it_is(
+    start: Start,
+) -> None:
+    world = start()
+    stamped = world.broker.topic("t").leader().stamped
+    stamped.inherit([Stamped(2, 7, 0, 2, 0), Stamped(3, 7, 0, 3, 0)])
+    first, second = send(world, 0, b"a", b"b"), send(world, 2, b"c")
+    with pytest.raises(SequenceGap) as gap:
+        send(world, 4, b"x")
+    assert gap.value.expected == 3
+    stamped.committed_to(1)
+    assert (first.told, second.told) == ([], [])
+    stamped.committed_to(2)
+    assert (first.told, second.told) == (REPEATED, [])
+    stamped.committed_to(9)
+    assert second.told == REPEATED
+    assert send(world, 1, b"b", b"c").told == REPEATED
+    assert send(world, 3, b"d").told == STORED
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_failed_write_takes_the_later_ones_along(tmp_path: Path, durability: str) -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), kernel, [], disk=disk, durability=durability)
+    send(world, 0, b"a")
+    world.threads.held = True
+    if durability == "disk":
+        send(world, 0, b"other", producer=8)  # the sync that the next ones wait for
+    disk.inject(Fault("write", path_part=".log"))
+    told = [send(world, 1, b"b")]
+    if durability == "disk":
+        told += [send(world, 2, b"c"), send(world, 2, b"c")]
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    disk.faults.clear()
+    assert [one.told[0][0] is None for one in told] == [False] * len(told)
+    with pytest.raises(SequenceGap):
+        send(world, 2, b"c")
+    assert send(world, 1, b"b").told == STORED
+    assert [one for one in stored(world) if one != b"other"] == [b"a", b"b"]
+    world.close()
+
+
+def test_a_snapshot_bounds_what_a_start_reads(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 5)
+    world = start(retain_age_ns=0, retain_bytes=0, segment_bytes_max=500)
+    producers = world.broker.topic("t").leader().replica.producers
+    send(world, 0, b"first", producer=5)
+    for number in range(30):
+        send(world, number, b"x" * 50)
+        world.pass_ns(limits.SECOND)
+    assert producers.floor is not None
+    assert producers.floor >= 25
+    consumer = world.consumer("t", "c")
+    consumer.finish(*consumer.take())
+    for _ in range(5):
+        world.pass_ns(40 * limits.SECOND)
+    assert world.broker.topic("t").leader().log.start_offset > 10
+    world = world.killed()
+    assert send(world, 0, b"first", producer=5).told == REPEATED
+    assert send(world, 29, b"x").told == REPEATED
+    assert send(world, 30, b"x").told == STORED
+
+
+def test_unused_producers_are_forgotten(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_MAX", 2)
+    world = start()
+    send(world, 0, b"a", producer=1)
+    send(world, 0, b"b", producer=2)
+    with pytest.raises(Refused, match="2 producers"):
+        send(world, 0, b"c", producer=3)
+    assert send(world, 1, b"a", producer=1).told == STORED
+    world.clock.pass_ns(limits.PRODUCER_FORGET_NS + 1)
+    assert send(world, 0, b"c", producer=3).told == STORED
+    with pytest.raises(SequenceGap):
+        send(world, 2, b"a", producer=1)
+
+
+def test_a_damaged_file_is_no_empty_table() -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), kernel, [], disk=disk)
+    send(world, 0, b"a")
+    world.close()
+    disk.flip("/data/topics/t/0/producers", 12, 0)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
+    assert "the table of producers is corrupt" in again.broker.health
+    with pytest.raises(Refused, match="table of producers"):
+        again.broker.topic("t")
+    again.close()
+
+
+def test_damage_behind_the_file_hides_only_what_is_corrupt() -> None:
+    """What was lost may be sent again; what follows it is still known."""
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), kernel, [], disk=disk)
+    for number in range(1000):
+        send(world, number, b"x" * 100)
+    disk.kill()
+    disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + 100, 0)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
+    assert "offsets 0 to 0 are corrupt" in again.broker.health
+    assert send(again, 999, b"x" * 100).told == REPEATED
+    assert send(again, 1000, b"x" * 100).told == STORED
+    again.close()
+
+
+def test_a_producer_whose_last_batches_are_corrupt_gets_a_gap() -> None:
+    disk = SimDisk()
+    disk.mkdir("/data")
+    world = World.start(Path("/data"), kernel, [], disk=disk)
+    for number in range(3):
+        send(world, number, b"x" * 100)
+    world.publish("t", b"ordinary")
+    disk.kill()
+    for batch in (1, 2):
+        disk.flip("/data/topics/t/0/00000000000000000000.log", HEAD_BYTES + batch * 176 + 100, 0)
+    again = World.start(Path("/data"), kernel, [], disk=disk)
+    assert "offsets 1 to 2 are corrupt" in again.broker.health
+    assert send(again, 0, b"x" * 100).told == REPEATED
+    with pytest.raises(SequenceGap):
+        send(again, 3, b"x" * 100)
+    assert send(again, 1, b"x" * 100).told == STORED
+    again.close()
+
+
+# --- interrupted ---
+
+
+class Retrier:
+    """Producers that send again what was not answered, until it is."""
+
+    def __init__(self, disk: Tripwire, durability: str) -> None:
+        self.disk = disk
+        self.durability = durability
+        self.clock = FakeClock()
+        self.acknowledged = {1: 0, 2: 0}
+
+    def run(self, upto: int) -> None:
+        world = World(
+            Path("/data"),
+            kernel,
+            [],
+            disk=self.disk,
+            clock=self.clock,
+            durability=self.durability,
+            segment_bytes_max=700,
+        )
+        world.broker.open()
+        while min(self.acknowledged.values()) < upto:
+            for producer in (1, 2):
+                first = self.acknowledged[producer]
+                if first < upto:
+                    said = [b"%d-%d" % (producer, first + n) for n in range(2)]
+                    told = send(world, first, *said, producer=producer)
+                    assert told.told in (STORED, REPEATED)
+                    self.acknowledged[producer] = first + 2
+            world.publish("t", b"plain")
+            world.pass_ns(limits.SECOND)
+        self.world = world
+        world.broker.close()
+
+    def check(self, upto: int) -> None:
+        world = World.start(Path("/data"), kernel, [], disk=self.disk, clock=self.clock)
+        found = [one for one in stored(world) if one != b"plain"]
+        for producer in (1, 2):
+            mine = [one for one in found if one.startswith(b"%d-" % producer)]
+            assert mine == [b"%d-%d" % (producer, number) for number in range(upto)]
+        world.close()
+
+
+def interrupted(steps: list[int], seed: int | None, durability: str) -> bool:
+    """True when the last step lay within the run."""
+    disk = Tripwire()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    retrier = Retrier(disk, durability)
+    ended = False
+    for number, step in enumerate(steps):
+        disk.calls, disk.last = 0, step
+        try:
+            retrier.run(8)
+            ended = False
+        except Stop:
+            ended = True
+        disk.last = 0
+        if seed is None or durability == "os":
+            disk.kill()
+        else:
+            disk.crash(random.Random(seed * 1000 + step + number))
+    retrier.run(8)
+    retrier.check(8)
+    return ended
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_ended_at_every_step_and_begun_again(
+    seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No seed: the process is killed. Else the power goes, and the seed says what is left."""
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
+    step = 1
+    while interrupted([step], seed, "disk"):
+        step += 1
+    assert step > 60
+
+
+def test_killed_at_every_step_without_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 3)
+    step = 1
+    while interrupted([step], None, "os"):
+        step += 1
+    assert step > 40
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.lists(st.integers(1, 90), min_size=2, max_size=5), st.integers(0, 1 << 20))
+def test_interrupted_again_and_again(steps: list[int], seed: int) -> None:
+    interrupted(steps, seed, "disk")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_table_never_knows_more_than_the_log(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss with durability `os` takes acknowledged messages back; the producer hears so."""
+    monkeypatch.setattr(limits, "PRODUCERS_LOG_COUNT", 1)
+    rng = random.Random(seed)
+    disk = SimDisk()
+    disk.mkdir("/data")
+    disk.sync_directory("/")
+    options = {"durability": "os", "sync_timeout_ns": 3 * limits.SECOND}
+    world = World(Path("/data"), kernel, [], disk=disk, **options)
+    world.broker.open()
+    for number in range(rng.randrange(12)):
+        send(world, number, b"%d" % number)
+        if rng.random() < 0.7:
+            world.pass_ns(limits.SECOND)
+    disk.crash(rng)
+    again = World(Path("/data"), kernel, [], disk=disk, **options)
+    again.broker.open()
+    with pytest.raises(SequenceGap) as gap:
+        send(again, 100, b"x")
+    found = stored(again)
+    assert found == [b"%d" % number for number in range(gap.value.expected)]
+    again.close()
+
+
+CALLS = ["create", "write", "sync", "rename", "sync_directory"]
+
+
+def _failing(disk: FaultyDisk, call: str) -> None:
+    disk.fail.add((call, "producers" if call != "sync_directory" else "topics/t/0"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_first_table_that_cannot_be_written_is_named_until_it_is(start: Start, call: str) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("t")
+    world.pass_ns(limits.SECOND)  # nothing else is left to do for the topic
+    _failing(disk, call)
+    with pytest.raises(WriteRefused):
+        send(world, 0, b"a")
+    for _ in range(3):
+        assert "topic t: " in world.broker.health
+        assert "the table of producers cannot be written" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    for _ in range(3):
+        world.pass_ns(limits.SECOND)  # though nobody publishes
+    assert world.broker.health == "OK"
+    assert send(world, 0, b"a").told == STORED
+    world = world.killed()
+    assert send(world, 0, b"a").told == REPEATED
+    assert stored(world) == [b"a"]
+
+
+# --- the table of producers of one replica of several, on real files ---
+
+
+PRODUCER = 7
+
+
+class Replica:
+    """A log with batches of one message each, and its table."""
+
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        self.log = PartitionLog.create(self.disk, PATH, SETTINGS, OWNER)
+        self.table = self.opened(0)
+        self.table.begin()
+
+    def opened(self, committed_end: int) -> ProducerTable:
+        syncs = SimpleNamespace(wait_for=lambda is_busy: None)  # no thread here writes the file
+        clock = FakeClock()
+        context: Any = SimpleNamespace(disk=self.disk, health=Health(), syncs=syncs, clock=clock)
+        return ProducerTable(context, "orders", self.log, True, lambda: None, committed_end)
+
+    def write(self, *sequences: int, producer: int = PRODUCER, epoch: int = 1) -> None:
+        for sequence in sequences:
+            offset = self.log.written_end
+            base_id = (NOW_NS >> 10) + offset
+            data = encode_batch([b"x"], offset, base_id, NOW_NS, 0, epoch, producer, 0, sequence)
+            self.log.write([data], len(data), offset, 1, base_id, base_id, NOW_NS, (), epoch, 0)
+        self.log.sync()
+
+    @property
+    def next_sequence(self) -> int:
+        known = self.table.find(PRODUCER)
+        return known.next_sequence if known is not None else 0
+
+
+@pytest.fixture
+def replica() -> Replica:
+    return Replica()
+
+
+def test_a_start_takes_what_is_above_the_committed_end_as_pending(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.table = replica.opened(1)
+    assert replica.next_sequence == 1
+    assert [batch.next_sequence for batch in replica.table.take_tail()] == [2, 3]
+
+
+def test_the_file_does_not_reach_above_the_committed_end(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.table.learn(2)
+    replica.table.close(2)
+    file = read_producers(replica.disk, PATH)
+    assert file is not None
+    assert (file.end, [entry.next_sequence for entry in file.producers]) == (2, [2])
+
+
+def test_what_was_corrupt_and_came_from_another_replica_is_known(replica: Replica) -> None:
+    """Else a retry of it is stored again, or the next publish of its producer is a gap."""
+    replica.write(0, 1)
+    headers = [header for header, _ in replica.log.batches(0)]
+    (segment,) = replica.log.segments
+    corrupt = b"".join(bytes(data) for _, data in replica.log.batches(1))
+    place = replica.disk.content(segment.path).find(corrupt)
+    replica.disk.flip(segment.path, place + len(corrupt) - 1, 2)
+    replica.write(0, producer=PRODUCER + 1)
+    table = replica.opened(3)
+    assert table.find(PRODUCER) == Known(0, 1, NOW_NS)
+    table.restored(headers)
+    assert table.find(PRODUCER) == Known(0, 2, NOW_NS)
+    assert table.find(PRODUCER + 1) == Known(0, 1, NOW_NS)
+
+
+def test_a_cut_forgets_what_was_cut_and_what_comes_in_its_place_counts(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.table.learn(1)
+    replica.log.cut(1)
+    assert replica.table.cut(1)
+    replica.write(1, epoch=2, producer=8)
+    replica.table.learn(2)
+    assert replica.next_sequence == 1
+    assert replica.table.find(8) == Known(0, 2, NOW_NS)
+
+
+def test_a_cut_below_what_was_committed_folds_again(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.table.learn(3)
+    replica.table.close(3)
+    replica.log.cut(1, unclean=True)
+    assert not replica.table.cut(1)
+    assert replica.next_sequence == 1
+    replica.table = replica.opened(1)
+    assert replica.next_sequence == 1
+
+
+def learner(start: int) -> Replica:
+    replica = Replica()
+    replica.log.reset(start)
+    replica.table = replica.opened(start)
+    return replica
+
+
+def test_a_learner_is_given_what_retention_has_removed(replica: Replica) -> None:
+    replica.write(0, 1, 2)
+    replica.write(0, producer=8)
+    replica.table.learn(4)
+    other = learner(3)  # the leader's log begins there now
+    other.write(0, producer=8)
+    other.table.learn(4)
+    assert other.table.find(PRODUCER) is None
+    other.table.install(replica.table.snapshot())
+    assert other.next_sequence == 3
+    other.write(3)
+    other.table.learn(5)
+    assert other.next_sequence == 4
+    other.table = other.opened(5)
+    assert other.next_sequence == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "records", "reason"),
+    [
+        (3, 0, r"a table that ends at 2 was sent: the log here goes from 3 to 3, synced"),
+        (0, 1, r"a table that ends at 2 was sent: the log here goes from 0 to 1, synced"),
+    ],
+)
+def test_a_table_that_leaves_a_hole_or_knows_more_is_refused(
+    replica: Replica, start: int, records: int, reason: str
+) -> None:
+    replica.write(0, 1)
+    replica.table.learn(2)
+    other = learner(start) if start else Replica()
+    other.write(*range(records))
+    with pytest.raises(StorageError, match=reason):
+        other.table.install(replica.table.snapshot())
+    assert other.next_sequence == 0
+
+
+def test_a_table_that_was_damaged_on_its_way_is_refused(replica: Replica) -> None:
+    replica.write(0)
+    replica.table.learn(1)
+    sent = replica.table.snapshot()
+    assert decode_table(sent).end == 1
+    for position in range(len(sent)):
+        changed = bytearray(sent)
+        changed[position] ^= 1
+        with pytest.raises(StorageError, match="a table that was sent is corrupt"):
+            replica.table.install(bytes(changed))
+    assert replica.next_sequence == 1
+
+
+def test_a_table_that_cannot_be_written_is_not_taken(replica: Replica) -> None:
+    replica.write(0, 1)
+    replica.table.learn(2)
+    other = Replica()
+    other.write(0, 1)
+    other.disk.inject(Fault("write", path_part="producers"))
+    with pytest.raises(StorageError, match="cannot be written"):
+        other.table.install(replica.table.snapshot())
+    assert other.next_sequence == 0
+    other.table.install(replica.table.snapshot())
+    assert other.next_sequence == 2

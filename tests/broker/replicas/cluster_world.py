@@ -1,0 +1,297 @@
+"""Three brokers that a cluster places replicas on, over links and a coordinator that a test has in
+its hand: frames and proposals go when the test runs them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from penstock.broker.broker import Broker
+from penstock.broker.channels.channel import Channel
+from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.partition.leader import Leader
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import identity_number
+from penstock.broker.replicas.replica_host import Membership, PlacedChannel, PlacedTopic
+from penstock.broker.topics.topic_file import ChannelEntry
+from penstock.errors import PenstockError
+from penstock.log.ledger import Ledger
+from penstock.log.ledgerfile import Node as LedgerNode
+from penstock.replication.authority import Heard
+from penstock.replication.effects import Propose
+from penstock.replication.frames import Frames, Target
+from penstock.replication.leader import Outcome as Settled
+from penstock.replication.record import Member, Record, Seat, elected
+from sim.clock import FakeClock
+from sim.disk import SimDisk
+
+from ..world import Consumer, Outcome, World
+
+IDENTITY = "005-18a26f9ac7a69000"
+ORDERS = PlacedTopic("orders", IDENTITY, 1, 1, 1)
+BILLING = PlacedChannel(ChannelEntry("billing", 1, 5), 1)
+PATH = Path("/data")
+NODES = 3
+QUIET_TURNS = 4  # in which sync threads would have ended, and what follows from that been sent
+
+
+def target(partition: int = 0) -> Target:
+    return Target(identity_number(IDENTITY), partition)
+
+
+def replica_on(node: int) -> int:
+    return 100 + node
+
+
+class Known(NamedTuple):
+    """A record, and the revision at which it was written."""
+
+    revision: int
+    record: Record
+
+
+class Node(World):
+    """One process on a disk that stays."""
+
+    def __init__(self, cluster: Cluster, number: int, disk: SimDisk, life: int) -> None:
+        self.cluster = cluster
+        self.number = number
+        self.is_up = False
+        self.started: list[tuple[int, int]] = []  # partition and channel, as they were confirmed
+        super().__init__(
+            PATH, cluster.kernel, [], disk=disk, clock=cluster.clock, node_id=number,
+            retain_age_ns=cluster.retain_age_ns, segment_bytes_max=cluster.segment_bytes_max,
+        )  # fmt: skip
+        ledger = Ledger.open(disk, str(PATH))
+        self.life, self.generation = life, ledger.node.generation + 1
+        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
+        ledger.sync()
+        self.heard = Heard()
+        membership = Membership(number, life, self.generation, ledger, self, self, self.heard)
+        self.hosting = self.broker.join(membership)
+        self.broker.open()
+        self.is_up = True
+
+    # --- Peers and Records ---
+
+    def send(self, node: int, lane: Lane, frames: Sequence[Any]) -> None:
+        data = b"".join(b"".join(parts) for parts in frames)
+        self.cluster.sent.append((self.number, node, data))
+
+    def propose(self, target: Target, proposal: Propose) -> None:
+        self.cluster.asked.append((self, target, proposal))
+
+    def read(self, target: Target) -> None:
+        self.cluster.asked.append((self, target, None))
+
+    # --- what a test does ---
+
+    def turn(self) -> None:
+        super().turn()
+        self.broker.synced()
+        self.hosting.turn()
+        self.broker.validate()
+
+    @property
+    def topic(self) -> Any:
+        return self.broker.topics["orders"]
+
+    def leader(self, partition: int = 0) -> Leader:
+        leader = self.hosting.leader(target(partition))
+        assert leader is not None, self.role(partition)
+        return leader
+
+    def role(self, partition: int = 0) -> str:
+        hosted = self.hosting.replica(target(partition))
+        return type(hosted.assigned.role).__name__ if hosted is not None else "none"
+
+    def put(self, *bodies: bytes, due_ns: int = 0) -> Outcome:
+        """A publish that is not waited for."""
+        outcome = Outcome()
+        self.topic.publish(list(bodies), due_ns, outcome)
+        self.turn()
+        return outcome
+
+    def put_stamped(self, sequence: int, *bodies: bytes) -> list[PenstockError | None]:
+        told: list[PenstockError | None] = []
+        stamp = Stamp(77, 1, sequence)
+        self.topic.publish_stamped(stamp, list(bodies), 0, lambda error, where: told.append(error))
+        self.turn()
+        return told
+
+    def consume(self, name: str = "billing", rdy: int = 100) -> Consumer:
+        channel: Channel = self.topic.find_channel(name)
+        return Consumer(self, channel, rdy)
+
+    def bodies(self, partition: int = 0) -> bytes:
+        hosted = self.hosting.replica(target(partition))
+        assert hosted is not None
+        log = hosted.replica.log
+        return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
+
+
+class Cluster:
+    def __init__(
+        self,
+        kernel: ModuleType,
+        placed: PlacedTopic = ORDERS,
+        channels: Sequence[PlacedChannel] = (BILLING,),
+        retain_age_ns: int = 1 << 60,
+        segment_bytes_max: int = 1 << 20,
+    ) -> None:
+        self.kernel = kernel
+        self.placed = placed
+        self.channels = list(channels)
+        self.retain_age_ns = retain_age_ns
+        self.segment_bytes_max = segment_bytes_max
+        self.clock = FakeClock()
+        self.dice = random.Random(1)
+        self.sent: list[tuple[int, int, bytes]] = []
+        self.asked: list[tuple[Node, Target, Propose | None]] = []
+        self.cut: set[int] = set()  # nodes without links
+        self.known: dict[Target, Known] = {}
+        self._revision = 100
+        self._lives = 500
+        self.nodes = [self._new_node(number) for number in range(NODES)]
+
+    def _new_node(self, number: int) -> Node:
+        disk = SimDisk()
+        disk.mkdir(str(PATH))
+        disk.sync_directory("/")
+        Ledger.create(disk, str(PATH), LedgerNode()).close()
+        return self._start(number, disk)
+
+    def _start(self, number: int, disk: SimDisk) -> Node:
+        self._lives += 1
+        return Node(self, number, disk, self._lives)
+
+    # --- what the layer above would do ---
+
+    def place(self, leaders: Sequence[int], on: Sequence[int] = range(NODES)) -> None:
+        """A partition for each of these leaders, with replicas on those nodes."""
+        for partition, leader in enumerate(leaders):
+            for node in on:
+                self.nodes[node].hosting.host(self.placed, partition, replica_on(node), "in_sync")
+            members = tuple(Member(n, replica_on(n), self.nodes[n].generation) for n in on)
+            seat = Seat(leader, self.nodes[leader].life, replica_on(leader))
+            record = Record(target().identity, 1, seat, members, min(2, len(on)), tuple(on))
+            self.write(target(partition), record)
+        self.announce_channels()
+        for node in self.nodes:
+            self.link(node)
+        self.run()
+
+    def announce_channels(self) -> None:
+        for node in self.up():
+            if "orders" in node.broker.topics:
+                started = node.started
+                node.hosting.adopt_channels(
+                    IDENTITY, self.channels, lambda part, n, to=started: to.append((part, n))
+                )  # fmt: skip
+
+    def write(self, at: Target, record: Record) -> None:
+        """A record that is in force, for all to see."""
+        self._revision += 1
+        self.known[at] = Known(self._revision, record)
+        for node in self.up():
+            node.hosting.assign(at, self._revision, record)
+
+    def elect(self, number: int, partition: int = 0, gone: Sequence[int] = ()) -> None:
+        at = target(partition)
+        before, node = self.known[at].record, self.nodes[number]
+        left_out = tuple(member for member in before.members if member.node in gone)
+        self.write(at, elected(before, Seat(number, node.life, replica_on(number)), left_out))
+        self.run()
+
+    def link(self, node: Node) -> None:
+        for other in self.up():
+            if other is not node:
+                other.hosting.linked(node.number)
+                node.hosting.linked(other.number)
+
+    def unlink(self, node: Node) -> None:
+        self.sent = [one for one in self.sent if node.number not in one[:2]]
+        for other in self.up():
+            if other is not node:
+                other.hosting.unlinked(node.number)
+                if node.is_up:
+                    node.hosting.unlinked(other.number)
+
+    def up(self) -> list[Node]:
+        return [node for node in getattr(self, "nodes", []) if node.is_up]
+
+    def kill(self, number: int, power: bool = False) -> None:
+        node = self.nodes[number]
+        node.is_up = False
+        self.unlink(node)
+        node.engine.close()
+        node.disk.crash(self.dice) if power else node.disk.kill()
+
+    def start(self, number: int) -> Node:
+        node = self.nodes[number] = self._start(number, self.nodes[number].disk)
+        for at, known in self.known.items():
+            node.hosting.assign(at, known.revision, known.record)
+        self.announce_channels()
+        self.link(node)
+        self.run()
+        return node
+
+    # --- time ---
+
+    def run(self, turns: int = 60) -> None:
+        """Until nothing moves."""
+        quiet = 0
+        for _ in range(turns):
+            for node in self.up():
+                node.turn()
+            sent, self.sent = self.sent, []
+            asked, self.asked = self.asked, []
+            quiet = 0 if sent or asked else quiet + 1
+            if quiet == QUIET_TURNS:
+                return
+            for one in sent:
+                self._deliver(*one)
+            for node, at, proposal in asked:
+                self._answer(node, at, proposal)
+        raise AssertionError("it does not come to rest")
+
+    def _deliver(self, source: int, to: int, data: bytes) -> None:
+        node = self.nodes[to]
+        if node.is_up and not self.cut & {source, to}:
+            for at, frame in Frames(source).feed(data):
+                node.hosting.receive(source, at, frame)
+
+    def _answer(self, node: Node, at: Target, proposal: Propose | None) -> None:
+        known = self.known[at]
+        if proposal is None:
+            node.hosting.read(at, known.revision, known.record)
+        elif proposal.revision != known.revision:
+            node.hosting.outcome(at, proposal.number, Settled.REFUSED, 0)
+        else:
+            self._revision += 1
+            self.known[at] = Known(self._revision, proposal.record)
+            node.hosting.outcome(at, proposal.number, Settled.DONE, self._revision)
+            self.write(at, proposal.record)
+
+    def pass_ns(self, ns: int) -> None:
+        """Time goes by, with the housekeeping of each node."""
+        self.clock.pass_ns(ns)
+        for node in self.up():
+            node.turn()
+            node.hosting.tell_committed()
+            node.broker.housekeeping()
+            while node.broker.search():
+                node.turn()
+        self.run()
+
+    def publish(self, number: int, *bodies: bytes, due_ns: int = 0) -> None:
+        """One that is answered OK."""
+        outcome = self.nodes[number].put(*bodies, due_ns=due_ns)
+        self.run()
+        assert outcome.told == [None]
+
+    def broker(self, number: int) -> Broker:
+        return self.nodes[number].broker

@@ -1,0 +1,166 @@
+"""A batch goes to the leader of another node, and its answer comes back, or is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.ports import Lane, Led
+from penstock.broker.replicas.forwarding import Answer, Forwarding
+from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
+from penstock.kernel import Section, encode_batch
+from penstock.replication.frames import Frames, Target
+from penstock.replication.side_frames import BatchAnswered, Ending, SendBatch
+
+TARGET = Target(0xA1, 2)
+BATCH = encode_batch([b"one", b"two"], 0, 0, 0, 0, 0, sections={Section.KEY: {1: b"k"}})
+
+
+class Node:
+    """One end of a link. What it sends waits in `sent`. A leader has committed up to 100."""
+
+    def __init__(self, number: int, led: Sequence[Led] = (), life: int = 0) -> None:
+        self.number = number
+        self.sent: list[tuple[Lane, bytes]] = []
+        self.links = {0, 1, 2} - {number}
+        self.published: list[tuple[bytes, Any]] = []
+        self.refusal: PenstockError | None = None
+        self.leads = True
+        self.forwarding = Forwarding(
+            number, life or 500 + number, self, lambda *_: led, self.links.__contains__,
+            self._leader, lambda: None,
+        )  # fmt: skip
+        self.heard: list[Answer] = []
+
+    def send(self, node: int, lane: Lane, frames: Sequence[Sequence[Any]]) -> None:
+        data = b"".join(bytes(part) for frame in frames for part in frame)
+        self.sent.append((lane, data))
+
+    def _leader(self, target: Target) -> Any:
+        group = SimpleNamespace(check_waiting=lambda _: None, publish_whole=self._publish)
+        bound = SimpleNamespace(renew=lambda: None)
+        topic = SimpleNamespace(check_forwarded=self._check, depth_bound=bound, exiting=False)
+        return SimpleNamespace(group=group, topic=topic) if self.leads else None
+
+    def _check(self, leader: Any, count: int, moved: bool) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def _publish(self, encode: Any, count: int, length: int, done: Any, producer: int) -> None:
+        self.published.append((encode(100, 7 << 12, 1_000, 90, 3), done))
+
+    def forward(self) -> None:
+        led = self.forwarding.leader_of("orders", 2)
+        assert led is not None
+        self.forwarding.send(led, BATCH, self.heard.append)
+
+    def pass_to(self, other: Node) -> list[Lane]:
+        """All that was sent; on which lanes."""
+        sent, self.sent = self.sent, []
+        for _, data in sent:
+            for target, frame in Frames(self.number).feed(data):
+                assert isinstance(frame, SendBatch | BatchAnswered)
+                other.forwarding.receive(self.number, target, frame)
+        return [lane for lane, _ in sent]
+
+
+@pytest.fixture
+def here() -> Node:
+    return Node(0, [Led(1, TARGET)])
+
+
+@pytest.fixture
+def there() -> Node:
+    return Node(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "ending", "said"),
+    [
+        (Refused("it is full"), Ending.REFUSED, "node 1: it is full"),
+        (PublishUnknown("orders/2", "it ended"), Ending.UNKNOWN, "it ended"),
+        (LeadershipEnded("orders/2", "it was handed over"), Ending.NOT_LED, "handed over"),
+    ],
+)
+def test_the_answer_says_whether_it_may_be_stored(
+    here: Node, there: Node, error: PenstockError, ending: Ending, said: str
+) -> None:
+    here.forward()
+    here.pass_to(there)
+    there.published[0][1](error)
+    there.pass_to(here)
+    (heard,) = here.heard
+    assert heard.ending is ending
+    assert said in heard.reason
+
+
+def test_what_is_refused_and_what_is_not_led_there_is_not_stored(here: Node, there: Node) -> None:
+    there.refusal = Refused("the disk is full")
+    here.forward()
+    here.pass_to(there)
+    there.leads = False
+    here.forward()
+    here.pass_to(there)
+    there.pass_to(here)
+    assert there.published == []
+    assert [one.ending for one in here.heard] == [Ending.REFUSED, Ending.NOT_LED]
+
+
+def test_a_partition_that_is_led_here_takes_no_link(here: Node) -> None:
+    here.forwarding.send(Led(0, TARGET), BATCH, here.heard.append)
+    here.published[0][1](None)
+    assert (here.sent, here.heard) == ([], [Answer(Ending.STORED, 100, 7 << 12)])
+
+
+def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:
+    letter = Letter(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
+    heard: list[PenstockError | None] = []
+    here.forwarding.carry("dead", [letter], heard.append)
+    here.pass_to(there)
+    there.published[0][1](None)
+    there.pass_to(here)
+    assert heard == [None]
+    assert b"{}" in there.published[0][0]
+
+
+def test_a_batch_larger_than_a_payload_is_refused(
+    here: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REPLICA_PIECE_BYTES", 8)
+    monkeypatch.setattr(limits, "REPLICA_PAYLOAD_BYTES_MAX", 16)
+    with pytest.raises(Refused, match="at most 16 are sent"):
+        here.forward()
+    assert here.sent == []
+    here.forwarding.unlinked(1)
+    assert here.heard == []  # nothing is waited for
+
+
+def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:
+    here.forward()
+    here.pass_to(there)
+    here.forwarding.unlinked(2)
+    assert here.heard == []
+    here.forwarding.unlinked(1)
+    assert [one.ending for one in here.heard] == [Ending.UNKNOWN]
+    there.published[0][1](None)
+    there.pass_to(here)  # too late: it has been said already
+    assert len(here.heard) == 1
+
+
+def test_an_answer_to_an_earlier_life_is_none_to_this_one(here: Node, there: Node) -> None:
+    here.forward()
+    here.pass_to(there)
+    again = Node(0, [Led(1, TARGET)], life=900)
+    again.forward()
+    there.published[0][1](None)
+    there.pass_to(again)
+    answer = BatchAnswered(900, 1, Ending.STORED)
+    again.forwarding.receive(2, TARGET, answer)  # of a node that was not asked
+    assert again.heard == []
+    again.forwarding.receive(1, TARGET, answer)
+    assert [one.ending for one in again.heard] == [Ending.STORED]

@@ -1,0 +1,300 @@
+"""A leader with followers: rows go out between write and sync, and are committed when all have
+them; what was sent is never said not to be stored."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cases import each, seeds
+from penstock.broker.partition.commit_state import CommitLine
+from penstock.broker.partition.group_commit import GroupCommit
+from penstock.broker.ports import Lane
+from penstock.broker.replicas.context import CatchUp
+from penstock.broker.replicas.leadership import Office, Post, end_of
+from penstock.broker.replicas.log_view import LogView
+from penstock.errors import PenstockError, PublishUnknown, WriteRefused
+from penstock.limits import CATCH_UP_STALL_NS, SECOND
+from penstock.nsqd.http.ground import unavailable
+from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
+from penstock.replication.frames import Frames, Row, Target
+from penstock.replication.leader import LeaderLine
+from penstock.replication.matching import Extent
+from penstock.replication.record import Member, Record, Seat
+
+from ..world import World
+
+Start = Callable[..., World]
+EPOCH = 5
+SEAT = Seat(1, 11, 101)
+MEMBERS = (Member(1, 101, 1), Member(2, 102, 1))
+
+
+class Wire:
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Lane, Any]] = []
+
+    def send(self, node: int, lane: Lane, frames: Any) -> None:
+        reader = Frames(1)
+        for parts in frames:
+            self.sent += [(node, lane, frame) for _, frame in reader.feed(b"".join(parts))]
+
+    def take(self) -> list[Any]:
+        taken, self.sent = self.sent, []
+        return [frame for _, _, frame in taken]
+
+    # records
+    def propose(self, target: Target, proposal: Propose) -> None:
+        raise AssertionError("nothing is to be proposed here")
+
+    def read(self, target: Target) -> None:
+        raise AssertionError("nothing is to be read here")
+
+
+class Shared:
+    """Topic t of a world, with a second replica on node 2."""
+
+    def __init__(self, world: World, durability: str = "disk") -> None:
+        self.world = world
+        self.topic = world.broker.topic("t")
+        self.leader = self.topic.leader()
+        log = self.leader.log
+        self.wire = Wire()
+        self.catch_up = CatchUp(1)
+        record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
+        waits = durability == "disk"
+        line = LeaderLine(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
+        self.office = Office(log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up))
+        self.group = GroupCommit(
+            world.broker.context, "t", self.topic, self.leader.tail, log, self.office,
+            "disk" if waits else "os", True, self.topic.refresh_refusal,
+        )  # fmt: skip
+        self.leader.group, self.leader.office = self.group, self.office
+        self.session = 0
+
+    def link(self, extent: Extent = Extent(0, 0, ())) -> list[Any]:  # noqa: B008
+        """A follower that has this much is matched. Returns what it is sent then."""
+        self.office.linked(2)
+        (hello,) = self.wire.take()
+        assert isinstance(hello, Hello)
+        self.session = hello.session
+        self.office.receive(2, Tell(hello.session, EPOCH, 102, 1, extent, 0))
+        (match,) = self.wire.take()
+        assert isinstance(match, MatchAt)
+        self.office.receive(2, Matched(hello.session, match.end))
+        return self.wire.take()
+
+    def acknowledge(self, end: int, synced: int | None = None) -> None:
+        synced = end if synced is None else synced
+        self.office.receive(2, Acknowledge(self.session, EPOCH, 102, end, synced))
+        self.world.turns()
+
+    def publish(self, *bodies: bytes) -> list[PenstockError | None]:
+        answers: list[PenstockError | None] = []
+        self.group.publish(list(bodies), 0, answers.append)
+        self.world.turns()
+        return answers
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
+    start: Start, durability: str
+) -> None:
+    shared = Shared(start(durability=durability), durability)
+    shared.link()
+    shared.world.threads.held = True
+    answers = shared.publish(b"one", b"two")
+    (row,) = shared.wire.take()
+    assert isinstance(row, Row)
+    assert (row.start, row.epoch, end_of(row.batches)) == (0, EPOCH, 2)
+    shared.world.threads.held = False
+    shared.world.threads.run()
+    shared.world.turns()
+    assert answers == []
+    assert shared.leader.tail.committed_end == 0
+    shared.acknowledge(2, 2 if durability == "disk" else 0)
+    assert answers == [None]
+    assert shared.leader.tail.committed_end == 2
+    assert shared.wire.take() == []
+    shared.office.tell_committed()
+    (news,) = shared.wire.take()
+    assert (news.batches, news.committed) == (b"", 2)
+
+
+def test_headers_say_what_every_member_has(start: Start) -> None:
+    shared = Shared(start())
+    shared.link()
+    shared.publish(b"one")
+    shared.acknowledge(1)
+    shared.office.unlinked(2)
+    shared.wire.take()
+    shared.link(Extent(0, 1, ((EPOCH, 0),)))
+    shared.publish(b"two")  # matched again, and nothing acknowledged yet
+    assert [header.synced_end for header, _ in shared.leader.log.batches(0)] == [0, 0]
+    shared.acknowledge(2)
+    shared.publish(b"three")
+    assert [header.synced_end for header, _ in shared.leader.log.batches(0)] == [0, 0, 2]
+
+
+def test_a_failed_sync_leaves_it_unknown_whether_a_row_is_stored(start: Start) -> None:
+    shared = Shared(start())
+    shared.link()
+    ends: list[str] = []
+    shared.office.on_over = lambda: ends.append(shared.office.reason)
+    shared.world.threads.error = OSError(5, "the disk is gone")
+    answers = shared.publish(b"one")
+    assert [type(error) for error in answers] == [PublishUnknown]
+    assert len(ends) == 1
+    assert shared.topic.refusal
+    assert answers[0] is not None
+    said = unavailable(answers[0])
+    assert (said.status, said.details) == (503, {"stored": "unknown"})
+
+
+def test_a_failed_write_ends_the_office(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Shared(start())
+    shared.link()
+
+    def refuse(*_: Any) -> None:
+        raise WriteRefused("t", "the disk is full")
+
+    monkeypatch.setattr(GroupCommit, "_put", refuse)
+    assert [type(error) for error in shared.publish(b"one")] == [PublishUnknown]
+    assert shared.office.line.over
+    assert shared.wire.take() == []
+
+
+def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None:
+    shared = Shared(start())
+    topic = shared.topic
+    shared.link()
+    for number in range(3):
+        shared.publish(b"%d" % number * 200_000)
+        shared.acknowledge(number + 1)
+    shared.office.unlinked(2)
+    shared.wire.take()
+    (row,) = shared.link()
+    assert (row.start, end_of(row.batches)) == (0, 1)
+    answers = shared.publish(b"live")
+    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.BULK]  # behind what was sent
+    shared.wire.take()
+    shared.acknowledge(2)
+    shared.acknowledge(3)
+    shared.acknowledge(4)
+    assert answers == [None]
+    shared.office.tell_committed()
+    assert shared.wire.take()[-1].committed == 4
+    shared.publish(b"next")
+    assert [lane for _, lane, _ in shared.wire.sent] == [Lane.LIVE]
+    assert topic.leader() is shared.leader
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start, seed: int) -> None:
+    dice = random.Random(seed)
+    log = start().broker.topic("t").leader().log
+    waits = dice.random() < 0.5
+    office, asked = Office.of_one(log, 0, waits), Office.of_one(log, 0, waits)
+    line = CommitLine(office.line, is_alone=True)
+    log.synced_end = 0
+    for _ in range(50):
+        if dice.random() < 0.6:
+            log.written_end += dice.randrange(1, 4)
+            line.wrote(log.written_end)
+            asked.wrote(log.written_end)
+        else:
+            log.synced_end = dice.randrange(log.synced_end, log.written_end + 1)
+            office.synced()
+            asked.synced()
+        mine, its = office.line, asked.line
+        assert (mine.end, mine.own, mine.committed) == (its.end, its.own, its.committed)
+        assert mine.out == its.out == []
+    log.written_end = log.synced_end = 0
+
+
+def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
+    shared, other = Shared(start()), Target(8, 0)
+    shared.link()
+    shared.publish(b"one")
+    shared.acknowledge(1)
+    assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
+    shared.wire.take()
+    shared.office.linked(3)
+    (hello,) = shared.wire.take()
+    shared.office.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    (match,) = shared.wire.take()
+    shared.office.receive(3, Matched(hello.session, match.end))
+    assert shared.wire.take() == []  # the place on node 3 is taken
+    shared.catch_up.leave(3, other)
+    (row,) = shared.wire.take()
+    assert (row.start, end_of(row.batches)) == (0, 1)
+    shared.office.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
+    assert shared.catch_up.ask(
+        3, other, 1, 100, lambda: None
+    )  # it has all, and gave its place back
+    shared.catch_up.validate()
+
+
+# --- which learners are fed at a time ---
+
+
+NODE, OTHER = 2, 3
+
+
+class Desk:
+    def __init__(self, places: int = 2) -> None:
+        self.catch_up = CatchUp(places)
+        self.called: list[int] = []
+
+    def ask(self, number: int, spare: int = 1, missing: int = 100, node: int = NODE) -> bool:
+        answer = self.catch_up.ask(
+            node, Target(number, 0), spare, missing, lambda: self.called.append(number)
+        )
+        self.catch_up.validate()
+        return answer
+
+    def leave(self, number: int) -> list[int]:
+        """Returns who is fed instead."""
+        self.called.clear()
+        self.catch_up.leave(NODE, Target(number, 0))
+        self.catch_up.validate()
+        return self.called
+
+
+def test_one_that_stalls_gives_its_place_to_the_next_and_comes_last() -> None:
+    desk = Desk(places=1)
+    desk.catch_up.tick(0)
+    assert desk.ask(1)
+    assert not desk.ask(2)
+    desk.catch_up.tick(CATCH_UP_STALL_NS - 1)
+    desk.catch_up.progressed(NODE, Target(1, 0))
+    desk.catch_up.tick(CATCH_UP_STALL_NS + SECOND)
+    assert desk.called == []
+    desk.catch_up.tick(2 * CATCH_UP_STALL_NS)
+    assert desk.called == [2]
+    assert not desk.ask(1, spare=0)
+    assert not desk.ask(3, spare=5)
+    assert desk.leave(2) == [3]
+
+
+@each("seed", seeds(3, 20))
+def test_whatever_happens_places_are_used_and_never_too_many(seed: int) -> None:
+    dice, desk = random.Random(seed), Desk(places=3)
+    for step in range(400):
+        number, node = dice.randrange(8), dice.choice((NODE, OTHER))
+        match dice.randrange(5):
+            case 0 | 1:
+                desk.ask(number, dice.randrange(3), dice.randrange(1000), node)
+            case 2:
+                desk.catch_up.leave(node, Target(number, 0))
+            case 3:
+                desk.catch_up.progressed(node, Target(number, 0))
+            case 4:
+                desk.catch_up.tick(step * SECOND)
+        desk.catch_up.validate()
+    for number in range(8):
+        desk.catch_up.leave_all(Target(number, 0))
+    assert desk.ask(9)

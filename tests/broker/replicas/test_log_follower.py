@@ -1,0 +1,356 @@
+"""A follower on real files: each effect of its machine is done, and nothing is sent too early."""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Any
+
+import pytest
+
+from penstock.broker.commits.apps import Place
+from penstock.broker.commits.stage_store import StageStore
+from penstock.broker.commits.stages import JobRow
+from penstock.broker.health import Health, Trouble
+from penstock.broker.ports import Syncs
+from penstock.broker.replicas.context import Promises, Station
+from penstock.broker.replicas.journal_follower import FollowedChannels
+from penstock.broker.replicas.log_follower import Awaited
+from penstock.errors import PartitionStopped
+from penstock.log.fold import (
+    FLAG_SNAPSHOT,
+    PARTITION,
+    Entry,
+    Group,
+    Position,
+    cursor_entry,
+    encode_record,
+    generation_of,
+    start_entry,
+)
+from penstock.log.followedjournal import NOTHING, FollowedJournal
+from penstock.log.ledger import Ledger
+from penstock.log.ledgerfile import Node, ReplicaEntry
+from penstock.log.partition import PartitionLog
+from penstock.log.replicafile import read_replica
+from penstock.replication.effects import Acknowledge, Hello, Refuse, Tell
+from penstock.replication.journal import AskSnapshot, AskSync, HelloJournal, SendHeld, SendRecord
+from sim.disk import Fault
+from sim.threads import Threads
+
+from ..following import KEY, LEADER, PATH, SESSION, Lab, LeaderLog, Wire, batch, new_disk, put
+
+
+def kinds(frames: list[object]) -> list[str]:
+    return [type(frame).__name__ for frame in frames]
+
+
+def content(log: PartitionLog) -> bytes:
+    return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
+
+
+def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
+    lab = Lab()
+    lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6))
+    assert lab.followed.awaited is Awaited.EPOCH
+    assert lab.wire.take() == []
+    lab.promises.flush()
+    assert lab.wire.take() == []  # the sync has ended, and nobody has looked
+    lab.syncs.settle()
+    (tell,) = lab.wire.take()
+    assert isinstance(tell, Tell)
+    assert (tell.epoch, tell.replica, tell.generation) == (6, 99, 4)
+    lab.disk.crash(random.Random(1))
+    lab.open()
+    assert lab.promises.epoch(KEY) == 6
+    assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
+
+
+def test_a_row_is_acknowledged_when_it_is_synced() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one", b"two")
+    answers = lab.match(leader, 0)
+    assert kinds(answers) == ["Matched", "Acknowledge"]
+    lab.threads.held = True
+    assert lab.send(leader.row(0)) == []
+    assert lab.log.written_end == 2
+    lab.threads.held = False
+    lab.threads.run()
+    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 2, 2)]
+    lab.disk.crash(random.Random(1))
+    lab.open()
+    assert content(lab.log) == content(leader.log)
+
+
+def test_a_tail_that_the_leader_lacks_is_cut_durably_and_after_a_sync_that_runs() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    put(lab.log, batch(0, 1, [b"one"]), 1, 1)
+    put(lab.log, batch(1, 2, [b"mine"]), 1, 2)
+    leader.write(b"other", epoch=3)
+    lab.hello(epoch=3)
+    lab.threads.held = True
+    lab.followed.sync()
+    lab.followed.receive(LEADER, leader.match_at(1))
+    assert lab.followed.awaited is Awaited.SYNC
+    assert lab.wire.take() == []
+    lab.threads.held = False
+    lab.threads.run()
+    assert kinds(lab.turn()) == ["Matched", "Acknowledge"]
+    assert [one.from_offset for one in lab.followed.cuts] == [1]
+    lab.disk.crash(random.Random(2))
+    lab.open()
+    assert lab.log.written_end == 1
+    lab.hello(epoch=3, session=SESSION + 1)
+    lab.send(leader.match_at(1, SESSION + 1))
+    assert lab.send(leader.row(1, 3, 0, SESSION + 1)) == [Acknowledge(SESSION + 1, 3, 99, 2, 2)]
+    assert content(lab.log) == content(leader.log)
+
+
+def test_a_full_disk_acknowledges_nothing_until_there_is_room() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    assert lab.send(leader.row(0)) == []
+    assert lab.followed.awaited is Awaited.ROOM
+    assert "No space" in lab.health.reason("orders", Trouble.WRITE)
+    lab.followed.settle()
+    assert lab.turn() == []
+    lab.disk.faults.remove(fault)
+    lab.followed.settle()
+    assert lab.turn() == [Acknowledge(SESSION, 1, 99, 1, 1)]
+    assert lab.health.reason("orders", Trouble.WRITE) == ""
+
+
+def test_rows_that_came_while_there_was_no_room_are_asked_for_again() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    fault = lab.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    assert lab.send(leader.row(0)) == []
+    leader.write(b"two")
+    assert lab.send(leader.row(1)) == []  # dropped, and the leader takes it for sent
+    lab.disk.faults.remove(fault)
+    lab.followed.settle()
+    assert lab.turn() == [Refuse(SESSION, 1)]
+    (tell,) = lab.hello(session=SESSION + 1)
+    assert tell.extent.end == 1
+
+
+def test_a_failed_sync_ends_the_replica_in_this_life_and_in_the_next() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    lab.disk.inject(Fault("sync", path_part=".log"))
+    assert lab.send(leader.row(0)) == []
+    assert len(lab.stops) == 1
+    assert "a sync failed" in lab.stops[0]
+    assert lab.hello(epoch=9, session=SESSION << 1) == []
+    lab.disk.kill()
+    lab.open()
+    assert lab.own.state == "stopped"
+    assert isinstance(lab.log.stopped, PartitionStopped)
+
+
+def test_in_sync_is_marked_when_the_record_lists_a_replica_that_is_synced() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    lab.threads.held = True
+    lab.send(leader.row(0))
+    lab.followed.record_seen(listed=True, unclean_epoch=0)
+    assert lab.own.state == "copying"
+    lab.threads.held = False
+    lab.threads.run()
+    lab.turn()
+    assert lab.own.state == "in_sync"
+    file = read_replica(lab.disk, PATH)
+    assert file is not None
+    assert file.state == "in_sync"
+
+
+def test_the_mark_is_taken_back_before_a_header_that_promises_more_is_written() -> None:
+    lab, leader = Lab(), LeaderLog()
+    leader.write(b"one")
+    lab.match(leader, 0)
+    lab.followed.record_seen(listed=True, unclean_epoch=0)
+    lab.send(leader.row(0))
+    leader.write(b"two")
+    assert lab.own.state == "in_sync"
+    lab.threads.held = True
+    lab.send(leader.row(1))
+    leader.write(b"three", synced_end=2)  # this disk has one
+    lab.disk.inject(Fault("write", errno.ENOSPC, "replica.json"))
+    lab.send(leader.row(2))
+    assert lab.log.written_end == 2  # the mark could not be taken back
+    lab.followed.settle()
+    assert lab.log.written_end == 3
+    assert lab.own.state == "copying"
+    lab.disk.crash(random.Random(5))
+    lab.open()
+    assert lab.log.damaged == []
+    assert lab.followed.line.committed == 0
+
+
+def test_what_every_member_has_synced_is_never_cut() -> None:
+    lab, leader = Lab(state="in_sync"), LeaderLog()
+    leader.write(b"one")
+    put(lab.log, batch(0, 1, [b"one"]), 1, 1)
+    put(lab.log, batch(1, 1, [b"two"]), 1, 1)
+    put(lab.log, batch(2, 1, [b"three"], 2), 1, 1, 2)
+    lab.log.sync()
+    lab.log.close()
+    lab.open()
+    assert lab.followed.line.committed == 2
+    leader.write(b"four", epoch=2)
+    lab.hello(epoch=2)
+    assert lab.send(leader.match_at(1)) == []
+    assert lab.followed.stopped
+    assert lab.own.state == "stopped"
+    assert lab.log.written_end == 3
+
+
+def test_a_stop_waits_for_the_sync_of_promises_that_is_under_way() -> None:
+    lab = Lab()
+    lab.threads.held = True
+    lab.promises.save(KEY, 9, lambda: None)
+    lab.promises.flush()
+    lab.promises.close()
+    lab.promises.ledger.close()
+    assert Ledger.open(lab.disk, "data").replicas[KEY].epoch == 9
+
+
+def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
+    lab = Lab()
+    done: list[str] = []
+    syncs = lab.disk.syncs
+    lab.promises.save(KEY, 3, lambda: done.append("three"))
+    lab.promises.save(KEY._replace(partition=1), 8, lambda: done.append("eight"))
+    lab.promises.flush()
+    lab.syncs.settle()
+    assert done == ["three", "eight"]
+    assert lab.disk.syncs == syncs + 1
+    lab.promises.save(KEY, 3, lambda: done.append("again"))
+    assert done[-1] == "again"
+    with pytest.raises(ValueError, match="epoch 2"):
+        lab.promises.save(KEY, 2, lambda: done.append("never"))
+    lab.disk.inject(Fault("sync", path_part="ledger"))
+    lab.promises.save(KEY, 4, lambda: done.append("never"))
+    lab.promises.flush()
+    lab.syncs.settle()
+    assert done[-1] == "again"
+    assert "a sync failed" in lab.promises.trouble
+
+
+# --- A follower's journal at the end of a link ---
+
+
+EPOCH, REPLICA = 6, 99
+
+
+def at(sequence: int, number: int = 0) -> Position:
+    return Position(generation_of(EPOCH, number), sequence)
+
+
+def record(place: Position, cursor: int, start: int = 0) -> bytes:
+    flags = FLAG_SNAPSHOT if place.sequence == 0 else 0
+    groups = [Group(1, cursor_entry(Entry.CURSOR, cursor, cursor))]
+    if start:
+        groups.append(Group(PARTITION, start_entry(start)))
+    return encode_record(flags, *place, cursor, groups)
+
+
+class ChannelsLab:
+    """The follower's node, which has promised the epoch."""
+
+    def __init__(self) -> None:
+        self.disk = new_disk()
+        ledger = Ledger.create(self.disk, "data", Node(generation=4, life=5))
+        ledger.put(KEY, ReplicaEntry(EPOCH, b""))
+        self.threads, self.wire, self.health = Threads(), Wire(), Health()
+        self.syncs = Syncs(self.threads)
+        self.station = Station(3, 5, 4, Promises(ledger, self.syncs), self.wire)
+        self.stops: list[str] = []
+        self.drops: list[int] = []
+        self.open()
+
+    def open(self) -> None:
+        self.channels = FollowedChannels(
+            self.station, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
+            self.syncs, self.health, self.drops.append, self.stops.append, self.store(),
+        )  # fmt: skip
+
+    def store(self) -> StageStore:
+        place = Place("orders", KEY.identity, KEY.partition)
+        return StageStore(self.disk, self.health, JobRow(self.syncs), "data", place)
+
+    def turn(self) -> list[Any]:
+        for _ in range(5):
+            self.syncs.settle()
+        self.channels.validate()
+        return self.wire.take()
+
+    def send(self, frame: Any, node: int = LEADER) -> list[Any]:
+        self.channels.receive(node, frame)
+        return self.turn()
+
+    def record(
+        self, place: Position, cursor: int, start: int = 0, held: Position = NOTHING
+    ) -> list[Any]:
+        data = record(place, cursor, start)
+        return self.send(SendRecord(3, SESSION, EPOCH, place, data, held))
+
+    def ask(self, place: Position) -> list[Any]:
+        return self.send(AskSync(3, SESSION, EPOCH, place))
+
+    @property
+    def cursor(self) -> int:
+        return self.channels.journal.folding.channels()[1].next
+
+
+@pytest.fixture
+def lab() -> ChannelsLab:
+    """With a snapshot and a record."""
+    lab = ChannelsLab()
+    lab.send(HelloJournal(3, SESSION, EPOCH))
+    lab.record(at(0), 5)
+    lab.record(at(1), 6)
+    return lab
+
+
+def test_what_the_disk_does_not_take_is_asked_for_at_housekeeping(lab: ChannelsLab) -> None:
+    lab.disk.inject(Fault("write"))
+    assert lab.record(at(2), 7) == []
+    assert "what its leader says of channels cannot be stored" in lab.health.text
+    lab.channels.settle(sync=True)
+    assert lab.turn() == [AskSnapshot(SESSION, EPOCH)]
+    lab.record(at(0, number=1), 7)
+    assert (lab.cursor, lab.health.text) == (7, "OK")
+
+
+def test_a_record_that_is_not_sound_or_elsewhere_is_not_taken(lab: ChannelsLab) -> None:
+    for data in (record(at(2), 7)[:-1], record(at(3), 7)):
+        lab.send(SendRecord(3, SESSION, EPOCH, at(2), data, NOTHING))
+        assert lab.cursor == 6
+        assert lab.channels.line.place == NOTHING
+        assert "the channel journal is not continued" in lab.health.text
+    lab.record(at(0, number=1), 7)
+    assert (lab.cursor, lab.health.text) == (7, "OK")
+
+
+def test_a_failed_sync_ends_the_replica(lab: ChannelsLab) -> None:
+    lab.disk.inject(Fault("sync"))
+    lab.record(at(2), 7)
+    lab.ask(at(2))
+    assert lab.stops == ["a sync of the channel journal failed"]
+    assert lab.record(at(3), 8) == []
+
+
+def test_the_start_of_the_log_is_acted_on_when_the_set_has_it(lab: ChannelsLab) -> None:
+    lab.record(at(2), 7, start=4)
+    assert lab.drops == []
+    lab.send(SendHeld(3, SESSION, EPOCH, at(2)))
+    assert lab.drops == []  # it is not on this disk yet
+    lab.ask(at(2))
+    assert lab.drops == [4]

@@ -1,0 +1,366 @@
+"""Topics of a cluster: their replicas play the roles that records say, while clients go on."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from penstock import limits
+from penstock.broker.replicas.clustered_topic import when_held
+from penstock.broker.replicas.outbox import Outbox
+from penstock.broker.topics.settings import TopicSettings
+from penstock.errors import ChangeUnknown, PublishUnknown, Refused, SequenceGap, StorageError
+from penstock.replication.authority import NO_PERMITS, Permits
+from penstock.replication.record import Seat, elected
+
+from ..world import Consumer, Outcome, bodies
+from .cluster_world import ORDERS, Cluster, replica_on, target
+
+
+@pytest.fixture
+def cluster(kernel: ModuleType) -> Cluster:
+    cluster = Cluster(kernel)
+    cluster.place([0])
+    return cluster
+
+
+def finish(cluster: Cluster, consumer: Consumer, *wanted: bytes) -> None:
+    consumer.finish(*[message for message in consumer.received if message.body in wanted])
+    cluster.run()
+
+
+def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) -> None:
+    follower = cluster.nodes[1]
+    channel = follower.topic.find_channel("billing")
+    assert (channel.windows, follower.topic.leaders, channel.depth) == ({}, [], 0)
+    assert isinstance(follower.topic.route(), Outbox)
+    outcome = Outcome()
+    follower.topic.publish([b"x"], 0, outcome)
+    follower.turn()
+    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    cluster.clock.pass_ns(limits.FORWARD_WAIT_NS)
+    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    (refused,) = outcome.told
+    assert "no leader of partition 0 was reached for 5 s" in str(refused)
+
+
+def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
+    cluster: Cluster,
+) -> None:
+    """Its publisher hears that the outcome is not known, and sends it again."""
+    node = cluster.nodes[0]
+    told = node.put_stamped(0, b"once")
+    leader = node.leader()
+    office = leader.office
+    leader.group.leave("it resigned")
+    office.leave("it resigned")
+    office.line.committed = office.line.end  # as by an acknowledgement in the same moment
+    cluster.run()
+    assert isinstance(told[0], PublishUnknown)
+    cluster.elect(0)
+    told = node.put_stamped(0, b"once")
+    cluster.run()
+    assert told == [None]
+    assert node.bodies().count(b"once") == 1
+
+
+def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluster) -> None:
+    """The leader is replaced while it lives: in flight are a row and a message."""
+    leader = cluster.nodes[0]
+    consumer = leader.consume()
+    cluster.publish(0, b"given")
+    given = consumer.take()
+    assert bodies(given) == [b"given"]
+    flying = leader.put(b"flies")
+    gathers = leader.put(b"gathers")
+    cluster.sent.clear()
+    cluster.elect(1)
+    (unknown,) = flying.told
+    assert isinstance(unknown, PublishUnknown)
+    assert gathers.told == []  # it is for the next leader
+    assert leader.role() == "Follower"
+    assert leader.topic.find_channel("billing").windows == {}
+    assert consumer.conn.find(int(given[0].id, 16)) is None  # so its FIN fails
+    again = cluster.nodes[1].consume()
+    assert [(one.body, one.attempts) for one in again.take()] == [(b"given", 2)]
+    consumer.leave()
+
+
+def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
+    before, node = cluster.known[target()].record, cluster.nodes[1]
+    record = elected(before, Seat(1, node.life, replica_on(1)), ())
+    node.hosting.assign(target(), 3, record)
+    cluster.run()
+    assert node.role() == "Follower"  # an older revision says nothing
+    node.hosting.assign(target(), 3, record, restorations=1)
+    cluster.run()
+    assert node.role() == "Leading"
+    node.hosting.assign(target(), 1000, before)
+    assert node.role() == "Leading"  # of before the restoration
+
+
+def test_what_is_corrupt_on_a_leader_is_waited_for_and_repaired(cluster: Cluster) -> None:
+    """Another member has it: the reader waits until that is linked, and its copy is here."""
+    cluster.publish(0, b"one")
+    cluster.publish(0, b"two")
+    sound = cluster.nodes[2].bodies()
+    cluster.kill(0)
+    node = cluster.nodes[1]
+    segment = node.topic.replicas[0].log.segments[0].path
+    place = node.disk.content(segment).index(b"one")
+    node.disk.flip(segment, place, 0)
+    cluster.elect(1, gone=[0])
+    cluster.cut.add(2)
+    consumer = node.consume()
+    cluster.pass_ns(5 * limits.SECOND)
+    assert consumer.take() == []
+    (window,) = node.topic.find_channel("billing").windows.values()
+    assert (window.low, window.depth) == (0, 2)
+    assert "corrupt" in node.broker.health
+    cluster.cut.clear()
+    assert repaired(cluster, consumer) == [b"one", b"two"]
+    assert node.bodies() == sound
+    assert "corrupt" not in node.broker.health
+    node.disk.kill()
+    assert node.disk.content(segment).index(b"one") == place
+
+
+def repaired(cluster: Cluster, consumer: Consumer) -> list[bytes]:
+    """What comes first, when all may be asked again."""
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+        if taken := consumer.take():
+            return bodies(taken)
+    return []
+
+
+def test_what_is_corrupt_everywhere_is_waited_for(cluster: Cluster) -> None:
+    cluster.publish(0, b"one")
+    cluster.publish(0, b"two")
+    cluster.kill(0)
+    for node in cluster.nodes[1:]:
+        segment = node.topic.replicas[0].log.segments[0].path
+        node.disk.flip(segment, node.disk.content(segment).index(b"one"), 0)
+    cluster.elect(1, gone=[0])
+    consumer = cluster.nodes[1].consume()
+    for _ in range(2 * limits.REPAIR_PAUSE):
+        cluster.pass_ns(limits.SECOND)
+    assert consumer.take() == []
+    cluster.start(0)  # it has a sound copy
+    assert repaired(cluster, consumer) == [b"one", b"two"]
+
+
+def test_what_no_replica_has_keeps_nothing_else_from_repair(cluster: Cluster) -> None:
+    words = (b"one", b"two", b"three", b"four")
+    for word in words:
+        cluster.publish(0, word)
+    cluster.kill(0)
+    node, other = cluster.nodes[1:]
+    for rotten, word in ((node, b"one"), (other, b"one"), (node, b"three")):
+        segment = rotten.topic.replicas[0].log.segments[0].path
+        rotten.disk.flip(segment, rotten.disk.content(segment).index(word), 0)
+    cluster.elect(1, gone=[0])
+    log = node.topic.replicas[0].log
+    for offset in (0, 2):
+        with pytest.raises(StorageError):
+            log.read(offset, 1)
+    for _ in range(3 * limits.REPAIR_PATIENCE):
+        cluster.pass_ns(limits.SECOND)
+    assert [damage[:2] for damage in log.damaged] == [(0, 1)]
+
+
+# --- what a leader of a cluster may do alone, and what it may not do before its set knows ---
+
+
+HOUR_NS = 3600 * limits.SECOND
+QUIET = Permits(acts=False, delivers=False, publishes=True)
+
+
+def small(kernel: ModuleType) -> Cluster:
+    """Segments of a few messages, none of which is kept once it is consumed."""
+    cluster = Cluster(kernel, retain_age_ns=HOUR_NS, segment_bytes_max=64 * 1024)
+    cluster.place([0])
+    return cluster
+
+
+def permit(cluster: Cluster, permits: Permits) -> None:
+    """As `tick` says it when the leader has heard from its set, or has not."""
+    leader = cluster.nodes[0].leader()
+    leader.office.line.permits = permits
+    leader.office.moved()
+    leader.permit(permits)
+    cluster.run()
+
+
+def consume_much(cluster: Cluster) -> None:
+    consumer = cluster.nodes[0].consume()
+    for _ in range(6):
+        cluster.publish(0, b"x" * 30_000)
+        consumer.finish(*consumer.take())
+    cluster.run()
+    for _ in range(3):
+        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+
+
+def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(
+    kernel: ModuleType,
+) -> None:
+    cluster = small(kernel)
+    consume_much(cluster)
+    cluster.cut.add(2)
+    cluster.pass_ns(2 * HOUR_NS)
+    for _ in range(3):
+        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    leader = cluster.nodes[0].leader()
+    assert leader.cursors is not None
+    assert leader.cursors.start_offset > 0 == leader.log.start_offset
+    assert starts(cluster) == [0, 0, 0]
+    cluster.cut.clear()
+    cluster.unlink(cluster.nodes[2])
+    cluster.link(cluster.nodes[2])
+    cluster.run()
+    for _ in range(3):
+        cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
+    found = starts(cluster)
+    assert len(set(found)) == 1
+    assert found[0] > 0
+
+
+def starts(cluster: Cluster) -> list[int]:
+    found = []
+    for node in cluster.nodes:
+        hosted = node.hosting.replica(target())
+        assert hosted is not None
+        found.append(hosted.replica.log.start_offset)
+    return found
+
+
+def test_without_authority_nothing_is_removed(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    consume_much(cluster)
+    permit(cluster, QUIET)
+    cluster.pass_ns(2 * HOUR_NS)
+    leader = cluster.nodes[0].leader()
+    assert leader.cursors is not None
+    assert leader.cursors.start_offset == 0
+    assert leader.clean(cluster.clock.wall_ns(), 0) == 0
+
+
+def test_without_authority_nothing_is_delivered_and_publishing_goes_on(
+    kernel: ModuleType,
+) -> None:
+    cluster = small(kernel)
+    consumer = cluster.nodes[0].consume()
+    permit(cluster, QUIET)
+    cluster.publish(0, b"waits")
+    assert consumer.take() == []
+    permit(cluster, Permits(acts=True, delivers=True, publishes=True))
+    assert bodies(consumer.take()) == [b"waits"]
+
+
+def test_a_lone_leader_that_may_not_publish_says_why(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    permit(cluster, NO_PERMITS)
+    with pytest.raises(Refused, match="it is not known whether this node still leads"):
+        cluster.nodes[0].put(b"x")
+
+
+def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    for other in (1, 2):
+        node.heard.answered(other, cluster.clock.mono_ns())
+    node.hosting.tick(cluster.clock.mono_ns())
+    assert node.leader().acts
+    cluster.clock.pass_ns(3 * limits.SECOND)
+    node.hosting.tick(cluster.clock.mono_ns())
+    assert not node.leader().acts
+    assert node.topic.silent == set()
+    cluster.clock.pass_ns(20 * limits.SECOND)
+    node.hosting.tick(cluster.clock.mono_ns())
+    assert node.topic.silent == {0}
+
+
+def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
+    """The process may have stood still, and nothing has looked at the time since."""
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    for other in (1, 2):
+        node.heard.answered(other, cluster.clock.mono_ns())
+    node.hosting.tick(cluster.clock.mono_ns())
+    with pytest.raises(SequenceGap):
+        node.put_stamped(5, b"x")
+    cluster.clock.pass_ns(3 * limits.SECOND)
+    with pytest.raises(Refused, match="may have been replaced") as raised:
+        node.put_stamped(5, b"x")
+    assert not isinstance(raised.value, SequenceGap)
+
+
+def test_messages_do_not_grow_too_old_without_authority(kernel: ModuleType) -> None:
+    aging = ORDERS._replace(settings=TopicSettings(max_age_ns=HOUR_NS))
+    cluster = Cluster(kernel, aging)
+    cluster.place([0])
+    cluster.publish(0, b"old")
+    permit(cluster, QUIET)
+    cluster.pass_ns(2 * HOUR_NS)
+    channel = cluster.nodes[0].topic.find_channel("billing")
+    assert channel.expired_count == 0
+    permit(cluster, Permits(acts=True, delivers=True, publishes=True))
+    cluster.pass_ns(2 * limits.SECOND)
+    assert channel.expired_count == 1
+
+
+def test_dead_letters_wait_for_authority(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    entry = cluster.channels[0].entry
+    settings = type(entry.settings)(max_attempts=1)
+    cluster.channels[0] = cluster.channels[0]._replace(
+        entry=type(entry)(entry.name, entry.number, entry.created_ns, False, settings)
+    )
+    cluster.announce_channels()
+    consumer = node.consume()
+    cluster.publish(0, b"poison")
+    (message,) = consumer.take()
+    permit(cluster, QUIET)
+    consumer.requeue(message)
+    cluster.pass_ns(limits.SECOND)
+    assert list(node.broker.topics) == ["orders"]
+    permit(cluster, Permits(acts=True, delivers=True, publishes=True))
+    cluster.pass_ns(limits.SECOND)
+    assert "orders.billing.dead" in node.broker.topics
+
+
+def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    cluster.publish(0, b"a", b"b")
+    node = cluster.nodes[0]
+    consumer = node.consume()
+    consumer.take()
+    finish(cluster, consumer, b"a", b"b")
+    told: list[object] = []
+    node.topic.find_channel("billing").seek(1)
+    when_held(node.topic.leaders, told.append)
+    node.turn()
+    assert told == []
+    cluster.run()
+    assert told == [None]
+    cluster.kill(0)
+    cluster.elect(1, gone=[0])
+    assert bodies(cluster.nodes[1].consume().take()) == [b"b"]
+
+
+def test_an_office_that_ends_answers_that_it_is_not_known(kernel: ModuleType) -> None:
+    cluster = small(kernel)
+    node = cluster.nodes[0]
+    told: list[object] = []
+    cluster.cut.add(0)
+    node.topic.find_channel("billing").empty()
+    when_held(node.topic.leaders, told.append)
+    cluster.run()
+    assert told == []
+    cluster.cut.clear()
+    cluster.elect(2)
+    (error,) = told
+    assert isinstance(error, ChangeUnknown)

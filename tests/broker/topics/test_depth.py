@@ -1,0 +1,195 @@
+"""The bound on what a topic may hold, by both ways of publishing, and how room comes back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.errors import Refused
+from penstock.kernel import Event
+
+from ..faults import FaultyDisk
+from ..world import Outcome, World
+
+Start = Callable[..., World]
+SECOND = limits.SECOND
+
+
+class Publisher:
+    """A V2 connection, served as the daemon serves it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.conn = world.engine.open_detached()
+        self.conn.feed(b"  V2")
+        self.refused = ""
+        world.turn()
+
+    def send(self, *bodies: bytes) -> int:
+        """One PUB for each body, in one write; returns how many were answered with OK."""
+        self.conn.feed(b"".join(b"PUB t\n%b%b" % (len(b).to_bytes(4, "big"), b) for b in bodies))
+        return self.serve()
+
+    def serve(self) -> int:
+        for _ in range(10):
+            self._world.turn()
+            events, self._world.events = self._world.events, []
+            for event in events:
+                self._answer(event)
+        return self.conn.take_output().count(b"OK")
+
+    def _answer(self, event: tuple[Any, ...]) -> None:
+        assert event[0] == Event.REFUSED, event
+        self.refused = event[3].owner.topic.refusal_of(event[4])
+        if not self.refused:
+            event[1].resume()
+
+
+def test_pipelined_publishes_stop_exactly_at_the_bound(start: Start) -> None:
+    world = start(max_depth=5)
+    topic = world.broker.topic("t")
+    publisher = Publisher(world)
+    assert publisher.send(*[b"x"] * 9) == 5
+    assert topic.depth == 5
+    assert publisher.refused == "topic depth limit of 5 messages is reached"
+
+
+def test_http_and_a_list_are_taken_whole_or_not_at_all(start: Start) -> None:
+    world = start(max_depth=5)
+    assert world.publish("t", b"1", b"2", b"3").stored
+    topic = world.broker.find_topic("t")
+    with pytest.raises(Refused, match="limit of 5 messages is reached: 3 are more than the 2 left"):
+        topic.publish([b"4", b"5", b"6"], 0, Outcome())
+    assert world.publish("t", b"4", b"5").stored
+    with pytest.raises(Refused, match=r"^topic depth limit of 5 messages is reached$"):
+        topic.publish([b"6"], 0, Outcome())
+    assert topic.depth == 5
+
+
+def test_room_comes_back_with_each_finish(start: Start) -> None:
+    world = start(max_depth=2)
+    consumer = world.consumer("t", "c")
+    publisher = Publisher(world)
+    assert publisher.send(b"1", b"2") == 2
+    first, second = consumer.take()
+    assert publisher.send(b"3") == 0  # in flight is not done
+    assert publisher.refused
+    consumer.finish(first)
+    publisher.conn.resume()
+    assert publisher.serve() == 1
+    consumer.finish(second, *consumer.take())
+    assert publisher.send(b"4", b"5") == 2
+
+
+def test_the_channel_that_has_most_to_do_counts(start: Start) -> None:
+    world = start(max_depth=3)
+    fast, slow = world.consumer("t", "fast"), world.consumer("t", "slow", rdy=1)
+    world.publish("t", b"1", b"2", b"3")
+    fast.finish(*fast.take())
+    topic = world.broker.find_topic("t")
+    with pytest.raises(Refused):
+        topic.publish([b"4"], 0, Outcome())
+    slow.finish(*slow.take())
+    assert world.publish("t", b"4").stored
+    topic.delete_channel("slow")
+    assert world.publish("t", b"5", b"6").stored
+
+
+@pytest.mark.parametrize("how", ["requeued", "delayed", "DPUB"])
+def test_what_waits_counts_as_one_message(start: Start, how: str) -> None:
+    """One that waits for an hour does not make all that came after it count."""
+    world = start(max_depth=3)
+    consumer = world.consumer("t", "c")
+    if how == "DPUB":
+        world.publish("t", b"late", due_ns=world.clock.wall_ns() + 3600 * SECOND)
+    else:
+        world.publish("t", b"late")
+        consumer.ready(1)
+        (message,) = consumer.take()
+        consumer.ready(0)
+        consumer.requeue(message, 3600 * SECOND if how == "delayed" else 0)
+        if how == "requeued":
+            consumer.channel.pause()
+    consumer.ready(100)
+    for number in range(20 if how != "requeued" else 0):
+        assert world.publish("t", b"%d" % number, b"and").stored
+        consumer.finish(*consumer.take())
+    assert world.publish("t", b"1", b"2").stored
+    with pytest.raises(Refused):
+        world.broker.find_topic("t").publish([b"3"], 0, Outcome())
+
+
+# --- how fast a channel is sent: with one partition and with several ---
+
+
+BODY = b"x" * 66  # a frame of 100 bytes
+ALL = 400
+
+
+@pytest.fixture(params=[1, 4])
+def partitions(request: pytest.FixtureRequest) -> int:
+    count: int = request.param
+    return count
+
+
+def limited(world: World, partitions: int, bytes_per_second: int) -> Any:
+    """A consumer, and a backlog that is even over the partitions."""
+    channel = world.broker.topic("t", partitions).channel("ch")
+    channel.rate.set(bytes_per_second, world.clock.mono_ns())
+    for _ in range(ALL):
+        world.broker.find_topic("t").publish([BODY], 0, lambda error: None)
+        world.turn()
+    return world.consumer("t", "ch", rdy=1)
+
+
+def take(world: World, consumer: Any) -> int:
+    """What it gets while it finishes each at once."""
+    count = 0
+    while taken := consumer.take():
+        count += len(taken)
+        consumer.finish(*taken)
+    return count
+
+
+def test_so_many_bytes_a_second(start: Any, partitions: int) -> None:
+    world = start()
+    consumer = limited(world, partitions, 1_000)
+    assert 10 <= take(world, consumer) <= 10 + partitions
+    total = 0
+    for _ in range(10):
+        world.pass_ns(SECOND)
+        total += take(world, consumer)
+    assert 100 - partitions <= total <= 100 + partitions
+
+
+# --- whether there is room for so many bytes, at this moment ---
+
+
+class Unknowable(FaultyDisk):
+    """Cannot say how much is free while `broken`."""
+
+    broken = False
+
+    def free_bytes(self, path: str) -> int:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().free_bytes(path)
+
+
+def test_a_disk_that_cannot_say_what_is_free_takes_nothing(start: Start) -> None:
+    disk = Unknowable()
+    world = start(disk=disk)
+    disk.broken = True
+    words = "cannot determine free disk space: [Errno 5]"
+    assert world.broker.context.room_refusal(1).startswith(words)
+    world.pass_ns(1_000_000_000)
+    assert words in world.broker.health
+    assert world.broker.context.room_refusal(1).startswith(words)
+    disk.broken = False
+    world.pass_ns(1_000_000_000)
+    assert world.broker.health == "OK"
+    assert world.broker.context.room_refusal(1) == ""

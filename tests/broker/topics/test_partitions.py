@@ -1,0 +1,185 @@
+"""Topics with several partitions: one log each, and one topic to all who use it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import limits
+from penstock.broker.topics.topic import Topic
+from penstock.errors import PartitionMissing, Refused, StorageError
+from penstock.kernel import decode_bodies
+from penstock.log.sealed import unseal
+
+from ..faults import FaultyDisk
+from ..world import MESSAGE_TIMEOUT_NS, World
+
+Start = Callable[..., World]
+
+
+def several(world: World, count: int = 3) -> Topic:
+    return world.broker.topic("t", count)
+
+
+def fill(world: World, *given: bytes) -> None:
+    """A row each."""
+    for body in given:
+        assert world.publish("t", body).stored
+
+
+def stored(topic: Topic) -> list[list[bytes]]:
+    """The bodies in each log."""
+    return [
+        [body for _, data in leader.log.batches(0) for body in decode_bodies(data, 0)]
+        if leader.log.written_end
+        else []
+        for leader in topic.leaders
+    ]
+
+
+def document(world: World) -> dict[str, Any]:
+    path = world.path / "topics" / "t" / "topic.json"
+    found: dict[str, Any] = json.loads(unseal(path.read_bytes()))
+    return found
+
+
+def test_an_older_release_is_kept_from_what_it_does_not_know(start: Start) -> None:
+    """It would serve the first partition alone."""
+    world = start()
+    several(world)
+    found = document(world)
+    assert (found["version"], found["partitions"]) == (2, 3)
+    assert sorted(found["more_marks"]) == ["1", "2"]
+
+
+@pytest.mark.parametrize("count", [-1, limits.PARTITIONS_MAX + 1])
+def test_so_many_are_refused(start: Start, count: int) -> None:
+    world = start()
+    with pytest.raises(Refused, match=f"{count} partitions: a topic has 1 to"):
+        several(world, count)
+    assert world.broker.topics == {}
+
+
+def test_one_that_is_missing_is_named(start: Start) -> None:
+    world = start()
+    several(world)
+    fill(world, b"1", b"2")
+    world.close()
+    (world.path / "topics" / "t" / "1").rename(world.path / "elsewhere")
+    with pytest.raises(PartitionMissing, match="partition 1 of topic t is gone"):
+        world.restart()
+    (world.path / "elsewhere").rename(world.path / "topics" / "t" / "1")
+    assert [len(one) for one in stored(world.restart().broker.find_topic("t"))] == [1, 1, 0]
+
+
+def test_swapped_ones_are_not_served_as_each_other(start: Start) -> None:
+    world = start()
+    several(world, 2).channel("a")
+    fill(world, b"zero", b"one")
+    world.close()
+    here = world.path / "topics" / "t"
+    (here / "0").rename(here / "x")
+    (here / "1").rename(here / "0")
+    (here / "x").rename(here / "1")
+    world = world.restart()
+    assert "the segment belongs to another log" in world.broker.health
+
+
+def test_what_is_done_to_a_channel_is_done_in_all(start: Start) -> None:
+    world = start()
+    topic = several(world)
+    channel = topic.channel("a")
+    fill(world, *(b"%d" % number for number in range(6)))
+    channel.pause()
+    assert [window.paused for window in channel.windows.values()] == [True] * 3
+    again = world.restart()
+    channel = again.broker.find_topic("t").find_channel("a")
+    assert channel.paused
+    assert [window.paused for window in channel.windows.values()] == [True] * 3
+    channel.unpause()
+    channel.empty()
+    assert (channel.depth, channel.backend_depth, channel.unfinished) == (0, 0, 0)
+    channel.seek(0, 2)
+    assert channel.depth == 2
+    again = again.killed()
+    assert again.broker.find_topic("t").find_channel("a").depth == 2
+    again.broker.find_topic("t").delete_channel("a")
+    again.broker.validate()
+    assert again.broker.find_topic("t").depth == 0
+
+
+def test_a_creation_that_fails_leaves_nothing(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail.add(("create", "topics/t/2"))
+    with pytest.raises(StorageError):
+        several(world)
+    assert "t" not in world.broker.topics
+    assert "could not be made" in world.broker.health
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert not (world.path / "topics" / "t").exists()
+    assert world.broker.health == "OK"
+    assert len(several(world).leaders) == 3
+
+
+def test_the_trouble_of_one_is_not_that_of_another(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk, durability="os")
+    several(world, 2)
+    disk.fail.add(("write", "topics/t/1/"))
+    assert [world.publish("t", b"%d" % number).stored for number in range(4)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert "t/1: " in world.broker.health
+    world.broker.delete_topic("t")
+    disk.fail.clear()
+    assert world.broker.health == "OK"
+
+
+# --- consumers ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_story_loses_nothing(start: Start, seed: int) -> None:
+    """Publishes, deliveries, FINs, requeues, restarts and kills: what was stored is delivered to
+    each channel until it is finished, and what is finished does not come again."""
+    dice = random.Random(seed)
+    world = start(durability=dice.choice(["disk", "os"]))
+    several(world, dice.randrange(2, 6))
+    stored_bodies: set[bytes] = set()
+    finished: dict[str, set[bytes]] = {"a": set(), "b": set()}
+    for name in finished:
+        world.broker.find_topic("t").channel(name)
+    for step in range(60):
+        what = dice.random()
+        if what < 0.5:
+            some = [b"%d.%d" % (step, number) for number in range(dice.randrange(1, 20))]
+            assert world.publish("t", *some).stored
+            stored_bodies.update(some)
+        elif what < 0.9:
+            name = dice.choice(["a", "b"])
+            consumer = world.consumer("t", name, rdy=dice.choice([1, 5, 2500]))
+            for message in consumer.take():
+                assert message.body not in finished[name]
+                if dice.random() < 0.8:
+                    consumer.finish(message)
+                    finished[name].add(message.body)
+                else:
+                    consumer.requeue(message)
+            consumer.leave()
+            world.pass_ns(MESSAGE_TIMEOUT_NS)
+        else:
+            world = world.killed() if dice.random() < 0.5 else world.restart()
+    for name, done in finished.items():
+        consumer = world.consumer("t", name, rdy=2500)
+        left = {message.body for _ in range(30) for message in consumer.take()}
+        assert left | done == stored_bodies
+        assert not left & done

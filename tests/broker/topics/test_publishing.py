@@ -1,0 +1,125 @@
+"""Which publishes a topic takes: where a partition is led elsewhere or has stopped, and while an
+operator has turned publishes off."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from penstock.broker.partition.idempotent import Stamp
+from penstock.broker.topics.settings import WritesDisabledFor
+from penstock.broker.trace_ids import Traced
+from penstock.errors import (
+    PartitionElsewhere,
+    PartitionUnknown,
+    PenstockError,
+    Refused,
+    WritesDisabled,
+)
+
+from ..faults import FaultyDisk
+from ..replicas.cluster_world import ORDERS, Cluster
+from ..world import Outcome, World
+
+
+def nothing(*_: Any) -> None:
+    raise AssertionError("a publish that was refused is answered")
+
+
+class TestOfACluster:
+    """Two partitions: node 0 leads the first one, node 1 the second, node 2 none."""
+
+    @pytest.fixture
+    def cluster(self, kernel: ModuleType) -> Cluster:
+        cluster = Cluster(kernel, ORDERS._replace(partitions=2, hash_partitions=2))
+        cluster.place([0, 1])
+        return cluster
+
+    def test_each_node_takes_what_is_for_the_partitions_it_leads(self, cluster: Cluster) -> None:
+        topics = [node.topic for node in cluster.nodes]
+        assert [[topic.leads(number) for number in range(3)] for topic in topics] == [
+            [True, False, False],
+            [False, True, False],
+            [False, False, False],
+        ]
+        assert [sorted(topic.outboxes) for topic in topics] == [[1], [0], [0, 1]]
+        for topic in topics:
+            topic.check_taken()
+            assert topic.takes(0)
+            assert topic.takes(1)
+        with pytest.raises(PartitionUnknown):
+            topics[0].partition(2)
+
+    def test_a_publish_for_another_ones_partition_waits_for_that_one(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.nodes[0].topic
+        topic.publish([b"a", b"b"], 0, nothing, partition=1)
+        topic.publish_traced([Traced(42, b"a")], 0, nothing, partition=1)
+        assert topic.outboxes[1].tail.open_count == 3
+        assert topic.refusal_by({0: 1, 1: 1}) == ""
+        cluster.run()
+        assert cluster.nodes[1].bodies(1) == b""  # nobody says here who leads it
+
+    def test_a_numbering_producer_is_sent_to_where_it_is_remembered(self, cluster: Cluster) -> None:
+        topic = cluster.nodes[0].topic
+        homes = {number: topic.partition_of_key(number.to_bytes(8, "big")) for number in range(50)}
+        here = next(number for number, home in homes.items() if home == 0)
+        there = next(number for number, home in homes.items() if home == 1)
+        answers: list[PenstockError | None] = []
+        topic.publish_stamped(Stamp(here, 0, 0), [b"a"], 0, lambda error, _: answers.append(error))
+        cluster.run()
+        assert answers == [None]
+        with pytest.raises(PartitionElsewhere):
+            topic.publish_stamped(Stamp(there, 0, 0), [b"a"], 0, nothing)
+
+
+@pytest.fixture
+def broken(start: Any) -> World:
+    """Partition 1 of two has stopped: a sync failed."""
+    disk = FaultyDisk()
+    world: World = start(disk=disk, durability="disk")
+    world.broker.topic("t", 2)
+    disk.fail.add(("sync", "topics/t/1/"))
+    outcomes = [world.publish("t", b"%d" % number).stored for number in range(2)]
+    assert outcomes == [True, False]
+    return world
+
+
+def test_a_partition_that_stopped_refuses_what_is_for_it_alone(broken: World) -> None:
+    topic = broken.broker.topic("t")
+    reason = topic.partition(1).refusal
+    assert reason != ""
+    with pytest.raises(Refused) as caught:
+        topic.publish([b"x"], 0, nothing, partition=1)
+    assert str(caught.value) == reason
+    with pytest.raises(Refused):
+        topic.publish_traced([Traced(42, b"x")], 0, nothing, partition=1)
+    keys = {topic.partition_of_key(number.to_bytes(8, "big")): number for number in range(50)}
+    with pytest.raises(Refused):
+        topic.publish_stamped(Stamp(keys[1], 0, 0), [b"x"], 0, nothing)
+    assert topic.refusal_by({0: 1, 1: 1}) == reason
+    outcome = Outcome()
+    topic.publish([b"y"], 0, outcome, partition=0)
+    broken.turns()
+    assert outcome.stored
+
+
+def test_publishes_that_are_turned_off_say_so_in_every_way(start: Any) -> None:
+    world: World = start()
+    topic = world.broker.topic("t")
+    world.broker.writes_disabled = WritesDisabledFor.ALL
+    for publish in (
+        lambda: topic.publish([b"x"], 0, nothing),
+        lambda: topic.publish_traced([Traced(42, b"x")], 0, nothing),
+        lambda: topic.publish_stamped(Stamp(1, 0, 0), [b"x"], 0, nothing),
+        lambda: topic.publish_headed(topic.leader(), b"x", {}, nothing),
+    ):
+        with pytest.raises(WritesDisabled):
+            publish()
+    world.broker.writes_disabled = WritesDisabledFor.ORDERED
+    assert world.publish("t", b"y").stored
+    world.broker.writes_disabled = WritesDisabledFor.NONE
+    assert topic.refusal_of(1) == ""

@@ -1,0 +1,118 @@
+"""Settings of one topic: what holds, what is stored, what a change does at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from cases import each
+from penstock import limits
+from penstock.broker.options import BrokerOptions
+from penstock.broker.topics.settings import TopicSettings
+from penstock.errors import ConfigError, StorageError
+
+from ..faults import FaultyDisk
+from ..world import Outcome, World, bodies
+
+Start = Callable[..., World]
+SECOND = limits.SECOND
+
+
+def test_only_what_is_chosen_is_stored() -> None:
+    assert msgspec.json.encode(TopicSettings()) == b"{}"
+    assert msgspec.json.encode(TopicSettings(max_depth=0)) == b'{"max_depth":0}'
+
+
+@pytest.mark.parametrize("text", [b'{"max_depth":-1}', b'{"durability":"ram"}', b'{"other":1}'])
+def test_a_setting_that_cannot_be_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text, type=TopicSettings)
+
+
+def test_a_setting_that_cannot_be_stored_does_not_hold(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    topic = world.broker.topic("t")
+    disk.fail.add(("create", "topic.json"))
+    with pytest.raises(StorageError):
+        topic.configure({"max_depth": 1, "durability": "os"})
+    disk.fail.clear()
+    assert topic.settings == TopicSettings()
+    assert topic.leader().group.durability == "disk"
+    assert world.publish("t", b"1", b"2").stored
+
+
+# --- durability changes while it runs ---
+
+
+def test_from_os_to_disk_an_ok_waits_for_a_sync_that_covers_it(start: Start) -> None:
+    world = start(durability="os", sync_every_count=1)
+    topic = world.broker.topic("t")
+    world.threads.held = True
+    assert world.publish("t", b"1").stored  # its sync is under way
+    topic.configure({"durability": "disk"})
+    outcome = world.publish("t", b"2")
+    assert outcome.told == []
+    job = world.threads.waiting.pop()
+    world.threads.waiting.clear()
+    world.threads.submit(job)
+    world.threads.run()  # ends the sync that began before the second message was written
+    world.turn()
+    assert outcome.told == []
+    assert topic.leader().log.synced_end == 1
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert outcome.stored
+    assert topic.leader().log.synced_end == 2
+
+
+def test_from_os_to_disk_what_was_acknowledged_is_synced(start: Start) -> None:
+    world = start(durability="os")
+    world.publish("t", b"1", b"2")
+    topic = world.broker.find_topic("t")
+    assert topic.leader().log.synced_end == 0
+    topic.configure({"durability": "disk"})
+    world.turns()
+    assert topic.leader().log.synced_end == 2
+
+
+def test_from_disk_to_os_with_a_sync_under_way(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("t", "c")
+    topic = world.broker.find_topic("t")
+    world.threads.held = True
+    first, second = world.publish("t", b"1"), Outcome()
+    topic.configure({"durability": "os"})
+    topic.publish([b"2"], 0, second)
+    world.turns()
+    assert first.told == second.told == []
+    world.threads.held = False
+    world.threads.run()
+    world.turns()
+    assert first.stored
+    assert second.stored
+    assert world.publish("t", b"3").stored
+    assert bodies(consumer.take()) == [b"1", b"2", b"3"]
+
+
+@each(
+    ("wrong", "name"),
+    [
+        ({"durability": "none"}, "durability"),
+        ({"node_id": 1024}, "node-id"),
+        ({"sync_every_count": 0}, "sync-every-count"),
+        ({"mem_queue_size": -1}, "mem-queue-size"),
+        ({"default_partitions": 0}, "default-partitions"),
+        ({"default_partitions": 256}, "default-partitions"),
+        ({"trace_rate": 1.1}, "trace-rate"),
+        ({"trace_rate": -0.1}, "trace-rate"),
+    ],
+)
+def test_what_makes_no_sense_is_named(wrong: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerOptions(**wrong)
+    assert caught.value.name == name

@@ -1,0 +1,148 @@
+"""What a topic promises, told as stories: who gets which messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.errors import NameInvalid, NotFound, Refused, StorageError
+
+from ..faults import FaultyDisk
+from ..world import World, bodies
+
+Start = Callable[..., World]
+
+
+def test_the_first_channel_gets_the_backlog_and_a_later_one_does_not(start: Start) -> None:
+    world = start()
+    assert world.publish("news", b"1", b"2").stored
+    topic = world.broker.find_topic("news")
+    assert topic.depth == 2
+
+    first = world.consumer("news", "first")
+    assert bodies(first.take()) == [b"1", b"2"]
+    assert topic.depth == 0
+
+    second = world.consumer("news", "second")
+    world.publish("news", b"3")
+    assert bodies(first.take()) == [b"3"]
+    assert bodies(second.take()) == [b"3"]
+
+
+def test_deleting_a_topic_takes_everything_along(start: Start) -> None:
+    world = start()
+    consumer = world.consumer("news", "a")
+    world.publish("news", b"1")
+    seen: list[int] = []
+    world.broker.on_topic_changed.append(
+        lambda change, topic, channel: seen.append(len(channel.consumers)) if channel else None
+    )
+    world.broker.delete_topic("news")
+    assert seen == [1]  # the daemon can still close its consumers
+    assert consumer.channel.consumers == []
+    assert world.changes[-2:] == [("CHANNEL_DELETED", "news", "a"), ("TOPIC_DELETED", "news", "")]
+    assert not (world.path / "topics" / "news").exists()
+    with pytest.raises(NotFound):
+        world.broker.find_topic("news")
+    assert world.restart().broker.topics == {}
+
+
+def test_a_publish_under_way_is_answered_before_its_topic_goes(start: Start) -> None:
+    world = start()
+    world.threads.held = True
+    syncing = world.publish("news", b"1")
+    gathering = world.publish("news", b"2")
+    assert (syncing.told, gathering.told) == ([], [])
+    world.broker.delete_topic("news")
+    assert syncing.stored
+    assert gathering.stored
+    world.turn()
+    assert not (world.path / "topics" / "news").exists()
+
+
+def test_a_deletion_that_cannot_be_written_down_deletes_nothing(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("rename", "topic.json"))
+    with pytest.raises(StorageError):
+        world.broker.delete_topic("news")
+    disk.fail.clear()
+    assert bodies(world.consumer("news", "a").take()) == [b"1"]
+
+
+def test_a_deletion_that_was_interrupted_is_finished_at_the_start(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("news", b"1")
+    disk.fail.add(("unlink", ".log"))
+    world.broker.delete_topic("news")
+    assert "files of the deleted topic" in world.broker.health
+    assert (world.path / "topics" / "news" / "topic.json").exists()
+    disk.fail.clear()
+    world = world.restart()
+    assert world.broker.topics == {}
+    assert not (world.path / "topics" / "news").exists()
+
+
+def test_an_ephemeral_topic_goes_with_its_last_channel(start: Start) -> None:
+    world = start()
+    name = "live#ephemeral"
+    consumer = world.consumer(name, "a#ephemeral")
+    other = world.consumer(name, "b")
+    world.publish(name, b"1")
+    assert bodies(consumer.take()) == [b"1"]
+    consumer.leave()
+    assert name in world.broker.topics
+    other.leave()  # "b" is not ephemeral: it stays without consumers
+    assert name in world.broker.topics
+    world.broker.find_topic(name).delete_channel("b")
+    assert name not in world.broker.topics
+    assert not (world.path / "topics" / name).exists()
+
+
+def test_an_ephemeral_topic_is_never_synced_and_never_comes_back(start: Start) -> None:
+    world = start()
+    world.publish("live#ephemeral", b"1", b"2")
+    assert world.threads.submitted == 0
+    world.pass_ns(10**10)
+    assert world.threads.submitted == 0
+    assert world.broker.find_topic("live#ephemeral").depth == 2
+    world = world.killed()
+    assert world.broker.topics == {}
+    assert not (world.path / "topics" / "live#ephemeral").exists()
+
+
+def test_the_queue_of_an_ephemeral_topic_has_a_bound(start: Start) -> None:
+    world = start(mem_queue_size=3)
+    world.publish("live#ephemeral", *(b"%d" % number for number in range(5)))
+    assert world.broker.find_topic("live#ephemeral").depth == 3
+    assert bodies(world.consumer("live#ephemeral", "a").take()) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "#ephemeral", "x" * 65, "ü", "a/b"])
+def test_invalid_names_make_nothing(start: Start, name: str) -> None:
+    world = start()
+    with pytest.raises(NameInvalid):
+        world.broker.topic(name)
+    with pytest.raises(NameInvalid):
+        world.broker.topic("news").channel(name)
+    assert list(world.broker.topics) == ["news"]
+    assert world.broker.topics["news"].channels == {}
+
+
+def test_an_exiting_broker_takes_nothing_new(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("news")
+    world.broker.exiting = True
+    for attempt in (
+        lambda: world.broker.topic("other"),
+        lambda: topic.channel("a"),
+        lambda: world.publish("news", b"1"),
+    ):
+        with pytest.raises(Refused) as caught:
+            attempt()
+        assert caught.value.reason == "exiting"
+    assert (topic.refusal, topic.leader().tail.refusing) == ("exiting", True)
+    assert world.broker.topic("news") is topic

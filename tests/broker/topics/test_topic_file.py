@@ -1,0 +1,287 @@
+"""A topic.json that cannot be written: health names it until the disk has taken it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock import limits
+from penstock.broker.topics import topic_file as topicfile
+from penstock.broker.topics.directories import remove_tree
+from penstock.broker.topics.settings import TopicSettings
+from penstock.broker.topics.topic_file import (
+    TOPIC_FILE,
+    ChannelEntry,
+    TopicFile,
+    read_node_file,
+    read_topic_file,
+    write_topic_file,
+)
+from penstock.errors import StorageError
+from penstock.log.disk import File, OsDisk
+from penstock.log.sealed import seal, unseal
+
+from ..faults import FaultyDisk
+from ..world import World, bodies
+
+Start = Callable[..., World]
+
+CHANGES: dict[str, Callable[[World], object]] = {
+    "settings": lambda world: world.broker.topic("t").configure({"max_depth": 1}),
+    "a channel": lambda world: world.broker.topic("t").channel("new"),
+    "a channel's end": lambda world: world.broker.topic("t").delete_channel("c"),
+    "a pause": lambda world: world.broker.topic("t").pause(),
+    "a deletion": lambda world: world.broker.delete_topic("t"),
+}
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_refused_change_is_named_until_the_file_is_written(
+    start: Start, change: str, call: str
+) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.broker.topic("t").channel("c")
+    disk.fail.add((call, TOPIC_FILE if call != "sync_directory" else "topics/t"))
+    with pytest.raises(StorageError):
+        CHANGES[change](world)
+    for _ in range(3):
+        assert world.broker.health.startswith("NOK - topic t: ")
+        assert TOPIC_FILE in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    topic = world.killed().broker.find_topic("t")
+    assert (topic.paused, topic.settings) == (False, TopicSettings())
+    assert list(topic.channels) == ["c"]
+
+
+def test_what_could_not_be_put_back_is_set_right_later(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    topic = world.broker.topic("t")
+    disk.fail.add(("sync_directory", "topics/t"))
+    create = disk.create
+
+    def create_once(path: str) -> File:
+        file = create(path)
+        if TOPIC_FILE in path:
+            disk.fail.add(("create", TOPIC_FILE))  # so the old content cannot be put back
+        return file
+
+    disk.create = create_once  # type: ignore[method-assign]
+    with pytest.raises(StorageError):
+        world.broker.delete_topic("t")
+    disk.create = create  # type: ignore[method-assign]
+    assert read_topic_file(disk, topic.directory).deleted
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert not read_topic_file(disk, topic.directory).deleted
+    assert world.broker.health == "OK"
+
+
+def test_a_file_that_no_start_could_read_is_no_trouble_of_the_disk(start: Start) -> None:
+    world = start()
+    topic = world.broker.topic("t")
+    with pytest.raises(StorageError):
+        topic.configure({"max_depth": "many"})
+    assert world.broker.health == "OK"
+    assert topic.settings == TopicSettings()
+
+
+# --- the small JSON files, and what is refused of them ---
+
+
+FILE = TopicFile(
+    name="news",
+    identity="000-17",
+    created_ns=17,
+    paused=True,
+    channel_number_next=4,
+    settings=TopicSettings(durability="os"),
+    channels=[ChannelEntry("a", 3, 18, True)],
+)
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, call: str) -> None:
+    disk = FaultyDisk()
+    write_topic_file(disk, str(tmp_path), FILE)
+    disk.fail.add((call, "topic.json"))
+    with pytest.raises(StorageError):
+        write_topic_file(disk, str(tmp_path), TopicFile("other", "1", 1))
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 4},
+        {"later": 1},
+        {"name": 5},
+        {"settings": {"durability": "maybe"}},
+        {"channels": [{"name": "a"}]},
+        {"partitions": 0},
+        {"partitions": 256},
+        {"partitions": 2, "hash_partitions": 3},
+        {"partitions": 2, "hash_partitions": 0},
+    ],
+)
+def test_what_this_version_does_not_write_is_not_guessed_at(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    content = {**json.loads(unseal(path.read_bytes())), **change}
+    path.write_bytes(seal(json.dumps(content).encode()))
+    with pytest.raises(StorageError):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (TopicSettings(max_depth=1 << 63), "would not be valid"),
+        (TopicSettings(trace_rate=2.0), "would not be valid"),
+        (TopicSettings(durability="ram"), "would not be valid"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_start_could_not_read_is_not_written(
+    tmp_path: Path, settings: TopicSettings, reason: str
+) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    with pytest.raises(StorageError, match=reason):
+        write_topic_file(OsDisk(), str(tmp_path), msgspec.structs.replace(FILE, settings=settings))
+    assert read_topic_file(OsDisk(), str(tmp_path)) == FILE
+
+
+def test_a_file_that_would_be_too_large_to_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topicfile, "_DOCUMENT_BYTES_MAX", 100)
+    with pytest.raises(StorageError, match="larger than 100 bytes"):
+        write_topic_file(OsDisk(), str(tmp_path), FILE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_was_changed_by_other_hands_is_refused(tmp_path: Path) -> None:
+    write_topic_file(OsDisk(), str(tmp_path), FILE)
+    path = tmp_path / "topic.json"
+    path.write_bytes(path.read_bytes().replace(b"news", b"mews"))
+    with pytest.raises(StorageError, match="checksum does not match"):
+        read_topic_file(OsDisk(), str(tmp_path))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_node_file(OsDisk(), str(tmp_path))
+
+
+# --- topics that cannot be made ---
+
+
+CREATION_FAULTS = [
+    ("create", "topics/t/0/"),
+    ("write", "topics/t/0/mark"),
+    ("sync", "topics/t/0/"),
+    ("sync_directory", "topics/t"),
+    ("create", "topic.json"),
+    ("sync", "topic.json"),
+    ("rename", "topic.json"),
+    ("sync_directory", "/topics"),
+]
+
+
+def fail_to_make(world: World) -> None:
+    with pytest.raises(StorageError):
+        world.broker.topic("t")
+    assert world.broker.topics == {}
+
+
+@pytest.mark.parametrize("fault", CREATION_FAULTS)
+def test_what_is_left_of_it_keeps_no_start_from_working(
+    start: Start, fault: tuple[str, str]
+) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail |= {fault, ("unlink", "topics/t")}
+    fail_to_make(world)
+    world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    world = world.killed()
+    assert world.broker.health == "OK"
+    assert world.publish("t", b"1").stored
+
+
+def test_of_very_many_only_some_are_tried_again(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    disk.fail.add(("rename", "topic.json"))
+    for number in range(limits.TOPICS_RETRIED_MAX + 5):
+        with pytest.raises(StorageError):
+            world.broker.topic(f"t{number}")
+    disk.failed.clear()
+    world.pass_ns(limits.SECOND)
+    assert len(disk.failed) == limits.TOPICS_RETRIED_MAX
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert list((world.path / "topics").iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", [("unlink", "topics/t/0/"), ("unlink", "topic.json")])
+def test_files_of_a_deleted_topic_are_named_until_they_are_gone(
+    start: Start, fault: tuple[str, str]
+) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("t", b"1")
+    disk.fail.add(fault)
+    world.broker.delete_topic("t")
+    for _ in range(3):
+        assert "topic t: files of the deleted topic are left" in world.broker.health
+        world.pass_ns(limits.SECOND)
+    disk.fail.clear()
+    world.pass_ns(limits.SECOND)
+    assert world.broker.health == "OK"
+    assert not (world.path / "topics" / "t").exists()
+
+
+def test_a_topic_that_is_made_again_keeps_its_files(start: Start) -> None:
+    disk = FaultyDisk()
+    world = start(disk=disk)
+    world.publish("t", b"old")
+    disk.fail.add(("unlink", ".log"))
+    world.broker.delete_topic("t")
+    fail_to_make(world)  # its directory cannot be cleared
+    world.pass_ns(limits.SECOND)
+    world = world.killed()  # the deletion is decided: no start brings it back, or stumbles on it
+    assert "files of the deleted topic are left" in world.broker.health
+    assert world.broker.topics == {}
+    disk.fail.clear()
+    assert world.publish("t", b"new").stored
+    assert world.broker.health == "OK"
+    world.pass_ns(limits.SECOND)
+    world = world.killed()
+    assert bodies(world.consumer("t", "c").take()) == [b"new"]
+
+
+def test_the_last_file_outlives_an_interrupted_removal(tmp_path: Path) -> None:
+    top = tmp_path / "t"
+    (top / "z" / "deep").mkdir(parents=True)
+    for name in ("a", "b", "last", "z/c", "z/deep/d"):
+        (top / name).touch()
+    disk = FaultyDisk()
+    disk.fail.add(("unlink", "deep"))
+    with pytest.raises(OSError, match="Input/output"):
+        remove_tree(disk, str(top), last="last")
+    assert (top / "last").exists()
+    disk.fail.clear()
+    remove_tree(disk, str(top), last="last")
+    assert list(tmp_path.iterdir()) == []

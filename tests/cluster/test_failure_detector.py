@@ -1,0 +1,219 @@
+"""What a node may conclude from silence."""
+
+from __future__ import annotations
+
+from penstock.cluster.corrupt_replicas import Soundness
+from penstock.cluster.documents import ACTIVE, REMOVED, Membership, Node
+from penstock.cluster.failure_detector import Absence
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.membership import Readmission
+from penstock.cluster.view import Held, View
+from penstock.limits import (
+    ABSENCE_GRACE_NS,
+    NODE_LEASE_NS,
+    READMISSION_DOUBLINGS_MAX,
+    READMISSION_FORGET_NS,
+    READMISSION_NS,
+    REFUSAL_NS,
+    REFUSAL_PAUSE_NS,
+    SECOND,
+)
+from penstock.replication.record import Member, Record, Seat
+
+SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
+
+
+def alive(view: View, number: int, life: int) -> None:
+    view.nodes[number] = Held(Node(life, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+
+
+def known(view: View, number: int, state: str = ACTIVE) -> None:
+    view.memberships[number] = Held(Membership(1, 1, "", 0, 1, 0, state), 5, 5)
+
+
+def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
+    absence = Absence(1, View())
+    absence.followed(0)
+    absence.linked(2, 20)
+    assert absence.why_gone(2, 20, SETTLED_NS) == ""
+    absence.unlinked(2)
+    assert "its key is gone" in absence.why_gone(2, 20, SETTLED_NS)
+
+
+def test_a_link_that_broke_says_nothing_while_the_key_is_there() -> None:
+    absence = Absence(1, View())
+    alive(absence.view, 2, 20)
+    absence.followed(0)
+    assert absence.why_gone(2, 20, SETTLED_NS) == ""
+
+
+def test_a_refused_connection_needs_two_witnesses_of_whom_one_is_this_node() -> None:
+    absence = Absence(1, View())
+    alive(absence.view, 2, 20)
+    absence.refused(3, 2, 20, 0)
+    absence.refused(4, 2, 20, 0)
+    assert absence.why_gone(2, 20, 0) == ""
+    absence.refused(1, 2, 20, 0)
+    assert absence.why_gone(2, 20, 0) == "node 2 refuses connections"
+    assert absence.why_gone(2, 21, 0) == "node 2 has started again"
+
+
+def test_witnesses_of_different_times_do_not_count_together() -> None:
+    absence = Absence(1, View())
+    alive(absence.view, 2, 20)
+    absence.refused(3, 2, 20, 0)
+    absence.refused(1, 2, 20, REFUSAL_NS + 1)
+    assert absence.why_gone(2, 20, REFUSAL_NS + 1) == ""
+
+
+def test_refusals_of_a_node_count_once_in_a_while() -> None:
+    absence = Absence(1, View())
+    alive(absence.view, 2, 20)
+
+    def refuse(now_ns: int) -> str:
+        absence.refused(1, 2, 20, now_ns)
+        absence.refused(3, 2, 20, now_ns)
+        return absence.why_gone(2, 20, now_ns)
+
+    assert refuse(0) != ""
+    absence.linked(2, 20)  # it lives after all
+    absence.unlinked(2)
+    assert refuse(SECOND) == ""
+    assert refuse(REFUSAL_PAUSE_NS) != ""
+
+
+def test_many_missing_nodes_are_not_replaced() -> None:
+    absence = Absence(0, View())
+    for number in range(10):
+        known(absence.view, number)
+        alive(absence.view, number, 1)
+    absence.followed(0)
+    assert not absence.may_replace_nodes(SETTLED_NS - 1)
+    for number in (1, 2):
+        del absence.view.nodes[number]
+        assert absence.may_replace_nodes(SETTLED_NS)
+    del absence.view.nodes[3]
+    assert not absence.may_replace_nodes(SETTLED_NS)
+    known(absence.view, 3, REMOVED)
+    known(absence.view, 4, REMOVED)
+    assert not absence.may_replace_nodes(SETTLED_NS), "two of eight"
+    known(absence.view, 2, REMOVED)
+    assert absence.may_replace_nodes(SETTLED_NS), "one of seven"
+
+
+def test_one_missing_node_is_replaced_in_a_small_cluster() -> None:
+    absence = Absence(0, View())
+    for number in range(3):
+        known(absence.view, number)
+    alive(absence.view, 1, 1)
+    absence.followed(0)
+    assert absence.may_replace_nodes(SETTLED_NS)
+    del absence.view.nodes[1]
+    assert not absence.may_replace_nodes(SETTLED_NS)
+
+
+# --- when who was dropped comes back ---
+
+
+def test_a_first_drop_for_a_broken_link_costs_no_waiting() -> None:
+    readmission = Readmission()
+    readmission.dropped(2, False, 0)
+    assert readmission.held_off == set()
+    readmission.dropped(2, False, 20 * SECOND)
+    assert readmission.held_off == {2}
+
+
+def test_each_drop_doubles_the_time_of_steady_links() -> None:
+    readmission = Readmission()
+    now_ns = 0
+    for doublings in (0, 1, 2, *range(3, READMISSION_DOUBLINGS_MAX + 3)):
+        readmission.dropped(2, True, now_ns)
+        hold_ns = READMISSION_NS << min(doublings, READMISSION_DOUBLINGS_MAX)
+        assert readmission.admitted(now_ns + hold_ns - 1) == []
+        assert readmission.admitted(now_ns + hold_ns) == [2]
+        assert readmission.held_off == set()
+        now_ns += hold_ns
+
+
+def test_a_drop_from_many_partitions_counts_once() -> None:
+    readmission = Readmission()
+    for _ in range(50):
+        readmission.dropped(2, True, 0)
+    assert readmission.admitted(READMISSION_NS) == [2]
+
+
+def test_the_time_begins_again_with_the_link() -> None:
+    readmission = Readmission()
+    readmission.dropped(2, True, 0)
+    readmission.unlinked(2)
+    assert readmission.admitted(100 * SECOND) == []
+    readmission.linked(2, 100 * SECOND)
+    assert readmission.admitted(100 * SECOND + READMISSION_NS - 1) == []
+    assert readmission.admitted(100 * SECOND + READMISSION_NS) == [2]
+
+
+def test_after_an_hour_it_is_short_again() -> None:
+    readmission = Readmission()
+    now_ns = 0
+    for _ in range(3):
+        readmission.dropped(2, True, now_ns)
+        now_ns += 100 * SECOND
+        assert readmission.admitted(now_ns) == [2]
+    now_ns += READMISSION_FORGET_NS
+    readmission.dropped(2, True, now_ns)
+    assert readmission.admitted(now_ns + READMISSION_NS) == [2]
+
+
+# --- whose log is corrupt, and who should lead instead ---
+
+
+ORDERS, OTHER = PartitionName("orders", 0), PartitionName("other", 0)
+MEMBERS = (Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1))
+RECORD = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 3, 2))
+
+
+def corrupt_here(*names: PartitionName) -> Soundness:
+    soundness = Soundness(own=1)
+    soundness.corrupt = frozenset(names)
+    return soundness
+
+
+def test_a_sound_replica_waits_for_none() -> None:
+    soundness = corrupt_here(OTHER)
+    assert not soundness.should_wait(ORDERS, RECORD, (2, 3))
+    assert soundness.heir(ORDERS, RECORD, (2, 3)) is None
+
+
+def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
+    soundness = corrupt_here(ORDERS)
+    assert soundness.should_wait(ORDERS, RECORD, (2, 3))
+    assert soundness.heir(ORDERS, RECORD, (2, 3)) == 3  # which is preferred
+    assert soundness.heir(ORDERS, RECORD, (2,)) == 2
+    assert soundness.heir(ORDERS, RECORD, (9,)) is None  # it is no member
+    assert not soundness.should_wait(ORDERS, RECORD, ())
+
+
+def test_not_to_one_that_is_corrupt_as_well() -> None:
+    soundness = corrupt_here(ORDERS)
+    soundness.heard(3, (ORDERS,))
+    soundness.heard(2, (OTHER,))
+    assert soundness.heir(ORDERS, RECORD, (2, 3)) == 2
+    soundness.heard(2, (OTHER, ORDERS))
+    assert soundness.heir(ORDERS, RECORD, (2, 3)) is None
+    assert not soundness.should_wait(ORDERS, RECORD, (2, 3))
+
+
+def test_an_office_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
+    soundness = corrupt_here()
+    soundness.heard(3, (ORDERS,))
+    assert not soundness.may_be_given(ORDERS, 3)
+    assert soundness.may_be_given(OTHER, 3)
+    soundness.heard(3, ())  # it was repaired
+    assert soundness.may_be_given(ORDERS, 3)
+
+
+def test_what_a_node_has_said_ends_with_its_link() -> None:
+    soundness = corrupt_here()
+    soundness.heard(3, (ORDERS,))
+    soundness.unlinked(3)
+    assert soundness.may_be_given(ORDERS, 3)

@@ -1,0 +1,173 @@
+"""Who is dropped from a set, and when an office is given up."""
+
+from __future__ import annotations
+
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.membership import Members
+from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS_MIN
+from penstock.replication.effects import Propose
+from penstock.replication.leader import LeaderLine, Outcome
+from penstock.replication.record import Member, Record, Seat
+from sim.protocol.modellog import Batch, ModelLog
+
+NAME = PartitionName("orders", 0)
+A, B, C = Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1)
+SEAT = Seat(1, 11, 101)
+RECORD = Record(7, 5, SEAT, (A, B, C), 2, (1, 2, 3))
+LATE_NS = REPLICA_TIMEOUT_NS
+
+
+class Desk:
+    """Node 1 leads; nodes 2 and 3 have everything."""
+
+    def __init__(self, record: Record = RECORD) -> None:
+        self.resigned: list[str] = []
+        self.members = Members(lambda name, reason: self.resigned.append(reason))
+        self.log = ModelLog()
+        self.append()
+        self.line = LeaderLine(self.log, record, 40, SEAT, 1, 0, waits=False)
+        for member in (B, C):
+            self.members.linked(member.node, 0)
+            self.link(member)
+        self.members.took_office(NAME, self.line, 0)
+        self.members.committed(NAME)
+        self.line.out.clear()
+        self.now_ns = 0
+
+    def pass_to(self, mono_ns: int) -> None:
+        """As a broker does it: no look is long after the one before."""
+        while self.now_ns + PEER_STALL_NS // 2 < mono_ns:
+            self.now_ns += PEER_STALL_NS // 2
+            self.members.tick(self.now_ns)
+        self.now_ns = mono_ns
+        self.members.tick(mono_ns)
+
+    def append(self) -> None:
+        self.log.append(Batch(4, self.log.end, 0))
+
+    def link(self, member: Member) -> None:
+        self.line.linked(member.node)
+        session = self.line.peers[member.node].session
+        self.line.told(member.node, session, member.replica, 1, self.log.extent())
+        self.line.matched(member.node, session, self.log.end)
+        self.acknowledge(member)
+
+    def acknowledge(self, member: Member) -> None:
+        session, end = self.line.peers[member.node].session, self.log.end
+        self.line.acknowledged(member.node, session, 5, member.replica, end, end)
+
+    def write(self, mono_ns: int = 0) -> None:
+        self.append()
+        self.members.wrote(NAME, mono_ns)
+        self.line.wrote(self.log.end)
+
+    def proposed(self) -> tuple[Member, ...] | None:
+        out, self.line.out = self.line.out, []
+        sets = [one.record.members for one in out if isinstance(one, Propose)]
+        return sets[-1] if sets else None
+
+    def done(self, members: tuple[Member, ...]) -> None:
+        proposal = self.line._proposed
+        assert proposal is not None
+        assert self.proposed() == proposal.record.members == members
+        self.line.outcome(proposal.number, Outcome.DONE, self.line.revision + 1)
+
+
+def test_who_does_not_acknowledge_in_time_is_dropped() -> None:
+    desk = Desk()
+    desk.write()
+    desk.acknowledge(B)
+    desk.pass_to(LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(LATE_NS)
+    assert desk.proposed() == (A, B)
+    assert desk.members.readmission.held_off == {3}
+
+
+def test_whose_link_broke_is_dropped_though_nothing_is_written() -> None:
+    desk = Desk()
+    desk.members.unlinked(2, 0)
+    desk.line.unlinked(2)
+    desk.pass_to(LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(LATE_NS)
+    assert desk.proposed() == (A, C)
+    assert desk.members.readmission.held_off == set(), "mostly its process was started again"
+
+
+def test_a_replica_that_failed_is_dropped_at_once() -> None:
+    desk = Desk()
+    desk.members.failed(NAME, 3, 0)
+    assert desk.proposed() == (A, B)
+
+
+def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
+    desk = Desk()
+    desk.write()
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])  # for both of the others
+    assert desk.members.slowness.slow_nodes() == []
+    desk.acknowledge(B)
+    for _ in range(SLOW_LOOKS_MIN):
+        desk.members.waited([NAME])
+    desk.pass_to(SECOND)
+    assert desk.proposed() == (A, B)
+
+
+def test_an_office_in_which_nothing_can_be_committed_is_given_up() -> None:
+    desk = Desk(RECORD._replace(members_min=3))
+    desk.write()
+    desk.pass_to(2 * LATE_NS - 1)
+    assert desk.resigned == []
+    desk.pass_to(2 * LATE_NS)
+    assert desk.resigned == ["nothing could be committed"]
+
+
+def test_too_few_links_end_an_office_that_has_nothing_to_do() -> None:
+    desk = Desk(RECORD._replace(members_min=3))
+    desk.members.unlinked(2, 0)
+    desk.pass_to(LATE_NS)
+    desk.pass_to(3 * LATE_NS - 1)
+    assert desk.resigned == []
+    desk.pass_to(3 * LATE_NS)
+    assert len(desk.resigned) == 1
+
+
+def test_who_is_held_off_is_admitted_when_its_time_has_come() -> None:
+    desk = Desk()
+    desk.members.failed(NAME, 3, 0)
+    desk.done((A, B))
+    desk.acknowledge(C)
+    assert desk.proposed() is None
+    desk.pass_to(60 * SECOND)
+    assert desk.proposed() == (A, B, C)
+
+
+def test_a_learner_that_hangs_just_before_the_end_is_waited_for_no_more() -> None:
+    desk = Desk(RECORD._replace(members=(A, B), members_min=2, wanted=(1, 2)))
+    desk.line._demand(C)
+    desk.write()
+    desk.acknowledge(B)
+    desk.pass_to(LATE_NS - 1)
+    assert desk.line.committed < desk.line.end
+    desk.pass_to(LATE_NS)
+    assert desk.line.committed == desk.line.end
+    assert desk.members.readmission.held_off == {3}  # else it would be demanded again at once
+    assert desk.resigned == []
+
+
+# --- this process stands still ---
+
+
+def test_time_in_which_this_process_stood_still_makes_nobody_late() -> None:
+    desk = Desk()
+    desk.pass_to(SECOND)
+    desk.write(SECOND)
+    desk.members.tick(SECOND + 2 * LATE_NS)  # the answers are there, and were not read yet
+    assert (desk.proposed(), desk.resigned) == (None, [])
+    desk.acknowledge(B)
+    desk.now_ns = SECOND + 2 * LATE_NS
+    desk.pass_to(SECOND + 3 * LATE_NS - 1)
+    assert desk.proposed() is None
+    desk.pass_to(SECOND + 3 * LATE_NS)
+    assert desk.proposed() == (A, B)

@@ -1,0 +1,368 @@
+"""A cluster of three brokers: what the metadata says comes true, whoever dies."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from broker.world import Outcome, bodies
+from cases import each
+from nsqd.asked import topic_maker
+from penstock import kernel
+from penstock.broker.partition_stats import replica_rows
+from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.topics.topic import Topic
+from penstock.cluster import keys
+from penstock.cluster.coordinator import Transaction
+from penstock.cluster.creation import clearance, deletion, unconfirmed
+from penstock.cluster.keys import PartitionName
+from penstock.cluster.registration import Registering
+from penstock.errors import PenstockError, PublishUnknown, Refused
+from penstock.limits import FULL_DISK_NS, REPLICA_TIMEOUT_NS, SECOND
+from sim.brokers.cluster import JoinedCluster
+from sim.brokers.node import PATH, JoinedNode
+from sim.disk import Fault
+
+ORDERS = PartitionName("orders", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[JoinedCluster]:
+    made = JoinedCluster(kernel)
+    yield made
+    made.close()
+
+
+def test_a_leader_whose_log_is_corrupt_gives_way_until_it_is_sound(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", *(b"%d" % n for n in range(10)))
+    corrupt = cluster.led_by("orders")
+    damage = corrupt.broker.topics["orders"].replicas[0].log.damage
+    damage.add(3, 5, "the checksum does not match")
+    cluster.until(lambda: cluster.leader("orders") not in (None, corrupt))
+    messages = cluster.led_by("orders").consume("orders", "billing").take()
+    assert sorted(bodies(messages)) == [b"%d" % n for n in range(10)]
+    cluster.run(30)
+    assert cluster.leader("orders") not in (None, corrupt)  # though it is preferred
+    damage.forget_from(0)
+    cluster.until(lambda: cluster.leader("orders") is corrupt, 60)
+
+
+@pytest.mark.parametrize("file", ["topic.json", "0/replica.json", "0/producers"])
+def test_what_cannot_be_read_is_left_out_and_copied_again(
+    cluster: JoinedCluster, file: str
+) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", *(b"%d" % n for n in range(10)))
+    cluster.until(lambda: cluster.is_whole("orders"))
+    number = next(node.number for node in cluster.nodes if node is not cluster.leader("orders"))
+    before = cluster.record("orders").member_on(number)
+    cluster.kill(number)
+    disk = cluster.nodes[number].disk
+    disk.flip(f"{PATH}/topics/orders/{file}", 20, 3)
+    node = cluster.start(number)
+    cluster.until(lambda: cluster.record("orders").member_on(number) not in (None, before), 60)
+    assert node.hosted("orders", 0) is not None
+    assert node.broker.health == "OK"
+
+
+def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
+    """It is another generation than the one that acknowledged: nothing that it has counts."""
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    snapshot = cluster.snapshot(1)
+    cluster.kill(1)
+    node = cluster.start(1)
+    cluster.until(lambda: node.joined.participant.registration.phase is Registering.HELD)
+    cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
+    cluster.publish("orders", b"two")
+    cluster.kill(1)
+    cluster.roll_back(1, snapshot)
+    cluster.until(lambda: cluster.is_refused(cluster.nodes[1]))
+    cluster.run(10)
+    cluster.publish("orders", b"three")
+    assert cluster.led_by("orders").number != 1
+    assert 1 not in {member.node for member in cluster.record("orders").members}
+    cluster.kill(1)
+    node = cluster.wipe(1)
+    cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
+    assert hosted_on(node).replica.log.written_end == 3
+
+
+def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: JoinedCluster) -> None:
+    """To the coordinator it is a record that has never changed."""
+    empty = cluster.store.backup()
+    cluster.make("orders")
+    cluster.publish("orders", b"one")
+    topic = cluster.store.entries[keys.topic("orders")].value
+    other = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    replica = cluster.record("orders").member_on(other.number)
+    cluster.kill(other.number)
+    cluster.restore_metadata(empty, {keys.topic("orders"): topic})
+    wiped = cluster.wipe(other.number)
+    cluster.until(lambda: ORDERS in wiped.joined._targets)
+    hosted = wiped.joined.hosting.replica(wiped.joined._targets[ORDERS])
+    assert hosted is not None
+    assert replica is not None
+    assert hosted.own.replica != replica.replica
+    cluster.until(lambda: hosted.replica.log.written_end == 1, 90)
+
+
+def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedCluster) -> None:
+    cluster.make("orders", replicas=2)
+    cluster.publish("orders", b"one")
+    record = cluster.record("orders")
+    (left_out,) = {0, 1, 2} - set(record.wanted)
+    gone = record.wanted[1]
+    cluster.want("orders", 0, (record.wanted[0], left_out))
+    cluster.until(lambda: cluster.is_whole("orders"), 60)
+    cluster.until(lambda: ORDERS not in cluster.nodes[gone].joined._targets)
+    assert cluster.nodes[gone].disk.listdir("/data/aside")
+    new = cluster.nodes[left_out]
+    hosted = new.joined.hosting.replica(new.joined._targets[ORDERS])
+    assert hosted is not None
+    assert hosted.replica.log.written_end == 1
+
+
+def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: JoinedCluster) -> None:
+    cluster.make("orders", durability="disk")
+    cluster.publish("orders", b"one")
+    leader = cluster.led_by("orders")
+    node = next(node for node in cluster.nodes if node is not leader)
+    before = hosted_on(node).own.replica
+    node.disk.inject(Fault("sync", path_part=".log"))
+    cluster.publish("orders", b"two")
+    cluster.until(lambda: not cluster.record("orders").has(node.number, before))
+    cluster.until(lambda: cluster.is_whole("orders"), 90)
+    hosted = hosted_on(node)
+    assert hosted.own.replica != before
+    assert cluster.record("orders").has(node.number, hosted.own.replica)
+    assert hosted.replica.log.written_end == 2
+    assert len(node.disk.listdir("/data/aside")) == 1
+
+
+def hosted_on(node: JoinedNode) -> HostedReplica:
+    hosted = node.hosted("orders", 0)
+    assert hosted is not None
+    return hosted
+
+
+def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
+    cluster: JoinedCluster,
+) -> None:
+    """Who leads has a row that nothing can commit, and serves no more until a learner has all. Its
+    disk is full for a moment, too."""
+    cluster.make("orders", durability="disk")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"one", b"two")
+    leader = cluster.led_by("orders")
+    consumer = leader.consume("orders", "billing", rdy=1)
+    consumer.finish(*consumer.take())
+    consumer.leave()
+    lost, late = (node for node in cluster.nodes if node is not leader)
+    cluster.kill(late.number)
+    cluster.until(lambda: cluster.record("orders").member_on(late.number) is None)
+    lost.disk.inject(Fault("sync", path_part=".log"))
+    outcome = leader.put("orders", b"three")
+    cluster.run(30)
+    assert not outcome.stored
+    assert cluster.leader("orders") is None or not cluster.led_by("orders").leader(ORDERS)
+    leader.disk.inject(Fault("write", errno.ENOSPC, "channels", times=2))
+    cluster.start(late.number)
+    cluster.until(lambda: cluster.leader("orders"), 120)
+    cluster.until(lambda: cluster.is_whole("orders"), 300)
+    again = cluster.led_by("orders").consume("orders", "billing")
+    cluster.run(1)
+    found = bodies(again.take())
+    assert b"one" not in found
+    assert b"two" in found
+    assert leader.broker.health == "OK"
+
+
+def test_the_only_replica_is_kept_though_it_is_stopped(cluster: JoinedCluster) -> None:
+    """What it has is nowhere else: an operator has to look at it."""
+    cluster.make("orders", replicas=1, durability="disk")
+    cluster.publish("orders", b"one")
+    node = cluster.led_by("orders")
+    before = hosted_on(node).own.replica
+    node.disk.inject(Fault("sync", path_part=".log"))
+    outcome = node.put("orders", b"two")
+    cluster.run(30)
+    assert not outcome.stored
+    assert (hosted_on(node).own.replica, hosted_on(node).own.state) == (before, "stopped")
+
+
+def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluster) -> None:
+    cluster.make("orders")
+    cluster.publish("orders", b"of the first one")
+    node = cluster.nodes[2]
+    cluster.kill(2)
+    cluster.do(deletion(cluster.nodes[0].view, "orders"))
+    cluster.run(2)
+    cluster.do(clearance_of(cluster, "orders"))
+    cluster.run(1)
+    assert unconfirmed(cluster.nodes[0].view, "orders") == [2]
+    node = cluster.start(2)
+    cluster.until(lambda: not unconfirmed(cluster.nodes[0].view, "orders"))
+    assert "orders" not in node.broker.topics
+    assert len(node.disk.listdir("/data/aside")) == 1
+    cluster.make("orders")
+    cluster.until(lambda: cluster.is_whole("orders"))
+    assert node.joined.troubles == {}
+    assert hosted_on(node).replica.log.written_end == 0
+
+
+def clearance_of(cluster: JoinedCluster, name: str) -> Transaction:
+    transaction = clearance(cluster.nodes[0].view, name)
+    assert transaction is not None
+    return transaction
+
+
+# --- A node whose disk is full leads nothing, and hands on what its clients publish ---
+
+
+def full(node: JoinedNode, is_full: bool = True) -> None:
+    """Less is free than is to stay free, which is nothing here."""
+    node.disk.free_bytes = lambda path: -1 if is_full else 1 << 40  # type: ignore[method-assign]
+
+
+def test_leaderships_go_to_a_node_that_has_room_and_come_back() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"before")
+    node = cluster.led_by("orders")
+    full(node)
+    cluster.until(lambda: cluster.leader("orders") not in (None, node))
+    outcome = node.put("orders", b"by the full node")
+    cluster.until(lambda: outcome.told)
+    full(node, False)
+    cluster.run(2)
+    assert cluster.leader("orders") is not node  # not at once: it may be full again
+    cluster.until(lambda: cluster.leader("orders") is node, FULL_DISK_NS / SECOND + 60)
+
+
+def test_where_all_are_full_the_leader_stays_and_refuses() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    node = cluster.led_by("orders")
+    for one in cluster.nodes:
+        full(one)
+    cluster.run(20)
+    assert cluster.leader("orders") is node
+    assert "disk almost full" in node.broker.topics["orders"].refusal
+
+
+def test_no_commit_waits_for_a_follower_that_can_write_nothing() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.publish("orders", b"before")
+    follower = next(node for node in cluster.nodes if node is not cluster.led_by("orders"))
+    follower.disk.inject(Fault("write", errno.ENOSPC, ".log", times=0))
+    outcome = cluster.led_by("orders").put("orders", b"then")
+    assert cluster.until(lambda: outcome.told) < REPLICA_TIMEOUT_NS / SECOND / 2
+    assert outcome.told == [None]
+    assert cluster.record("orders").member_on(follower.number) is None
+
+
+# --- A strictly ordered channel of three brokers, whose leader dies between two messages ---
+
+
+STEPS = range(0, 8)  # of 50 ms, after which the leader dies
+
+
+@each("steps", STEPS)
+def test_no_earlier_message_comes_after_a_later_one(steps: int) -> None:
+    cluster = JoinedCluster(kernel)
+    try:
+        cluster.make("orders")
+        cluster.make_channel("orders", "billing", order="strict")
+        cluster.publish("orders", *(b"%02d" % number for number in range(40)))
+        before = cluster.led_by("orders")
+        seen = consume(cluster, steps)
+        cluster.kill(before.number)
+        cluster.until(lambda: cluster.leader("orders"))
+        after = consume(cluster, 60)
+        assert after == sorted(after)
+        assert after[-1] == b"39"
+        assert not seen or after[0] >= seen[-1], (seen, after)
+    finally:
+        cluster.close()
+
+
+def consume(cluster: JoinedCluster, steps: int) -> list[bytes]:
+    """Each message is finished as it comes: the last FIN is on its way at the end."""
+    consumer, done = cluster.led_by("orders").consume("orders", "billing"), 0
+    for _ in range(steps):
+        cluster.step()
+        consumer.take()
+        done, unfinished = len(consumer.received), consumer.received[done:]
+        consumer.finish(*unfinished)
+    consumer.take()
+    return bodies(consumer.received)
+
+
+# --- A topic that has no replica on a node: publishes are taken there and handed on ---
+
+
+def elsewhere(cluster: JoinedCluster, topic: str) -> JoinedNode:
+    return next(node for node in cluster.nodes if topic not in node.broker.topics)
+
+
+def found(cluster: JoinedCluster, node: JoinedNode, name: str) -> Topic:
+    heard: list[Topic | PenstockError] = []
+    topic_maker(node).topic(name, heard.append)
+    cluster.until(lambda: heard)
+    assert isinstance(heard[0], Topic)
+    return heard[0]
+
+
+def test_it_goes_with_the_topic(cluster: JoinedCluster) -> None:
+    cluster.make("solo", replicas=1)
+    node = elsewhere(cluster, "solo")
+    found(cluster, node, "solo")
+    cluster.delete("solo")
+    cluster.until(lambda: "solo" not in node.broker.topics)
+
+
+def test_what_is_on_its_way_when_the_topic_goes_may_be_stored(cluster: JoinedCluster) -> None:
+    cluster.make("solo", replicas=1)
+    node = elsewhere(cluster, "solo")
+    topic = found(cluster, node, "solo")
+    sent, gathered = Outcome(), Outcome()
+    topic.publish([b"one"], 0, sent)
+    topic.outboxes[0].write(0)
+    topic.publish([b"two"], 0, gathered)
+    topic.outboxes[0].close("topic solo was deleted")
+    assert isinstance(sent.told[0], PublishUnknown)
+    assert isinstance(gathered.told[0], Refused)
+    cluster.run(1.0)
+    assert (len(sent.told), len(gathered.told)) == (1, 1)
+
+
+# --- what /stats says of the replicas of a cluster's topic ---
+
+
+def test_role_leader_epoch_in_sync_set_and_lag() -> None:
+    cluster = JoinedCluster(kernel)
+    cluster.make("orders")
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", b"one", b"two")
+    cluster.run(2)
+    leader = cluster.led_by("orders")
+    other = next(node for node in cluster.nodes if node is not leader)
+    (row,) = replica_rows(leader.broker.topics["orders"])
+    numbers = sorted(node.number for node in cluster.nodes if node is not leader)
+    assert row["followers"] == [{"node": number, "lag": 0} for number in numbers]
+    assert (row["role"], row["lag"]) == ("leader", 0)
+    (its,) = replica_rows(other.broker.topics["orders"])
+    assert (its["role"], "lag" in its) == ("follower", False)
+    for one in (row, its):
+        assert (one["leader"], one["end_offset"]) == (leader.number, 2)
+        assert sorted(one["in_sync"]) == [node.number for node in cluster.nodes]
+        assert one["epoch"] == cluster.record("orders").epoch
+    cluster.close()

@@ -1,0 +1,212 @@
+"""The follower of a partition: what it takes, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.log.fold import Position
+from penstock.replication.effects import (
+    Acknowledge,
+    Append,
+    Begin,
+    Cut,
+    Matched,
+    SaveEpoch,
+    Stop,
+    Sync,
+    Tell,
+)
+from penstock.replication.follower import FollowerLine, Following
+from penstock.replication.matching import Chain, Extent, common_end
+from penstock.replication.stages import NOTHING, Lacking
+
+from .memorylog import MemoryLog
+
+SESSION = 70
+
+
+class Follower:
+    def __init__(self, log: MemoryLog, committed: int = 0) -> None:
+        self.log = log
+        self.line = FollowerLine(log, 102, 1, 4, committed, waits=True)
+
+    def effects(self) -> list[Any]:
+        effects, self.line.out = self.line.out, []
+        return effects
+
+    def chain(self, end: int) -> Chain:
+        chain = self.log.chain_before(end)
+        assert chain is not None
+        return chain
+
+    def follow(self, end: int) -> None:
+        self.line.hello(SESSION, 5)
+        self.line.match_at(SESSION, end, self.chain(end))
+        del self.log.batches[end:]
+        self.log.synced = min(self.log.synced, end)
+        self.effects()
+
+
+def test_a_new_epoch_is_promised_before_it_is_answered() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.line.hello(SESSION, 5)
+    save, tell = follower.effects()
+    assert save == SaveEpoch(5)
+    assert tell == Tell(SESSION, 5, 102, 1, follower.log.extent(), 0)
+
+
+def test_what_is_beyond_the_common_end_is_cut_before_the_answer() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]))
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.match_at(SESSION, 2, follower.chain(2))
+    assert follower.effects() == [
+        Cut(2),
+        Matched(SESSION, 2),
+        Acknowledge(SESSION, 5, 102, 2, 2),  # not 3, though so much was synced
+    ]
+
+
+def test_another_last_common_batch_stops_the_replica() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]))
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.match_at(SESSION, 2, Chain(4, 1, 999))
+    assert follower.effects() == [Stop("the last common batch is not the leader's")]
+    follower.line.hello(SESSION + 1, 6)
+    assert follower.effects() == []
+
+
+def test_what_is_known_to_be_committed_is_not_cut() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.match_at(SESSION, 2, follower.chain(2))
+    reason = "the leader's log lacks what is known to be committed"
+    assert follower.effects() == [Stop(reason)]
+
+
+def test_unless_the_record_says_that_it_was_given_up() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.line.unclean_epoch = 5
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.match_at(SESSION, 2, follower.chain(2))
+    assert Cut(2) in follower.effects()
+    assert follower.line.committed == 2
+
+
+def test_a_row_is_acknowledged_when_it_is_synced() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.follow(2)
+    follower.line.row(SESSION, 5, follower.chain(2), 2, ["x"], 2)
+    assert follower.effects() == [Append(2, ["x"], 2)]
+    follower.log.batches.append(5)
+    follower.line.appended(3, 2)
+    assert follower.effects() == [Sync()]
+    follower.log.synced = 3
+    follower.line.synced()
+    assert follower.effects() == [Acknowledge(SESSION, 5, 102, 3, 3)]
+    assert follower.line.committed == 2
+
+
+def test_frames_of_an_older_session_are_dropped() -> None:
+    follower = Follower(MemoryLog([4, 4]))
+    follower.follow(2)
+    follower.line.hello(SESSION - 1, 5)
+    follower.line.row(SESSION - 1, 5, follower.chain(2), 2, ["x"], 2)
+    follower.line.match_at(SESSION - 1, 1, follower.chain(1))
+    assert follower.effects() == []
+    assert follower.line.state is Following.FOLLOWING
+
+
+def test_an_empty_log_begins_where_the_leader_says() -> None:
+    follower = Follower(MemoryLog([]))
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.begin_at(SESSION, 0)
+    assert follower.effects() == [
+        Begin(0),
+        Matched(SESSION, 0),
+        Acknowledge(SESSION, 5, 102, 0, 0),
+    ]
+
+
+def test_it_does_not_begin_again_below_what_is_known_to_be_committed() -> None:
+    follower = Follower(MemoryLog([4, 4, 4]), committed=3)
+    follower.line.hello(SESSION, 5)
+    follower.effects()
+    follower.line.begin_at(SESSION, 2)
+    reason = "the leader's log has nothing of what is known to be committed"
+    assert follower.effects() == [Stop(reason)]
+    assert follower.line.committed == 3
+
+
+# --- the common end of two logs, beside a search through all of their batches ---
+
+
+def extent(epochs_of_batches: list[int], start: int = 0) -> Extent:
+    epochs: list[tuple[int, int]] = []
+    for offset, epoch in enumerate(epochs_of_batches, start):
+        if not epochs or epochs[-1][0] != epoch:
+            epochs.append((epoch, offset))
+    return Extent(start, start + len(epochs_of_batches), tuple(epochs))
+
+
+def test_the_newest_epoch_of_both_decides() -> None:
+    leader, follower = extent([1, 1, 1, 2, 2, 4, 4, 4]), extent([1, 1, 1, 2, 2, 2, 3])
+    assert common_end(leader, follower) == 5
+
+
+def test_equal_ends_prove_nothing() -> None:
+    assert common_end(extent([1, 1, 6]), extent([1, 1, 5])) == 2
+
+
+def test_below_the_leaders_start_there_is_nothing_in_common() -> None:
+    assert common_end(extent([3, 3], start=10), extent([1, 1])) is None
+    assert common_end(extent([3, 3], start=10), extent([2] * 12)) is None
+    assert common_end(extent([3, 3], start=10), extent([], start=10)) == 10
+
+
+@st.composite
+def two_replicas(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Logs as leaders make them: each epoch continues a prefix of what one of the two has."""
+    logs: list[list[int]] = [[], []]
+    for epoch in range(1, draw(st.integers(1, 7)) + 1):
+        leader = draw(st.integers(0, 1))
+        logs[leader] += [epoch] * draw(st.integers(1, 4))
+        if draw(st.booleans()):  # the other one follows, for a part
+            end = common_end(extent(logs[leader]), extent(logs[1 - leader]))
+            assert end is not None
+            upto = draw(st.integers(end, len(logs[leader])))
+            logs[1 - leader] = logs[leader][:upto]
+    return logs[0], logs[1]
+
+
+@given(two_replicas())
+def test_it_is_where_a_search_finds_the_first_difference(logs: tuple[list[int], list[int]]) -> None:
+    one, other = logs
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    assert common_end(extent(one), extent(other)) == same
+    assert common_end(extent(other), extent(one)) == same
+
+
+# --- no place counts as synced from the record on that lists a stage which is not here ---
+
+
+AT = [Position(3, sequence) for sequence in range(6)]
+
+
+def test_at_a_start_and_when_a_file_rots_no_place_counts() -> None:
+    lacking = Lacking()
+    lacking.now([7], NOTHING)
+    assert lacking.shown(AT[5]) == NOTHING
+    lacking.found(7)
+    lacking.lost(8)
+    assert lacking.stages == [8]
+    assert lacking.shown(AT[5]) == NOTHING

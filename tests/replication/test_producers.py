@@ -1,0 +1,199 @@
+"""What a publish of an idempotent producer is, by what is committed and what is not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cases import each
+from penstock.broker.partition.journal import PartitionEnds, start_of_unknown
+from penstock.errors import SequenceGap
+from penstock.replication.producers import Known, Newest, ProducerLine, Stamped, Verdict, judge
+from penstock.replication.stages import Ask, List, Refuse, Send, StageLine, State, Unlist
+
+KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
+NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
+
+
+@each(
+    ("known", "newest", "sequence", "count", "verdict"),
+    [
+        (None, None, 0, 5, Verdict.NEW),
+        (KNOWN, None, 10, 1, Verdict.NEW),
+        (KNOWN, None, 9, 1, Verdict.STORED),
+        (KNOWN, None, 0, 10, Verdict.STORED),
+        (KNOWN, NEWEST, 14, 1, Verdict.NEW),
+        (KNOWN, NEWEST, 13, 1, Verdict.PENDING),
+        (KNOWN, NEWEST, 10, 4, Verdict.PENDING),
+        (KNOWN, NEWEST, 8, 4, Verdict.PENDING),  # safe when the last of them is
+        (KNOWN, NEWEST, 8, 2, Verdict.STORED),
+        (None, NEWEST, 10, 1, Verdict.PENDING),
+    ],
+)
+def test_what_a_publish_is(
+    known: Known | None, newest: Newest | None, sequence: int, count: int, verdict: Verdict
+) -> None:
+    assert judge(known, newest, 3, sequence, count) is verdict
+
+
+@pytest.mark.parametrize(
+    ("known", "newest", "sequence", "count", "expected"),
+    [
+        (None, None, 1, 1, 0),
+        (KNOWN, None, 11, 1, 10),
+        (KNOWN, None, 9, 2, 10),
+        (KNOWN, NEWEST, 13, 2, 14),
+    ],
+)
+def test_a_gap_names_what_is_expected(
+    known: Known | None, newest: Newest | None, sequence: int, count: int, expected: int
+) -> None:
+    with pytest.raises(SequenceGap) as gap:
+        judge(known, newest, 3, sequence, count)
+    assert gap.value.expected == expected
+
+
+def stamped(end: int, next_sequence: int, producer: int = 7) -> Stamped:
+    return Stamped(end, producer, 0, next_sequence, end)
+
+
+def test_the_table_is_as_of_the_committed_end() -> None:
+    line = ProducerLine(100, {})
+    line.wrote(stamped(101, 1))
+    line.wrote(stamped(103, 3))
+    assert (line.table, line.newest(7), line.newest(8)) == ({}, Newest(0, 3), None)
+    line.committed(102)
+    assert (line.table, line.end) == ({7: Known(0, 1, 101)}, 102)
+    line.committed(103)
+    assert (line.table, line.newest(7)) == ({7: Known(0, 3, 103)}, None)
+    line.committed(90)  # what an older frame says
+    assert line.end == 103
+
+
+def test_a_cut_takes_what_was_above_it() -> None:
+    line = ProducerLine(100, {})
+    line.wrote(stamped(101, 1))
+    line.wrote(stamped(103, 3))
+    assert line.cut(101)
+    assert line.newest(7) == Newest(0, 1)
+    line.committed(110)
+    assert line.table == {7: Known(0, 1, 101)}
+    assert line.cut(110)
+    assert not line.cut(109)
+
+
+def test_a_leader_takes_the_tail_once() -> None:
+    line = ProducerLine(100, {})
+    line.wrote(stamped(101, 1))
+    assert line.take_tail() == [stamped(101, 1)]
+    assert line.take_tail() == []
+    line.committed(101)
+    assert line.table == {}  # the leader stores it, with its own of the same producer
+
+
+# --- the stages of a partition at its leader, from one to the next of the table's rows ---
+
+
+MEMBERS = {(0, 100), (1, 101), (2, 102)}
+
+
+def line(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageLine:
+    made = StageLine(0, listed, here)
+    made.linked(1)
+    made.needs(MEMBERS)
+    return made
+
+
+def take(one: StageLine) -> list[Any]:
+    one.validate()
+    out, one.out = one.out, []
+    return out
+
+
+def test_it_is_listed_when_all_who_need_it_have_it() -> None:
+    one = line()
+    one.wrote(7)
+    assert take(one) == [Send(1, 7)]
+    one.linked(2)
+    assert take(one) == [Send(2, 7)]
+    one.stored(1, 101, 7)
+    one.stored(2, 999, 7)  # of a replica that is not there any more
+    assert take(one) == []
+    one.stored(2, 102, 7)
+    assert take(one) == [List(7)]
+    assert one.states == {7: State.LISTED}
+
+
+def test_a_member_that_comes_meanwhile_is_sent_it() -> None:
+    one = line()
+    one.needs({(0, 100), (1, 101)})
+    one.linked(2)
+    one.wrote(7)
+    assert take(one) == [Send(1, 7)]
+    one.needs(MEMBERS)
+    assert take(one) == [Send(2, 7)]
+    one.unlinked(1)
+    one.linked(1)
+    assert take(one) == [Send(1, 7)]  # another session: the frame may be lost
+
+
+def test_one_that_cannot_be_stored_is_refused() -> None:
+    one = line()
+    one.wrote(7)
+    take(one)
+    one.refused(2, 999, 7, "not a member")
+    one.refused(1, 101, 7, "its disk is full")
+    assert take(one) == [Unlist(7), Refuse(7, "its disk is full")]
+    one.stored(1, 101, 7)
+    one.drop(7)
+    assert take(one) == []
+
+
+def test_who_asks_gets_it() -> None:
+    one = line([5], [5])
+    one.asked(2, 102, 5)
+    one.asked(2, 102, 6)  # unlisted meanwhile
+    assert take(one) == [Send(2, 5)]
+
+
+def test_a_lacking_one_is_asked_for_and_given_up_when_all_lack_it() -> None:
+    one = line([5])
+    assert take(one) == [Ask(1, 5)]
+    one.asked(1, 101, 5)
+    assert take(one) == []
+    one.asked(2, 102, 5)
+    assert take(one) == [Unlist(5)]
+
+
+def test_a_corrupt_one_is_asked_of_the_others() -> None:
+    one = line([5], [5])
+    one.linked(2)
+    take(one)
+    one.damaged(5, 2)
+    assert take(one) == [Ask(1, 5), Ask(2, 5)]
+    one.ask_again(5)
+    assert take(one) == [Ask(1, 5), Ask(2, 5)]
+    one.wrote(5)
+    assert take(one) == [Send(2, 5)]
+    one.ask_again(5)
+    assert take(one) == []
+
+
+def test_a_state_that_is_not_waited_for_is_found() -> None:
+    one = line()
+    one.states[7] = State.SENT
+    with pytest.raises(RuntimeError, match="not what is waited for"):
+        one.validate()
+
+
+# --- where a channel begins that a partition's journal does not know ---
+
+
+ENDS = PartitionEnds(start_offset=100, handed_end=250, committed_end=300)
+
+
+def test_the_first_partition_of_a_topic_is_no_younger_than_its_channels() -> None:
+    """So a channel that SUB has just made does not get what came before it was asked for."""
+    assert start_of_unknown(ENDS, partition_is_younger=False, gathers=False) == 300
