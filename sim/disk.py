@@ -55,7 +55,7 @@ class Fault:
 class SimDisk:
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        self.life = 0  # rises when all open files die
+        self.incarnation = 0  # rises when all open files die
         self.bytes_read = 0
         self.syncs = 0
         self.faults: list[Fault] = []
@@ -71,7 +71,7 @@ class SimDisk:
 
     def kill(self) -> None:
         """The process ends; the system lives on."""
-        self.life += 1
+        self.incarnation += 1
         self._locked.clear()
         self.faults.clear()
 
@@ -260,7 +260,7 @@ class SimFile:
         self._disk = disk
         self._inode = inode
         self._write = write
-        self._life = disk.life
+        self._incarnation = disk.incarnation
         self._closed = False
 
     def pin(self) -> None:
@@ -327,7 +327,11 @@ class SimFile:
             self._inode.change(Change(position, data))
 
     def _check(self, writing: bool = False) -> None:
-        if self._closed or self._life != self._disk.life or (writing and not self._write):
+        if (
+            self._closed
+            or self._incarnation != self._disk.incarnation
+            or (writing and not self._write)
+        ):
             raise _error(errno.EBADF, self.path)
 
 
@@ -335,10 +339,10 @@ class SimLock:
     def __init__(self, disk: SimDisk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._life = disk.life
+        self._incarnation = disk.incarnation
 
     def release(self) -> None:
-        if self._life == self._disk.life:
+        if self._incarnation == self._disk.incarnation:
             self._disk.unlock(self._path)
 
 

@@ -37,7 +37,7 @@ class World(NamedTuple):
     timeline: Callable[[int], Timeline]
 
 
-_OFFICES = "{offices:,} offices begun, {growths:,} sets grown, {shrinks:,} shrunk"
+_OFFICES = "{leaderships:,} leaderships begun, {growths:,} sets grown, {shrinks:,} shrunk"
 WORLDS = {
     "protocol": World(
         PROTOCOL,

@@ -27,9 +27,9 @@ _CHOICE = "penstock.replication.election"
 _ELECTIONS = (("elect", 3.0), ("cut_link", 3.0), ("mend_link", 2.0), ("publish", 2.0))
 
 PROTOCOL = (
-    # offices and epochs
+    # leaderships and epochs
     Mutant(
-        "office_survives_failure",
+        "leadership_survives_failure",
         _LEADING,
         '''        """A write or a sync failed."""
         self.leave(reason)
@@ -325,7 +325,7 @@ TESTED = (
         _SCENARIOS,
         "penstock.cluster.membership",
         (
-            "barren_office_kept",
+            "barren_leadership_kept",
             '            self._resign(name, "nothing could be committed")\n',
             "            pass\n",
         ),

@@ -2,7 +2,7 @@
 
 | promise | | within |
 |---|---|---|
-| L-a | every partition has a leader in office | LED_S |
+| L-a | every partition has a leader leading | LED_S |
 | L-c | every replica that is wanted is a member | WHOLE_S |
 | I36, L-g | every publish was answered, and every wish for a channel | ANSWERED_S |
 | I18, L-d | every channel has finished everything that was answered OK | DRAINED_S |
@@ -34,7 +34,7 @@ QUIET_S = 3.0
 
 def calm(world: BrokersWorld) -> None:
     heal(world)
-    _within(world, LED_S, world.is_led, "L-a", "a partition has no leader in office")
+    _within(world, LED_S, world.is_led, "L-a", "a partition has no leader leading")
     world.publishes = False
     _within(world, ANSWERED_S, world.is_answered, "L-g", "a publish waits")
     world.observer.check_answered()
@@ -63,7 +63,7 @@ def restart_stopped(world: BrokersWorld) -> None:
     for node in world.cluster.up():
         if world.has_stopped(node):
             world.cluster.kill(node.number)
-            world.note_ended(node.life)
+            world.note_ended(node.incarnation)
             world.cluster.start(node.number)
 
 
@@ -118,9 +118,9 @@ def _content(log: PartitionLog, start: int) -> bytes:
 def lose_all_power(world: BrokersWorld) -> None:
     for node in world.cluster.up():
         world.cluster.kill(node.number, power=True)
-        world.note_ended(node.life)
+        world.note_ended(node.incarnation)
     start(world)
-    _within(world, LED_S, world.is_led, "L-a", "a partition has no leader in office")
+    _within(world, LED_S, world.is_led, "L-a", "a partition has no leader leading")
     before = world.received_count()
     world.run(QUIET_S)
     if world.received_count() != before:

@@ -85,7 +85,7 @@ class JoinedCluster:
         self.linked: set[frozenset[int]] = set()
         self.remembered: dict[int, tuple[Remembered, dict[PartitionName, Held[Record]]]] = {}
         self.new_replica: Callable[[], int] = itertools.count(1000).__next__
-        self._lives = itertools.count(500)
+        self._incarnations = itertools.count(500)
         self._identities = itertools.count(0xA1)
         self._channels = itertools.count(1)
         self._put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
@@ -100,7 +100,7 @@ class JoinedCluster:
         return disk
 
     def _start(self, number: int, disk: SimDisk) -> JoinedNode:
-        return JoinedNode(self, number, disk, next(self._lives))
+        return JoinedNode(self, number, disk, next(self._incarnations))
 
     def close(self) -> None:
         for node in self.up():
@@ -192,12 +192,12 @@ class JoinedCluster:
     # --- who leads ---
 
     def leader(self, name: str, partition: int = 0) -> JoinedNode | None:
-        """In office, by the record in force."""
+        """In leadership, by the record in force."""
         entry = self.store.entries.get(keys.partition(name, partition))
         found = PartitionName(name, partition)
         for node in self.up():
             leader = node.leader(found)
-            if leader is not None and entry is not None and not leader.office.line.over:
+            if leader is not None and entry is not None and not leader.leadership.line.over:
                 held = node.view.partitions[found]
                 if held.revision == entry.revision:
                     return node
@@ -230,7 +230,7 @@ class JoinedCluster:
         self.late.append(node.coordinator)
         for other in self.up():
             self._unlink(number, other.number)
-            other.joined.refused(number, node.life)
+            other.cluster_node.refused(number, node.incarnation)
         node.engine.close()
         node.disk.crash(self.dice) if power else node.disk.kill()
 
@@ -268,7 +268,7 @@ class JoinedCluster:
 
     def is_refused(self, node: JoinedNode) -> bool:
         """The coordinator knows a later generation of it."""
-        return node.joined.participant.registration.phase is Registering.REFUSED
+        return node.cluster_node.participant.registration.phase is Registering.REFUSED
 
     def _unlink(self, one: int, other: int) -> None:
         pair = frozenset((one, other))
@@ -281,7 +281,7 @@ class JoinedCluster:
             if here in self.hung:
                 self._unheard.append((here, there))
             elif self.nodes[here].is_up:
-                self.nodes[here].joined.unlinked(there)
+                self.nodes[here].cluster_node.unlinked(there)
 
     def cut_off(self, number: int) -> None:
         for other in range(len(self.nodes)):
@@ -303,7 +303,7 @@ class JoinedCluster:
         self.hung.pop(number, None)
         for here, there in self._unheard:
             if here == number and self.nodes[here].is_up:
-                self.nodes[here].joined.unlinked(there)
+                self.nodes[here].cluster_node.unlinked(there)
         self._unheard = [one for one in self._unheard if one[0] != number]
 
     def _give_up_hung(self) -> None:
@@ -324,8 +324,8 @@ class JoinedCluster:
             known = _knows(one, other) and _knows(other, one)
             if pair not in self.linked and pair not in self.cut and known:
                 self.linked.add(pair)
-                one.joined.linked(other.number, other.life)
-                other.joined.linked(one.number, one.life)
+                one.cluster_node.linked(other.number, other.incarnation)
+                other.cluster_node.linked(one.number, one.incarnation)
 
     def step(self) -> None:
         self.clock.pass_ns(STEP_NS)
@@ -359,11 +359,11 @@ class JoinedCluster:
                 decoder = Frames(source)
                 decoder.space()[: len(data)] = data
                 for target, frame in decoder.filled(len(data)):
-                    self.nodes[to].joined.receive(source, target, frame)
+                    self.nodes[to].cluster_node.receive(source, target, frame)
                 decoder.space()[: len(data)] = bytes(len(data))  # as the next bytes would
         for source, to, message in said:
             if frozenset((source, to)) in self.linked:
-                self.nodes[to].joined.hear(source, message)
+                self.nodes[to].cluster_node.hear(source, message)
         return bool(sent or said)
 
     def run(self, seconds: float) -> None:
@@ -390,7 +390,7 @@ class JoinedCluster:
 def _knows(one: JoinedNode, other: JoinedNode) -> bool:
     """A link is of two lives: one that is not registered has none."""
     held = one.view.nodes.get(other.number)
-    return held is not None and held.document.life == other.life
+    return held is not None and held.document.incarnation == other.incarnation
 
 
 def place_of(node: JoinedNode) -> Place:

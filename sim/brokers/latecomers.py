@@ -34,7 +34,7 @@ class Asked:
     """For a channel, or for its end."""
 
     def __init__(self, node: JoinedNode, name: str, deletes: bool) -> None:
-        self.node, self.life, self.name, self.deletes = node, node.life, name, deletes
+        self.node, self.incarnation, self.name, self.deletes = node, node.incarnation, name, deletes
         self.answers: list[PenstockError | None] = []
 
 
@@ -69,7 +69,7 @@ class Latecomers:
             return
         node, name = self._dice.choice(nodes), self._dice.choice(NAMES)
         deletes = self._dice.random() < 0.3
-        metadata = node.joined.hosting.metadata
+        metadata = node.cluster_node.replica_host.metadata
         if metadata is None or TOPIC not in node.broker.topics:
             return
         if deletes:
@@ -97,9 +97,9 @@ class Latecomers:
         if late is not None and late.made_ns is None:  # None: another client has deleted it
             late.made_ns = now_ns
 
-    def note_ended(self, life: int) -> None:
+    def note_ended(self, incarnation: int) -> None:
         """A process: who asked it hears nothing."""
-        self._asked = [asked for asked in self._asked if asked.life != life]
+        self._asked = [asked for asked in self._asked if asked.incarnation != incarnation]
 
     def channels_at(self, node: JoinedNode) -> Iterator[Late]:
         """Those that this node has now."""

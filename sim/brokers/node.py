@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster.documents import ACTIVE, Membership, Node
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.node import Joined
+from penstock.cluster.node import ClusterNode
 from penstock.cluster.restoration import Memory
 from penstock.cluster.view import Remembered, View
 from penstock.log.ledger import Ledger
@@ -30,22 +30,25 @@ PATH = Path("/data")
 class JoinedNode(Process):
     """A process on a disk that stays."""
 
-    def __init__(self, cluster: JoinedCluster, number: int, disk: SimDisk, life: int) -> None:
+    def __init__(
+        self, cluster: JoinedCluster, number: int, disk: SimDisk, incarnation: int
+    ) -> None:
         self.cluster = cluster
-        self.number, self.life = number, life
+        self.number, self.incarnation = number, incarnation
         self.is_up = False
         self._turns = 0
         super().__init__(PATH, cluster.kernel, disk, cluster.clocks[number], node_id=number)
         ledger = Ledger.open(disk, str(PATH))
         self.generation = ledger.node.generation + 1
-        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
+        ledger.set_node(ledger.node._replace(generation=self.generation, incarnation=incarnation))
         ledger.sync()
         self.coordinator = Port(cluster.store, cluster.passage)
         self.coordinator.now_ns = cluster.clock.mono_ns()
         remembered, records = cluster.remembered.get(number, (Remembered(), {}))
-        self.joined = Joined(
-            self.broker, number, Membership(number + 1, self.generation, "", 0, life, 0, ACTIVE),
-            lambda: Node(life, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0),
+        self.cluster_node = ClusterNode(
+            self.broker, number,
+            Membership(number + 1, self.generation, "", 0, incarnation, 0, ACTIVE),
+            lambda: Node(incarnation, "a", 1, 2, "a", 3, "0.1.0", f"zone {number}", 1 << 40, 0),
             self.coordinator, self, ledger, self._say, cluster.new_replica,
             cluster.clock.mono_ns(), remembered, records,
         )  # fmt: skip
@@ -67,16 +70,16 @@ class JoinedNode(Process):
         self.coordinator.is_cut = self.number in self.cluster.away
         if self.number not in self.cluster.slow:
             self.coordinator.run(self.clock.mono_ns())
-        self.joined.tick(self.clock.mono_ns())
+        self.cluster_node.tick(self.clock.mono_ns())
         self.turn()
-        view = self.joined.participant.view
+        view = self.cluster_node.participant.view
         self.cluster.remembered[self.number] = view.remembered, dict(view.partitions)
 
     def turn(self) -> None:
         super().turn()
         self.broker.synced()
         if self.is_up:
-            self.joined.turn()
+            self.cluster_node.turn()
 
     def validate(self) -> None:
         """It looks at everything, so a long history does it now and then."""
@@ -88,7 +91,7 @@ class JoinedNode(Process):
 
     @property
     def view(self) -> View:
-        return self.joined.participant.view
+        return self.cluster_node.participant.view
 
     def memory(self) -> Memory:
         """What it remembers of the metadata."""
@@ -98,12 +101,12 @@ class JoinedNode(Process):
             self.number, view.remembered, dict(view.partitions), topics, dict(view.channels)
         )
 
-    def hosted(self, topic: str, number: int) -> HostedReplica | None:
-        return self.joined.hosted(PartitionName(topic, number))
+    def replicated(self, topic: str, number: int) -> ReplicatedPartition | None:
+        return self.cluster_node.replicated(PartitionName(topic, number))
 
     def leader(self, name: PartitionName) -> Leader | None:
-        hosted = self.joined.hosted(name)
-        return hosted.leader if hosted is not None else None
+        replicated = self.cluster_node.replicated(name)
+        return replicated.leader if replicated is not None else None
 
     def put(self, topic: str, *bodies: bytes, due_ns: int = 0) -> Outcome:
         outcome = Outcome()

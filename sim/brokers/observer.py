@@ -29,7 +29,7 @@ class Feed(NamedTuple):
     """A channel, in one life of its topic."""
 
     topic: str
-    life: int  # of the topic: how often it was made before
+    incarnation: int  # of the topic: how often it was made before
     channel: str
 
 
@@ -37,9 +37,14 @@ class Publish:
     """`done` is what its broker answers to."""
 
     def __init__(
-        self, topic: str, life: int, bodies: Sequence[bytes], due_ns: int, now: Callable[[], int]
+        self,
+        topic: str,
+        incarnation: int,
+        bodies: Sequence[bytes],
+        due_ns: int,
+        now: Callable[[], int],
     ) -> None:
-        self.topic, self.life = topic, life
+        self.topic, self.incarnation = topic, incarnation
         self.begun_ns, self._now = now(), now
         self.answered_ns: int | None = None
         self.bodies = tuple(bodies)
@@ -82,7 +87,9 @@ class Observer:
         self.publishes: dict[bytes, Publish] = {}
         self.feeds: dict[Feed, Seen] = {}
         self.since_ns: dict[Feed, int] = {}  # where it gets what was published later only
-        self._bodies: dict[tuple[str, int, bytes], bytes] = {}  # by topic, its life and the id
+        self._bodies: dict[
+            tuple[str, int, bytes], bytes
+        ] = {}  # by topic, its incarnation and the id
         self._ids: dict[tuple[str, bytes], bytes] = {}
 
     def publishing(self, publish: Publish) -> None:
@@ -97,7 +104,7 @@ class Observer:
         publish = self.publishes.get(body)
         if publish is None or publish.topic != feed.topic:
             raise Breach("I19", f"{feed.channel} got {body!r}, which {feed.topic} was never sent")
-        if publish.life != feed.life:
+        if publish.incarnation != feed.incarnation:
             raise Breach("I24", f"{feed.channel} got {body!r} of a topic that was deleted")
         if publish.is_refused:
             raise Breach("I36", f"{feed.channel} got {body!r}, whose publish was refused")
@@ -108,7 +115,7 @@ class Observer:
         received[body] = received.get(body, 0) + 1
 
     def _has_one_id(self, feed: Feed, message: Message) -> None:
-        body, place = message.body, (feed.topic, feed.life, message.id)
+        body, place = message.body, (feed.topic, feed.incarnation, message.id)
         if self._bodies.setdefault(place, body) != body:
             raise Breach("I17", f"{message.id!r} is {self._bodies[place]!r} and {body!r}")
         if self._ids.setdefault((feed.topic, body), message.id) != message.id:
@@ -127,7 +134,7 @@ class Observer:
         return {
             body
             for body, publish in self.answered()
-            if (publish.topic, publish.life) == (feed.topic, feed.life)
+            if (publish.topic, publish.incarnation) == (feed.topic, feed.incarnation)
             and publish.begun_ns >= since_ns
         }
 

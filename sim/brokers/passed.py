@@ -29,9 +29,9 @@ class Passed(NamedTuple):
 
 
 class Cursors:
-    def __init__(self, observer: Observer, life_of: Callable[[Topic], int | None]) -> None:
+    def __init__(self, observer: Observer, incarnation_of: Callable[[Topic], int | None]) -> None:
         self._observer = observer
-        self._life_of = life_of
+        self._incarnation_of = incarnation_of
         self._passed: dict[tuple[Feed, int], Passed] = {}
 
     def check(self, nodes: list[JoinedNode]) -> None:
@@ -43,12 +43,12 @@ class Cursors:
     def _feeds(self, node: JoinedNode) -> Iterator[tuple[Feed, Topic]]:
         for plan in PLANS:
             topic = node.broker.topics.get(plan.name)
-            life = self._life_of(topic) if topic is not None else None
-            if topic is None or life is None:
+            incarnation = self._incarnation_of(topic) if topic is not None else None
+            if topic is None or incarnation is None:
                 continue
             for channel in plan.channels:
                 if channel in topic.channels:
-                    yield Feed(plan.name, life, channel), topic
+                    yield Feed(plan.name, incarnation, channel), topic
 
     def _check(
         self, node: JoinedNode, feed: Feed, topic: Topic, partition: int, window: Window

@@ -29,7 +29,7 @@ class Producer:
         self.publish: Publish | None = None
         self.stored = 0
         self._begin = begin  # None: nothing more is published
-        self._asked: tuple[int, int] | None = None  # the life of the process, and when
+        self._asked: tuple[int, int] | None = None  # the incarnation of the process, and when
 
     def turn(self, nodes: list[JoinedNode], now_ns: int, dice: random.Random) -> None:
         if self.publish is None and dice.random() < BEGUN_SHARE:
@@ -39,11 +39,11 @@ class Producer:
         if self._asked is not None and now_ns - self._asked[1] < PATIENCE_NS:
             return
         node = dice.choice(nodes)
-        self._asked = node.life, now_ns
+        self._asked = node.incarnation, now_ns
         self._ask(node, self.publish)
 
-    def note_ended(self, life: int) -> None:
-        if self._asked is not None and self._asked[0] == life:
+    def note_ended(self, incarnation: int) -> None:
+        if self._asked is not None and self._asked[0] == incarnation:
             self._asked = None
 
     def _ask(self, node: JoinedNode, publish: Publish) -> None:
@@ -54,13 +54,13 @@ class Producer:
         stamp = Stamp(self.number, 1, self.stored)
         try:
             topic.publish_stamped(
-                stamp, list(publish.bodies), 0, partial(self._answered, publish, node.life)
+                stamp, list(publish.bodies), 0, partial(self._answered, publish, node.incarnation)
             )
         except (Refused, StorageError) as error:
-            self._answered(publish, node.life, error, None)
+            self._answered(publish, node.incarnation, error, None)
 
     def _answered(
-        self, publish: Publish, life: int, error: PenstockError | None, where: Stored | None
+        self, publish: Publish, incarnation: int, error: PenstockError | None, where: Stored | None
     ) -> None:
         if publish is not self.publish:
             return  # of an attempt that was given up: another one has stored it
@@ -70,5 +70,5 @@ class Producer:
             publish.done(None)
             self.stored += len(publish.bodies)
             self.publish = self._asked = None
-        elif self._asked is not None and self._asked[0] == life:
+        elif self._asked is not None and self._asked[0] == incarnation:
             self._asked = None

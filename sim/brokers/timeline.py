@@ -35,11 +35,14 @@ class _Recorded(BrokersWorld):
         where = "hung, " if node.number in self.cluster.hung else ""
         found = []
         for name, number in self.topics.all_partitions():
-            hosted = node.hosted(name, number)
-            if hosted is not None:
-                role, log = type(hosted.assigned.role).__name__.lower(), hosted.replica.log
+            replicated = node.replicated(name, number)
+            if replicated is not None:
+                role, log = (
+                    type(replicated.assignment.role).__name__.lower(),
+                    replicated.replica.log,
+                )
                 found.append(f"{name}/{number} {role} {log.start_offset}-{log.written_end}")
-        return f"{where}life {node.life}: {', '.join(found)}"
+        return f"{where}life {node.incarnation}: {', '.join(found)}"
 
 
 def brokers_timeline(seed: int) -> Timeline:

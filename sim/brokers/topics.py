@@ -50,9 +50,9 @@ class Topics:
     def __init__(self, cluster: JoinedCluster) -> None:
         self._cluster = cluster
         self.phases = dict.fromkeys((plan.name for plan in PLANS), Phase.THERE)
-        self.lives = dict.fromkeys((plan.name for plan in PLANS), 0)
+        self.incarnations = dict.fromkeys((plan.name for plan in PLANS), 0)
         self.partitions = {plan.name: plan.partitions for plan in PLANS}  # now
-        self._life_of: dict[str, int] = {}  # by identity
+        self._incarnation_of: dict[str, int] = {}  # by identity
         self.made = self.grown = 0
         for plan in PLANS:
             cluster.make(plan.name, partitions=plan.partitions, durability="disk")
@@ -64,12 +64,12 @@ class Topics:
         """The identity of the life that it is in."""
         for node in self._cluster.up():
             topic = node.broker.topics.get(plan.name)
-            if topic is not None and topic.identity not in self._life_of:
-                self._life_of[topic.identity] = self.lives[plan.name]
+            if topic is not None and topic.identity not in self._incarnation_of:
+                self._incarnation_of[topic.identity] = self.incarnations[plan.name]
 
-    def life(self, topic: Topic) -> int | None:
+    def incarnation(self, topic: Topic) -> int | None:
         """None: it is not known yet, and clients do not come to it."""
-        return self._life_of.get(topic.identity)
+        return self._incarnation_of.get(topic.identity)
 
     def is_there(self, plan: Plan) -> bool:
         return self.has(plan.name)
@@ -149,7 +149,7 @@ class Topics:
         if cluster.store.transact(made).outcome is Outcome.DONE:
             for channel in plan.channels:
                 cluster.put_channel(wanted.identity, plan.name, channel)
-            self.lives[plan.name] += 1
+            self.incarnations[plan.name] += 1
             self.partitions[plan.name] = plan.partitions
             self.phases[plan.name] = Phase.COMING
 

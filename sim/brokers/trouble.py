@@ -57,7 +57,7 @@ def _end(world: BrokersWorld, node: JoinedNode, power: bool) -> None:
     if not node.is_up:
         return
     world.cluster.kill(node.number, power)
-    world.note_ended(node.life)
+    world.note_ended(node.incarnation)
     if world.dice.random() < 0.7:
         world.later(6, lambda: _start(world, node.number))
 
@@ -113,7 +113,7 @@ def wipe(world: BrokersWorld) -> None:
     node = any_node(world)
     if world.is_sound() and node.is_up:
         world.cluster.kill(node.number)
-        world.note_ended(node.life)
+        world.note_ended(node.incarnation)
         world.cluster.wipe(node.number)
 
 
@@ -129,7 +129,7 @@ def roll_back(world: BrokersWorld) -> None:
     def set_back() -> None:
         if world.may_lose(number):
             cluster.kill(number)
-            world.note_ended(cluster.nodes[number].life)
+            world.note_ended(cluster.nodes[number].incarnation)
             cluster.roll_back(number, snapshot)
             world.rolled_back += 1
 
@@ -138,7 +138,7 @@ def roll_back(world: BrokersWorld) -> None:
 
 def _restart(world: BrokersWorld, number: int) -> None:
     world.cluster.kill(number)
-    world.note_ended(world.cluster.nodes[number].life)
+    world.note_ended(world.cluster.nodes[number].incarnation)
     world.cluster.start(number)
 
 
@@ -213,7 +213,7 @@ def make_again(world: BrokersWorld) -> None:
 
 
 def back_up(world: BrokersWorld) -> None:
-    world.backup = dict(world.topics.lives), world.cluster.store.backup()
+    world.backup = dict(world.topics.incarnations), world.cluster.store.backup()
 
 
 def restore(world: BrokersWorld) -> None:
@@ -221,8 +221,8 @@ def restore(world: BrokersWorld) -> None:
     cluster = world.cluster
     if world.backup is None or len(cluster.running()) < len(cluster.nodes):
         return
-    lives, backup = world.backup
-    if lives == world.topics.lives and world.topics.are_all_there:
+    incarnations, backup = world.backup
+    if incarnations == world.topics.incarnations and world.topics.are_all_there:
         cluster.restore_from_memories(backup)
         world.topics.count()
 

@@ -56,14 +56,16 @@ class BrokersWorld:
         self._count = 0
         self._shown_ns = 0  # the latest time of any clock, before one was set
         self._consumers: dict[tuple[int, Feed], Consumer] = {}
-        self._waiting: list[tuple[int, Publish]] = []  # by the life of the process that was asked
+        self._waiting: list[
+            tuple[int, Publish]
+        ] = []  # by the incarnation of the process that was asked
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._producers = [Producer(77 + n, self._stamped) for n in range(PRODUCERS)]
         self.rolled_back = 0
-        self.offices = self.growths = self.shrinks = 0
+        self.proposals = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
-        self.cursors = Cursors(self.observer, self.topics.life)
+        self.cursors = Cursors(self.observer, self.topics.incarnation)
         self.latecomers = Latecomers(self.dice, self.cluster.store)
 
     def close(self) -> None:
@@ -82,19 +84,19 @@ class BrokersWorld:
             return
         node, plan = self.dice.choice(running), self.dice.choices(PLANS, (3, 1))[0]
         topic = node.broker.topics.get(plan.name)
-        life = self.topics.life(topic) if topic is not None else None
-        if topic is None or life is None:
+        incarnation = self.topics.incarnation(topic) if topic is not None else None
+        if topic is None or incarnation is None:
             return
         bodies = self._bodies(plan.name, self.dice.choice((1, 1, 1, 3)))
         is_late = plan.name == "orders" and self.dice.random() < 0.15
         due_ns = self.cluster.clock.wall_ns() + self.dice.randrange(DUE_NS_MAX) if is_late else 0
-        publish = Publish(plan.name, life, bodies, due_ns, self._now_ns)
+        publish = Publish(plan.name, incarnation, bodies, due_ns, self._now_ns)
         self.observer.publishing(publish)
         try:
             topic.publish(bodies, due_ns, publish.done)
         except (Refused, StorageError) as error:
             publish.done(error)
-        self._waiting.append((node.life, publish))
+        self._waiting.append((node.incarnation, publish))
 
     def _stamped(self) -> Publish | None:
         """The next one of a producer."""
@@ -117,16 +119,16 @@ class BrokersWorld:
         for producer in self._producers:
             producer.turn(nodes, self.cluster.clock.since_ns, self.dice)
 
-    def note_ended(self, life: int) -> None:
+    def note_ended(self, incarnation: int) -> None:
         """A process: its clients will not be answered any more."""
         for other, publish in self._waiting:
-            if other == life and not publish.answers:
+            if other == incarnation and not publish.answers:
                 publish.is_cut = True
-        self._waiting = [one for one in self._waiting if one[0] != life and one[1].waits]
+        self._waiting = [one for one in self._waiting if one[0] != incarnation and one[1].waits]
         for producer in self._producers:
-            producer.note_ended(life)
-        self.latecomers.note_ended(life)
-        self._consumers = {k: c for k, c in self._consumers.items() if k[0] != life}
+            producer.note_ended(incarnation)
+        self.latecomers.note_ended(incarnation)
+        self._consumers = {k: c for k, c in self._consumers.items() if k[0] != incarnation}
 
     # --- consumers ---
 
@@ -134,12 +136,12 @@ class BrokersWorld:
         for node in self.cluster.running():
             for plan in PLANS:
                 topic = node.broker.topics.get(plan.name)
-                life = self.topics.life(topic) if topic is not None else None
-                if topic is None or life is None:
+                incarnation = self.topics.incarnation(topic) if topic is not None else None
+                if topic is None or incarnation is None:
                     continue
                 for channel in plan.channels:
                     if channel in topic.channels:
-                        feed = Feed(plan.name, life, channel)
+                        feed = Feed(plan.name, incarnation, channel)
                         self._treat(node, feed, self._consumer(node, feed, channel))
             for late in self.latecomers.channels_at(node):
                 self._treat(node, late.feed, self._consumer(node, late.feed, late.name))
@@ -147,7 +149,7 @@ class BrokersWorld:
     def _consumer(self, node: JoinedNode, feed: Feed, channel: str) -> Consumer:
         """A daemon closes the connections of a channel that goes, as where its replica is copied
         again, and clients come again."""
-        key = node.life, feed
+        key = node.incarnation, feed
         found = node.broker.topics[feed.topic].channels[channel]
         if key not in self._consumers or self._consumers[key].channel is not found:
             rdy = self.dice.choice((1, 5, RDY_MAX)) if self.forgets else RDY_MAX
@@ -174,7 +176,7 @@ class BrokersWorld:
                 self.observer.finished(feed, message)
         if self.forgets and self.dice.random() < 0.01:
             consumer.leave()
-            del self._consumers[node.life, feed]
+            del self._consumers[node.incarnation, feed]
 
     def _latest_ns(self) -> int:
         """That any machine's clock has shown: what was due by one comes again from another."""
@@ -225,7 +227,7 @@ class BrokersWorld:
         for node in self.cluster.running():
             if self.cluster.is_refused(node):
                 self.cluster.kill(node.number)
-                self.note_ended(node.life)
+                self.note_ended(node.incarnation)
                 self.cluster.wipe(node.number)
 
     def _count_changes(self) -> None:
@@ -239,7 +241,7 @@ class BrokersWorld:
         self.records[key] = record
         if before is None or before.identity != record.identity:
             return
-        self.offices += record.leader is not None and record.epoch > before.epoch
+        self.proposals += record.leader is not None and record.epoch > before.epoch
         self.growths += len(record.members) > len(before.members)
         self.shrinks += len(record.members) < len(before.members)
         if record != before:
@@ -293,12 +295,12 @@ class BrokersWorld:
             return False
         record = found[0]
         if record.leader is None or record.leader.node != record.wanted[0]:
-            return False  # the office is yet to be handed over
+            return False  # the leadership is yet to be handed over
         for node in self.cluster.up():
-            member, hosted = record.member_on(node.number), node.hosted(*name)
-            if member is None or hosted is None or hosted.own.replica != member.replica:
+            member, replicated = record.member_on(node.number), node.replicated(*name)
+            if member is None or replicated is None or replicated.own.replica != member.replica:
                 return False
-            if member.generation != node.generation or hosted.own.state == "stopped":
+            if member.generation != node.generation or replicated.own.state == "stopped":
                 return False
         return len(self.cluster.up()) == len(record.members) == len(record.wanted)
 
@@ -322,8 +324,8 @@ class BrokersWorld:
 
     def has_stopped(self, node: JoinedNode) -> bool:
         return any(
-            hosted is not None and hosted.own.state == "stopped"
-            for hosted in (node.hosted(*name) for name in self.topics.all_partitions())
+            replicated is not None and replicated.own.state == "stopped"
+            for replicated in (node.replicated(*name) for name in self.topics.all_partitions())
         )
 
     def is_answered(self) -> bool:
@@ -341,7 +343,7 @@ class BrokersWorld:
     def feeds(self) -> list[Feed]:
         """Of the topics and channels that are there."""
         feeds = [
-            Feed(plan.name, self.topics.lives[plan.name], channel)
+            Feed(plan.name, self.topics.incarnations[plan.name], channel)
             for plan in PLANS
             for channel in plan.channels
         ]

@@ -2,7 +2,7 @@
 
 | | within `ROUNDS_MAX` rounds |
 |---|---|
-| L-a | a replica is in office, by the record in force |
+| L-a | a replica is leading, by the record in force |
 | L-b | it takes a publish and commits it |
 | L-f | no frame is under way any more |
 | L-c | every node that is wanted is a member, as its replica and its node are now |
@@ -34,7 +34,7 @@ def calms_down(world: World, seed: int) -> None:
 
 
 def calm(world: World) -> None:
-    missing = "L-a", "no replica is in office"
+    missing = "L-a", "no replica is leading"
     for _ in range(ROUNDS_MAX):
         _restore(world)
         _exchange(world)
@@ -50,7 +50,7 @@ def _restore(world: World) -> None:
     for node in world.nodes:
         if not node.is_up:
             node.start(lost_memory=node.kept.memory_lost_generation < 0)
-        if node.entry.life != node.life:
+        if node.entry.incarnation != node.incarnation:
             node.register()
         if node.stopped:
             node.become_new(keep_log=node.kept.ended)
@@ -68,16 +68,16 @@ def _exchange(world: World) -> None:
         world.observer.check_changes()
     for answer in coordinator.answers:
         node = world.nodes[answer.node]
-        if node.life == answer.life:
+        if node.incarnation == answer.incarnation:
             node.answered(answer)
     coordinator.answers.clear()
     reads, world.reads = world.reads, []
-    for number, life in reads:
-        if world.nodes[number].life == life:
+    for number, incarnation in reads:
+        if world.nodes[number].incarnation == incarnation:
             world.nodes[number].read()
     for node in world.nodes:
         node.look(1 << 30)
-    if leader_in_office(world) is None:
+    if leader_in_force(world) is None:
         _elect(world)
     else:
         for node in world.nodes:
@@ -93,7 +93,7 @@ def _exchange(world: World) -> None:
 def _elect(world: World) -> None:
     record = world.coordinator.record
     leader = record.leader
-    if leader is not None and not _is_gone(world, leader.node, leader.life, leader.replica):
+    if leader is not None and not _is_gone(world, leader.node, leader.incarnation, leader.replica):
         return
     for number in record.wanted:
         node = world.nodes[number]
@@ -105,10 +105,10 @@ def _elect(world: World) -> None:
         node.elect_last([report for report in reports if report is not None])
 
 
-def _is_gone(world: World, number: int, life: int, replica: int) -> bool:
-    """A leader that does not say that it is in office is replaced."""
+def _is_gone(world: World, number: int, incarnation: int, replica: int) -> bool:
+    """A leader that does not say that it is leading is replaced."""
     node = world.nodes[number]
-    return node.life != life or node.kept.replica != replica or node.line is None
+    return node.incarnation != incarnation or node.kept.replica != replica or node.line is None
 
 
 def _deliver_all(world: World) -> int:
@@ -119,7 +119,7 @@ def _deliver_all(world: World) -> int:
     return frames
 
 
-def leader_in_office(world: World) -> Node | None:
+def leader_in_force(world: World) -> Node | None:
     record = world.coordinator.record
     for node in world.nodes:
         line = node.line
@@ -129,9 +129,9 @@ def leader_in_office(world: World) -> Node | None:
 
 
 def _missing(world: World) -> tuple[str, str]:
-    node = leader_in_office(world)
+    node = leader_in_force(world)
     if node is None or node.line is None:
-        return "L-a", "no replica is in office"
+        return "L-a", "no replica is leading"
     log = node.kept.log
     if log.end == 0 or len(world.observer.truth) < log.end:
         return "L-b", "a publish is not committed"

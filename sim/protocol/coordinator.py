@@ -18,12 +18,12 @@ class Entry(NamedTuple):
 
     generation: int
     memory_lost_generation: int
-    life: int
+    incarnation: int
 
 
 class Transaction(NamedTuple):
     node: int
-    life: int
+    incarnation: int
     number: int
     record: Record
     revision: int  # compared; -1: not
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 class Answer(NamedTuple):
     node: int
-    life: int
+    incarnation: int
     number: int
     outcome: Outcome
     revision: int
@@ -93,8 +93,8 @@ class Coordinator:
         self._answer(self.pending[place], Outcome.UNKNOWN)
 
     def _answer(self, transaction: Transaction, outcome: Outcome) -> None:
-        node, life, number = transaction[:3]
-        self.answers.append(Answer(node, life, number, outcome, self.revision, self.record))
+        node, incarnation, number = transaction[:3]
+        self.answers.append(Answer(node, incarnation, number, outcome, self.revision, self.record))
 
     def put(self, record: Record) -> None:
         self.last += 1

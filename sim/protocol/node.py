@@ -31,8 +31,8 @@ from penstock.replication.effects import (
     Tell,
 )
 from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
-from penstock.replication.follower import FollowerLine, Following
-from penstock.replication.leader import UNMATCHED, LeaderLine, Outcome
+from penstock.replication.follower import Following, PartitionFollower
+from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
 from penstock.replication.record import Record, Seat
 from sim.protocol.coordinator import Answer, Entry, Transaction
 from sim.protocol.messages import Row
@@ -41,7 +41,7 @@ from sim.protocol.modellog import Batch, ModelLog
 if TYPE_CHECKING:
     from sim.protocol.world import World
 
-ELECTION = 0  # the number of a transaction that is no LeaderLine's
+ELECTION = 0  # the number of a transaction that is no PartitionLeader's
 
 
 @dataclass
@@ -79,14 +79,14 @@ class Node:
         self.backup: Kept | None = None
         self.is_up = False
         self.active = False  # it may do something: its start is written
-        self.life = 0
+        self.incarnation = 0
         self.place = 0  # in the coordinator's changes
         self.record: Record = world.coordinator.record
         self.revision = 0
         self.entry = Entry(0, 0, 0)
-        self.lives: dict[int, int] = {}
-        self.line: LeaderLine | None = None
-        self.office_epoch = 0  # the last office of this life
+        self.incarnations: dict[int, int] = {}
+        self.line: PartitionLeader | None = None
+        self.leadership_epoch = 0  # the last leadership of this incarnation
         self.electing: Record | None = None
         self.stopped = False
         self.sync_wanted = False
@@ -95,9 +95,9 @@ class Node:
 
     # --- starts and ends ---
 
-    def _new_follower(self, committed: int) -> FollowerLine:
+    def _new_follower(self, committed: int) -> PartitionFollower:
         kept, world = self.kept, self.world
-        return FollowerLine(
+        return PartitionFollower(
             kept.log,
             kept.replica,
             kept.generation,
@@ -123,11 +123,11 @@ class Node:
             kept.memory_lost_generation = kept.generation
         else:
             kept.log.restarted()
-        self.life += 1
+        self.incarnation += 1
         self.is_up, self.stopped, self.sync_wanted = True, False, False
-        self.place, self.revision, self.lives = 0, 0, {}
+        self.place, self.revision, self.incarnations = 0, 0, {}
         self.record = world.first_record
-        self.office_epoch = 0
+        self.leadership_epoch = 0
         self.leader = -1
         world.observer.started(self)
         self.follower = self._new_follower(self._claimed_end())
@@ -144,7 +144,7 @@ class Node:
 
     def register(self) -> None:
         kept = self.kept
-        entry = Entry(kept.generation, kept.memory_lost_generation, self.life)
+        entry = Entry(kept.generation, kept.memory_lost_generation, self.incarnation)
         self.world.coordinator.register(self.number, entry)
         self.entry = entry
         self.active = True
@@ -177,7 +177,7 @@ class Node:
         for change in changes[self.place : self.place + count]:
             self.place += 1
             if change.entry is not None:
-                self.lives[change.node] = change.entry.life
+                self.incarnations[change.node] = change.entry.incarnation
             if change.record is not None:
                 self._see(change.revision, change.record)
 
@@ -193,22 +193,22 @@ class Node:
         self.note_in_sync()
 
     def _sit_down(self, record: Record, revision: int) -> None:
-        """Begin the office, if the record names this replica in this life."""
+        """Begin the leadership, if the record names this replica in this incarnation."""
         leader = record.leader
         if leader is None or self.line is not None or self.stopped or not self.active:
             return
-        if leader != Seat(self.number, self.life, self.kept.replica):
+        if leader != Seat(self.number, self.incarnation, self.kept.replica):
             return
-        if record.epoch < self.kept.epoch or record.epoch == self.office_epoch:
+        if record.epoch < self.kept.epoch or record.epoch == self.leadership_epoch:
             return
-        self.office_epoch = record.epoch
+        self.leadership_epoch = record.epoch
         self.follower.unlinked()
         self.follower.epoch = record.epoch
         self._save_epoch(record.epoch)
         world = self.world
         committed = self.follower.committed
         log = self.kept.log
-        self.line = LeaderLine(
+        self.line = PartitionLeader(
             log,
             record,
             revision,
@@ -218,7 +218,7 @@ class Node:
             world.waits,
         )
         self.sync_wanted = True
-        world.observer.took_office(self, record)
+        world.observer.leadership_began(self, record)
         for other in world.linked_with(self.number):
             self.line.linked(other)
         self.work()
@@ -235,11 +235,11 @@ class Node:
         kept.in_sync = follows and self.record.has(self.number, kept.replica)
 
     def elect(self, unreachable: frozenset[int]) -> None:
-        """Ask for the office."""
+        """Ask for the leadership."""
         kept = self.kept
         if self.line is not None or self.electing is not None or not self.revision:
             return
-        seat = Seat(self.number, self.life, kept.replica)
+        seat = Seat(self.number, self.incarnation, kept.replica)
         candidate = Candidate(
             seat,
             kept.generation,
@@ -258,7 +258,7 @@ class Node:
             return
         chosen = last_resort(self.record, reports)
         if chosen is not None and chosen.node == self.number:
-            self._ask_for(Seat(self.number, self.life, self.kept.replica), frozenset())
+            self._ask_for(Seat(self.number, self.incarnation, self.kept.replica), frozenset())
 
     def report(self) -> Report | None:
         entry = self.record.member_on(self.number)
@@ -275,7 +275,9 @@ class Node:
     def _submit(
         self, number: int, record: Record, revision: int, generations: tuple[tuple[int, int], ...]
     ) -> None:
-        transaction = Transaction(self.number, self.life, number, record, revision, generations)
+        transaction = Transaction(
+            self.number, self.incarnation, number, record, revision, generations
+        )
         self.world.coordinator.submit(transaction)
 
     def answered(self, answer: Answer) -> None:
@@ -467,7 +469,7 @@ class Node:
         self._submit(effect.number, effect.record, effect.revision, effect.generations)
 
     def _do_read(self, effect: Read) -> None:
-        self.world.reads.append((self.number, self.life))
+        self.world.reads.append((self.number, self.incarnation))
 
     def _do_leave(self, effect: Leave) -> None:
         line, self.line = self.line, None

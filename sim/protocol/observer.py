@@ -3,9 +3,9 @@
 | | |
 |---|---|
 | I1 | an epoch and an offset name one content, on all disks |
-| I2 | an epoch has one seat, which took office from a record |
+| I2 | an epoch has one seat, which took over from a record |
 | I3 | what leaders commit is one sequence |
-| I4 | who takes office has all of it, if its record is still in force |
+| I4 | who takes over has all of it, if its record is still in force |
 | I5 | so has every member of every set that is or may come into force, as durable as was asked |
 | I6 | a commit rests on acknowledgements of this epoch and this link |
 | I7 | nothing is appended or answered below an epoch that was promised; promises outlive crashes |
@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.replication.effects import Acknowledge, Tell
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Member, Record, broken_rule
 from sim.histories import Breach
 
@@ -52,7 +52,7 @@ class Observer:
         self.acknowledgements: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.known: dict[int, int] = {}  # what each node's process knows to be committed
         self.answered = 0  # publishes
-        self.offices = 0
+        self.proposals = 0
         self.cuts = 0
         self.growths = 0
         self.shrinks = 0
@@ -118,9 +118,9 @@ class Observer:
     def refused(self, batches: Sequence[Batch]) -> None:
         self.never_stored.update(batch.content for batch in batches)
 
-    def took_office(self, node: Node, record: Record) -> None:
-        self.offices += 1
-        seat = (node.number, node.life, node.kept.replica)
+    def leadership_began(self, node: Node, record: Record) -> None:
+        self.proposals += 1
+        seat = (node.number, node.incarnation, node.kept.replica)
         if self.seats.setdefault(record.epoch, seat) != seat:
             self._breach("I2", f"epoch {record.epoch} has two leaders")
         in_force = self.world.coordinator.record.epoch == record.epoch  # else it can commit nothing
@@ -138,7 +138,7 @@ class Observer:
         self.acknowledgements.pop((one, other), None)
         self.acknowledgements.pop((other, one), None)
 
-    def committed(self, node: Node, line: LeaderLine, end: int) -> None:
+    def committed(self, node: Node, line: PartitionLeader, end: int) -> None:
         truth, log = self.truth, node.kept.log
         known = min(end, len(truth))
         # What has rotted since is not what the others acknowledged: the disk is at fault.
@@ -153,7 +153,7 @@ class Observer:
         self._check_acknowledgements(node, line, end)
         self.check_sets()
 
-    def _check_acknowledgements(self, node: Node, line: LeaderLine, end: int) -> None:
+    def _check_acknowledgements(self, node: Node, line: PartitionLeader, end: int) -> None:
         for member in line.record.members:
             if member.node == node.number:
                 continue

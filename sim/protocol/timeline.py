@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from sim.histories import Breach
 from sim.protocol.calm import calms_down
 from sim.protocol.node import Node
@@ -64,9 +64,9 @@ def _role(node: Node) -> str:
         return "starting"
     if node.stopped:
         return "STOPPED"
-    return node.follower.state.name.lower() if node.line is None else _office(node.line)
+    return node.follower.state.name.lower() if node.line is None else _leadership(node.line)
 
 
-def _office(line: LeaderLine) -> str:
+def _leadership(line: PartitionLeader) -> str:
     peers = " ".join(f"{n}:{p.counted}" for n, p in sorted(line.peers.items()))
     return f"LEADS committed {line.committed} [{peers}] sets {len(line.possible_sets)}"

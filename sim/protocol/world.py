@@ -282,15 +282,15 @@ def answer(world: World) -> None:
     if answers:
         one = answers.pop(int(world.throw() * len(answers)))
         node = world.nodes[one.node]
-        if node.active and node.life == one.life:
+        if node.active and node.incarnation == one.incarnation:
             node.answered(one)
 
 
 def read(world: World) -> None:
     if world.reads:
-        number, life = world.reads.pop(0)
+        number, incarnation = world.reads.pop(0)
         node = world.nodes[number]
-        if node.active and node.life == life:
+        if node.active and node.incarnation == incarnation:
             node.read()
 
 
@@ -301,8 +301,12 @@ def elect(world: World) -> None:
         return
     leader = node.record.leader
     if leader is not None:
-        lives = (node.number, leader.node) in world.links
-        if lives and node.lives.get(leader.node) == leader.life and world.throw() < 0.9:
+        incarnations = (node.number, leader.node) in world.links
+        if (
+            incarnations
+            and node.incarnations.get(leader.node) == leader.incarnation
+            and world.throw() < 0.9
+        ):
             return
     linked = {node.number, *world.linked_with(node.number)}
     node.elect(frozenset(range(len(world.nodes))) - linked)
@@ -383,7 +387,7 @@ def start(world: World) -> None:
 
 def register(world: World) -> None:
     node = world.any_node()
-    if node.is_up and node.entry.life != node.life:
+    if node.is_up and node.entry.incarnation != node.incarnation:
         node.register()
 
 
@@ -415,7 +419,7 @@ def recover(world: World) -> None:
         return
     coordinator, kept = world.coordinator, node.kept
     record = coordinator.record
-    seat = Seat(node.number, node.life, kept.replica)
+    seat = Seat(node.number, node.incarnation, kept.replica)
     epoch = record.epoch + 1
     coordinator.put(
         record._replace(

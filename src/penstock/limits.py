@@ -459,8 +459,10 @@ COPIES_IN_MAX = 2  # replicas that a node receives at a time: more only slow one
 COPIES_OUT_MAX = 4  # and that its leaders send at a time, beside what publishers and consumers need
 CONTROLLER_TICK_NS = SECOND // 2  # between two looks of it at all partitions
 CONTROLLER_SETTLE_NS = 7 * SECOND  # a lease of 5 s and 2 s: until then absence may be an outage
-ELECT_AFTER_NS = 2 * SECOND  # that members have to elect one of themselves, and it to take office
-NODE_STEADY_NS = 30 * SECOND  # that a node has been there before it gets replicas or offices back
+ELECT_AFTER_NS = 2 * SECOND  # that members have to elect one of themselves, and it to take over
+NODE_STEADY_NS = (
+    30 * SECOND
+)  # that a node has been there before it gets replicas or leaderships back
 NODE_REPLACE_NS = 15 * 60 * SECOND  # a node that is missing so long does not come back by itself
 NODES_MISSING_SHARE = 5  # more than one in so many missing is an outage of something else
 PLAN_EVERY_NS = 60 * SECOND  # loads move slower than that
@@ -523,17 +525,23 @@ FIRST_ELECTION_STEP_NS = 1 * SECOND  # the same of a new partition: its replicas
 ELECTION_RETRY_NS = 1 * SECOND  # after an answer that never came
 FULL_DISK_NS = 30 * SECOND  # after its disk was full a node leads nothing that others can lead
 CORRUPT_NAMED_MAX = 1_000  # replicas of a node with a corrupt log: with more, its disk is at fault
-SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for an office before a corrupt one
+SOUND_FIRST_NS = 5 * SECOND  # in which a sound member asks for a leadership before a corrupt one
 OFFICE_TAKEN_NS = 2 * SECOND  # from an election to the first word of the leader
 REFUSAL_NS = 5 * SECOND  # for so long a refused connection counts as a witness
 REFUSAL_PAUSE_NS = 60 * SECOND  # between two elections that rest on refusals, of one node
 REPORT_PAUSE_NS = 1 * SECOND  # between two reports of a replica that may have lost something
-WISHES_NS = 1 * SECOND  # between two looks at offices that should move
-HEIR_STEADY_NS = 10 * SECOND  # of its link, before an office moves to a node that prefers it
+PREFERRED_LEADERS_NS = 1 * SECOND  # between two looks at leaderships that should move
+SUCCESSOR_STEADY_NS = (
+    10 * SECOND
+)  # of its link, before a leadership moves to a node that prefers it
 HAND_OVER_NS = 30 * SECOND  # between two attempts: each is a pause of its partition
-HAND_OVERS_MAX = 20  # begun at a time by a node: three hundred offices move within half a minute
+HAND_OVERS_MAX = (
+    20  # begun at a time by a node: three hundred leaderships move within half a minute
+)
 REPLICA_TIMEOUT_NS = 5 * SECOND  # --replica-timeout: commits wait no longer for a silent member
-RESIGN_DOUBLINGS_MAX = 4  # of the time before an office that commits nothing is given up: a minute
+RESIGN_DOUBLINGS_MAX = (
+    4  # of the time before a leadership that commits nothing is given up: a minute
+)
 SLOW_LOOKS = 100  # the last ones, ten a second
 SLOW_LOOKS_MIN = 50  # of them in which a row waited for one member alone: it is slow
 REPLICA_RENEWED_NS = 600 * SECOND  # one that stopped is copied again: its disk may fail each time

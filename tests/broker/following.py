@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.broker.health import Health
 from penstock.broker.ports import Lane, Syncs
-from penstock.broker.replicas.context import Promises, Station, target_of
-from penstock.broker.replicas.log_follower import Files, Followed
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext, target_of
+from penstock.broker.replicas.log_follower import Files, LogFollower
 from penstock.broker.replicas.log_view import LogView
-from penstock.broker.replicas.replica_file import OwnFile
+from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
 from penstock.log.head import Owner
 from penstock.log.ledger import Ledger
@@ -107,7 +107,7 @@ class Lab:
         PartitionLog.create(self.disk, PATH, SETTINGS, OWNER).close()
         file = ReplicaFile(replica_id=replica_id(99), identity=IDENTITY, state=state)
         write_replica(self.disk, PATH, file)
-        Ledger.create(self.disk, "data", Node(generation=4, life=5)).close()
+        Ledger.create(self.disk, "data", Node(generation=4, incarnation=5)).close()
         self.waits = waits
         self.stops: list[str] = []
         self.open()
@@ -119,19 +119,19 @@ class Lab:
         self.threads, self.wire, self.health = Threads(), Wire(), Health()
         self.syncs = Syncs(self.threads)
         self.log = PartitionLog.open(self.disk, PATH, SETTINGS, 0, OWNER)
-        self.promises = Promises(Ledger.open(self.disk, "data"), self.syncs)
-        self.own = OwnFile(self.disk, PATH, file)
-        station = Station(3, 5, 4, self.promises, self.wire)
+        self.epoch_ledger = EpochLedger(Ledger.open(self.disk, "data"), self.syncs)
+        self.own = ReplicaFileStore(self.disk, PATH, file)
+        replication = ReplicationContext(3, 5, 4, self.epoch_ledger, self.wire)
         files = Files("orders", KEY, self.log, self.own)
-        self.followed = Followed(
-            station, files, self.syncs, self.health, self.waits, self.stops.append
+        self.followed = LogFollower(
+            replication, files, self.syncs, self.health, self.waits, self.stops.append
         )
         self.target = target_of(KEY)
 
     def turn(self) -> list[Any]:
         """Until nothing more happens. Returns what was sent."""
         for _ in range(20):
-            self.promises.flush()
+            self.epoch_ledger.flush()
             self.syncs.settle()
         self.followed.validate()
         return self.wire.take()

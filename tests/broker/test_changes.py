@@ -189,7 +189,7 @@ def test_a_topic_of_a_cluster_changes_through_the_metadata_alone(
     cluster: Cluster, change: Change, asked: tuple[Any, ...]
 ) -> None:
     node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
+    metadata = node.replica_host.metadata = Metadata()
     topic, channel = topic_and_channel(node)
     before = state(topic, channel)
     answers = Answers()
@@ -213,7 +213,7 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
     assert own.broker.topics == {}
 
     node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
+    metadata = node.replica_host.metadata = Metadata()
     changes.grow_topic(node.broker, node.topic, 3, False, answers)
     changes.delete_topic(node.broker, node.topic, answers)
     assert metadata.asked == [("grow", "orders", 3), ("delete topic", "orders")]
@@ -224,7 +224,7 @@ def test_a_topic_grows_and_goes_here_or_through_the_metadata(own: World, cluster
 
 def test_a_node_that_shuts_down_asks_for_no_new_channel(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    metadata = node.hosting.metadata = Metadata()
+    metadata = node.replica_host.metadata = Metadata()
     node.broker.exiting = True
     answers = Answers()
     changes.ask_for_channel(node.topic, "new", answers)

@@ -10,7 +10,7 @@ from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
     Answer,
     AskStart,
-    ChannelMaking,
+    ChannelCreation,
     ChannelNumbers,
     Create,
     Found,
@@ -27,7 +27,7 @@ from sim.store import Store
 NAME = keys.ChannelName("t", "c")
 
 
-def taken(machine: ChannelMaking) -> list[Any]:
+def taken(machine: ChannelCreation) -> list[Any]:
     out, machine.out = machine.out, []
     return out
 
@@ -39,13 +39,13 @@ def document(identity: int, number: int, partitions: int = 1) -> Channel:
     return Channel(identity, number, False, (("partitions", partitions),), False)
 
 
-def new() -> ChannelMaking:
-    making = ChannelMaking(NAME, 0, document)
+def new() -> ChannelCreation:
+    making = ChannelCreation(NAME, 0, document)
     assert taken(making) == [Read(1)]
     return making
 
 
-def made() -> ChannelMaking:
+def made() -> ChannelCreation:
     making = new()
     making.found(1, Found(TOPIC_SEEN, None, None))
     (create,) = taken(making)
@@ -139,9 +139,9 @@ def make_many(dice: random.Random) -> None:
     topic = TOPIC.encode(TOPIC_SEEN.document)
     store.transact(Transaction((), (Put(keys.topic("t"), topic),)))
     names = [keys.ChannelName("t", f"c{number % 6}") for number in range(10)]
-    makings = [(name, ChannelMaking(name, 0, document)) for name in names]
-    while any(making.out for _, making in makings):
-        name, making = dice.choice(makings)
+    channel_creations = [(name, ChannelCreation(name, 0, document)) for name in names]
+    while any(making.out for _, making in channel_creations):
+        name, making = dice.choice(channel_creations)
         for effect in taken(making):
             if isinstance(effect, Read):
                 making.found(effect.number, found_in(store, name))
@@ -150,7 +150,7 @@ def make_many(dice: random.Random) -> None:
                 is_lost = dice.random() < 0.2
                 outcome = Outcome.UNKNOWN if is_lost else settled.outcome
                 making.created(effect.number, outcome, settled.revision)
-    numbers = {name: making.channel_number for name, making in makings}
-    for name, making in makings:
+    numbers = {name: making.channel_number for name, making in channel_creations}
+    for name, making in channel_creations:
         assert making.channel_number == numbers[name]
     assert sorted(numbers.values()) == list(range(1, 7))

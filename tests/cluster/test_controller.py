@@ -1,4 +1,4 @@
-"""The controller: its office, what it elects, moves and plans."""
+"""The controller: its leadership, what it elects, moves and plans."""
 
 from __future__ import annotations
 
@@ -127,18 +127,18 @@ class TestElections:
         return changes(controller)
 
     def test_a_leader_whose_node_is_missing_is_replaced_and_left_out(self) -> None:
-        gone = situation({**NODES, 1: node(1, life=None)}, CALM)
+        gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
         (change,) = self.elect(situation(NODES, CALM), gone)
         assert change.record == elected(CALM[T0].record, Seat(2, 12, 102), (member(1),))
 
     def test_one_that_answers_is_not_missing(self) -> None:
         """Its key has gone with the coordinator's trouble."""
-        gone = situation({**NODES, 1: node(1, life=None)}, CALM, reachable={1})
+        gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM, reachable={1})
         assert self.elect(situation(NODES, CALM), gone) == []
 
     def test_who_may_not_lead_is_passed_over(self) -> None:
         suspect = node(2, generation=2, memory_lost_generation=2)
-        nodes = {1: node(1, life=None), 2: suspect, 3: node(3), 4: node(4)}
+        nodes = {1: node(1, incarnation=None), 2: suspect, 3: node(3), 4: node(4)}
         one = seen(record(None, (1, 2, 3, 4), (1, 2, 3, 4)), waits=False)
         after = situation(nodes, {T0: one._replace(unable=frozenset({3}))})
         (change,) = self.elect(situation(NODES, CALM), after)
@@ -147,7 +147,7 @@ class TestElections:
 
     def test_what_was_asked_a_moment_ago_is_not_asked_again(self) -> None:
         controller, now_ns = acting(situation(NODES, CALM))
-        gone = situation({**NODES, 1: node(1, life=None)}, CALM)
+        gone = situation({**NODES, 1: node(1, incarnation=None)}, CALM)
         counts = []
         for tenths in range(0, 80, 5):
             controller.tick(gone, now_ns + tenths * SECOND // 10)
@@ -159,7 +159,7 @@ class TestReplacing:
     def lose(self, missing: set[int], count: int) -> tuple[list[Change], Controller]:
         nodes = {number: node(number) for number in range(1, count + 1)}
         controller, now_ns = acting(situation(nodes, CALM))
-        left = {n: node(n, life=None) if n in missing else one for n, one in nodes.items()}
+        left = {n: node(n, incarnation=None) if n in missing else one for n, one in nodes.items()}
         after = situation(left, {T0: seen(record(1, (1, 2), (1, 2, 3)))})
         controller.tick(after, now_ns)
         controller.tick(after, now_ns + NODE_REPLACE_NS - 1)
@@ -213,8 +213,8 @@ SLOW_NS_MAX = 60 * SECOND
 
 
 class Process:
-    def __init__(self, life: int) -> None:
-        self.life, self.controller = life, Controller(life)
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation, self.controller = incarnation, Controller(incarnation)
         self.lease = self.hangs_until_ns = 0
 
 
@@ -230,7 +230,7 @@ class World:
             members, first = tuple(map(_member, wanted)), wanted[0]
             seat, least = Seat(first, 10 + first, 100 + first), (len(wanted) + 1) // 2
             self.put(name, Record(7, 5, seat, members, least, tuple(wanted)))
-        self.lives = 100
+        self.incarnations = 100
         self.processes = [Process(1), Process(2)]
         self.sent: list[tuple[int, Propose]] = []  # when it arrives
         self.newest = self.late = 0
@@ -266,14 +266,16 @@ class World:
         if process.lease:
             self.store.keep(process.lease, self.now_ns)
         key = self.store.entries.get(keys.CONTROLLER)
-        life, created = (None, 0) if key is None else (int(key.value), key.created)
+        incarnation, created = (None, 0) if key is None else (int(key.value), key.created)
         partitions = {name: self.partition(name) for name in self.names}
-        process.controller.tick(Situation(life, created, dict(self.nodes), partitions), self.now_ns)
+        process.controller.tick(
+            Situation(incarnation, created, dict(self.nodes), partitions), self.now_ns
+        )
         effects, process.controller.out = process.controller.out, []
         for effect in effects:
             if isinstance(effect, Campaign):
                 process.lease = self.store.grant(NODE_LEASE_NS, self.now_ns)
-                create = Put(keys.CONTROLLER, str(process.life).encode(), process.lease)
+                create = Put(keys.CONTROLLER, str(process.incarnation).encode(), process.lease)
                 self.store.transact(Transaction((CreatedIs(keys.CONTROLLER, 0),), (create,)))
                 continue
             if fails and self.dice.random() < 0.1:
@@ -284,8 +286,8 @@ class World:
     def lead(self, name: PartitionName) -> None:
         """What the leader does, and where there is none nobody."""
         one = before = self.partition(name).record
-        there = {number for number, seen in self.nodes.items() if seen.life is not None}
-        if one.leader is None or self.nodes[one.leader.node].life != one.leader.life:
+        there = {number for number, seen in self.nodes.items() if seen.incarnation is not None}
+        if one.leader is None or self.nodes[one.leader.node].incarnation != one.leader.incarnation:
             return
         for number in one.wanted:
             if one.member_on(number) is None and number in there and self.dice.random() < 0.5:
@@ -296,7 +298,7 @@ class World:
             one = regrouped(one, gone=gone)
         heir = successor(one, there)
         if heir is not None:
-            one = elected(one, Seat(heir, self.nodes[heir].life or 0, 100 + heir))
+            one = elected(one, Seat(heir, self.nodes[heir].incarnation or 0, 100 + heir))
         if one != before:
             self.put(name, one)
 
@@ -314,14 +316,14 @@ class World:
             self.lead(name)
 
     def missing(self) -> set[int]:
-        return {number for number, seen in self.nodes.items() if seen.life is None}
+        return {number for number, seen in self.nodes.items() if seen.incarnation is None}
 
     def trouble(self) -> None:
         number, what = self.dice.choice(list(self.nodes)), self.dice.random()
         if what < 0.05:  # it goes, or it is back: no more than one is missing for long
-            self.lives += 1
-            life = None if not self.missing() else self.lives
-            self.nodes[number] = self.nodes[number]._replace(life=life)
+            self.incarnations += 1
+            incarnation = None if not self.missing() else self.incarnations
+            self.nodes[number] = self.nodes[number]._replace(incarnation=incarnation)
         elif what < 0.08:
             hung = self.dice.choice(self.processes)
             hung.hangs_until_ns = self.now_ns + self.dice.randrange(SLOW_NS_MAX)
@@ -334,8 +336,8 @@ class World:
 
     def calm(self) -> None:
         for number, seen in self.nodes.items():
-            life = 10 + number if number in sorted(self.missing())[1:] else seen.life
-            self.nodes[number] = seen._replace(life=life, standing=Standing.SERVES)
+            incarnation = 10 + number if number in sorted(self.missing())[1:] else seen.incarnation
+            self.nodes[number] = seen._replace(incarnation=incarnation, standing=Standing.SERVES)
         for _ in range(CALM_STEPS):
             self.step(CALM_STEP_NS, fails=False)
         for name in self.names:

@@ -157,7 +157,7 @@ class SlowView:
         self.cluster = JoinedCluster(kernel)
         self.cluster.make("orders")
         self.cluster.make_channel("orders", "billing")
-        self.offices = 0
+        self.proposals = 0
 
     def play(self) -> None:
         for _ in range(ELECTIONS):
@@ -178,7 +178,7 @@ class SlowView:
         record = cluster.record("orders")
         member = record.member_on(node.number)
         assert member is not None
-        seat = Seat(node.number, node.life, member.replica)
+        seat = Seat(node.number, node.incarnation, member.replica)
         cluster._put(keys.partition(*ORDERS), RECORD.encode(elected(record, seat)))
         if self.dice.random() < 0.7:
             store.compact(store.revision)
@@ -199,7 +199,7 @@ class SlowView:
         leader = self.cluster.leader("orders")
         if leader is None or topic.revision > record.revision:
             return
-        self.offices += 1
+        self.proposals += 1
         paused = TOPIC.decode(topic.key, topic.value).paused
         if leader.broker.topics["orders"].paused != paused:
             raise Broken(f"I23: node {leader.number} leads, and has not seen the pause: {paused}")
@@ -214,7 +214,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_who_is_in_office_has_seen_what_was_written_before() -> None:
+def test_who_is_in_leadership_has_seen_what_was_written_before() -> None:
     for seed in range(HISTORIES_SLOW_VIEW):
         SlowView(seed).play()
 
@@ -223,4 +223,4 @@ def test_who_is_in_office_has_seen_what_was_written_before() -> None:
 def test_the_histories_have_in_them_what_they_are_about_of_slow_view() -> None:
     world = SlowView(0)
     world.play()
-    assert world.offices > STEPS
+    assert world.proposals > STEPS

@@ -169,7 +169,7 @@ class Asked:
 
     def __init__(self, node: JoinedNode, channel: str, deletes: bool = False) -> None:
         self.answers: list[PenstockError | None] = []
-        metadata = node.joined.hosting.metadata
+        metadata = node.cluster_node.replica_host.metadata
         assert metadata is not None
         act = metadata.delete_channel if deletes else metadata.make_channel
         act("orders", channel, self.answers.append)
@@ -286,7 +286,7 @@ def test_one_that_is_made_again_is_younger_than_what_has_grown_meanwhile(
 def test_what_is_not_there_is_not_found(world: JoinedCluster) -> None:
     for deletes in (False, True):
         answers: list[PenstockError | None] = []
-        metadata = world.nodes[0].joined.hosting.metadata
+        metadata = world.nodes[0].cluster_node.replica_host.metadata
         assert metadata is not None
         act = metadata.delete_channel if deletes else metadata.make_channel
         act("nothing", "c", answers.append)

@@ -1,4 +1,4 @@
-"""Who asks for a vacant office, when, and what the transaction says."""
+"""Who asks for a vacant leadership, when, and what the transaction says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, Entry, RevisionIs, Settled
 from penstock.cluster.documents import ACTIVE, RECORD, Membership, Node
 from penstock.cluster.elections import Elections, Local, SendReport
-from penstock.cluster.failure_detector import Absence
+from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches
 from penstock.cluster.view import Held, View
@@ -40,23 +40,29 @@ class Desk:
     def __init__(self, own: int = 2, record: Record = LED_BY_A, waits: bool = True) -> None:
         self.own = own
         self.view = View()
-        self.absence = Absence(own, self.view)
-        self.absence.followed(-SETTLED_NS)
+        self.failure_detector = FailureDetector(own, self.view)
+        self.failure_detector.followed(-SETTLED_NS)
         self.local = Local(100 + own, False, waits, EXTENT, False)
         self.batches = Batches(self)  # type: ignore[arg-type]
         self.elections = Elections(
-            own, 10 * own + 1, 1, self.view, self.absence, self.batches, lambda name: self.local
+            own,
+            10 * own + 1,
+            1,
+            self.view,
+            self.failure_detector,
+            self.batches,
+            lambda name: self.local,
         )
         for node in (1, 2, 3):
             self.alive(node, 10 * node + 1)
             self.known(node)
             if node != own:
-                self.absence.linked(node, 10 * node + 1)
+                self.failure_detector.linked(node, 10 * node + 1)
         self.revision = 20
         self.set_record(record)
 
-    def alive(self, node: int, life: int) -> None:
-        self.view.nodes[node] = Held(Node(life, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4)
+    def alive(self, node: int, incarnation: int) -> None:
+        self.view.nodes[node] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 4)
 
     def known(self, node: int, lost: int = 0) -> None:
         self.view.memberships[node] = Held(Membership(1, 1, "", lost, 1, 0, ACTIVE), 5, 5)
@@ -68,7 +74,7 @@ class Desk:
 
     def lose(self, node: int) -> None:
         del self.view.nodes[node]
-        self.absence.unlinked(node)
+        self.failure_detector.unlinked(node)
         self.elections.node_changed(node)
 
     def asked(self, mono_ns: int) -> Record | None:
@@ -114,7 +120,7 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     """And who reaches too few to commit lets others go first."""
     desk = Desk()
     desk.lose(1)
-    desk.absence.unlinked(3)
+    desk.failure_detector.unlinked(3)
     desk.set_record(LED_BY_A)
     del desk.elections.vacancies[NAME]
     desk.elections.consider(NAME)
@@ -125,7 +131,7 @@ def test_the_set_does_not_fall_below_its_minimum() -> None:
     assert B in record.members
 
 
-def test_a_node_that_was_started_again_may_ask_for_its_own_office() -> None:
+def test_a_node_that_was_started_again_may_ask_for_its_own_leadership() -> None:
     desk = Desk(own=1, record=LED_BY_A._replace(leader=Seat(1, 10, 101)))
     record = desk.asked(0)
     assert record is not None
@@ -134,29 +140,29 @@ def test_a_node_that_was_started_again_may_ask_for_its_own_office() -> None:
 
 def test_but_not_one_that_cannot_be_heard() -> None:
     desk = Desk()
-    desk.absence.unlinked(1)
+    desk.failure_detector.unlinked(1)
     desk.elections.node_changed(1)
     assert desk.asked(10 * OFFICE_TAKEN_NS) is None
-    desk.absence.linked(1, 11)
+    desk.failure_detector.linked(1, 11)
     desk.elections.node_changed(1)
     assert desk.asked(11 * OFFICE_TAKEN_NS - 1) is None
-    desk.elections.in_office(NAME, 5)
+    desk.elections.in_force(NAME, 5)
     assert desk.asked(20 * OFFICE_TAKEN_NS) is None
 
 
 def test_a_leader_that_says_it_has_left_is_replaced() -> None:
     desk = Desk()
-    desk.elections.left_office(NAME, 4)
+    desk.elections.leadership_ended(NAME, 4)
     assert desk.asked(0) is None
-    desk.elections.left_office(NAME, 5)
+    desk.elections.leadership_ended(NAME, 5)
     assert desk.asked(0) is not None
 
 
 def test_refusals_elect_and_take_the_key_of_the_refusing_node() -> None:
     desk = Desk()
-    desk.absence.unlinked(1)
-    desk.absence.refused(3, 1, 11, 0)
-    desk.absence.refused(2, 1, 11, 0)
+    desk.failure_detector.unlinked(1)
+    desk.failure_detector.refused(3, 1, 11, 0)
+    desk.failure_detector.refused(2, 1, 11, 0)
     desk.elections.node_changed(1)
     assert desk.asked(0) is not None
     (proposal,) = desk.batches.waiting

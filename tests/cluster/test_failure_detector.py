@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cluster.corrupt_replicas import Soundness
+from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import ACTIVE, REMOVED, Membership, Node
-from penstock.cluster.failure_detector import Absence
+from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Readmission
 from penstock.cluster.view import Held, View
@@ -23,8 +23,8 @@ from penstock.replication.record import Member, Record, Seat
 SETTLED_NS = NODE_LEASE_NS + ABSENCE_GRACE_NS
 
 
-def alive(view: View, number: int, life: int) -> None:
-    view.nodes[number] = Held(Node(life, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
+def alive(view: View, number: int, incarnation: int) -> None:
+    view.nodes[number] = Held(Node(incarnation, "h", 1, 2, "h", 3, "", "", 0, 0), 5, 5)
 
 
 def known(view: View, number: int, state: str = ACTIVE) -> None:
@@ -32,84 +32,84 @@ def known(view: View, number: int, state: str = ACTIVE) -> None:
 
 
 def test_a_key_that_is_gone_says_nothing_while_there_is_a_link() -> None:
-    absence = Absence(1, View())
-    absence.followed(0)
-    absence.linked(2, 20)
-    assert absence.why_gone(2, 20, SETTLED_NS) == ""
-    absence.unlinked(2)
-    assert "its key is gone" in absence.why_gone(2, 20, SETTLED_NS)
+    failure_detector = FailureDetector(1, View())
+    failure_detector.followed(0)
+    failure_detector.linked(2, 20)
+    assert failure_detector.why_gone(2, 20, SETTLED_NS) == ""
+    failure_detector.unlinked(2)
+    assert "its key is gone" in failure_detector.why_gone(2, 20, SETTLED_NS)
 
 
 def test_a_link_that_broke_says_nothing_while_the_key_is_there() -> None:
-    absence = Absence(1, View())
-    alive(absence.view, 2, 20)
-    absence.followed(0)
-    assert absence.why_gone(2, 20, SETTLED_NS) == ""
+    failure_detector = FailureDetector(1, View())
+    alive(failure_detector.view, 2, 20)
+    failure_detector.followed(0)
+    assert failure_detector.why_gone(2, 20, SETTLED_NS) == ""
 
 
 def test_a_refused_connection_needs_two_witnesses_of_whom_one_is_this_node() -> None:
-    absence = Absence(1, View())
-    alive(absence.view, 2, 20)
-    absence.refused(3, 2, 20, 0)
-    absence.refused(4, 2, 20, 0)
-    assert absence.why_gone(2, 20, 0) == ""
-    absence.refused(1, 2, 20, 0)
-    assert absence.why_gone(2, 20, 0) == "node 2 refuses connections"
-    assert absence.why_gone(2, 21, 0) == "node 2 has started again"
+    failure_detector = FailureDetector(1, View())
+    alive(failure_detector.view, 2, 20)
+    failure_detector.refused(3, 2, 20, 0)
+    failure_detector.refused(4, 2, 20, 0)
+    assert failure_detector.why_gone(2, 20, 0) == ""
+    failure_detector.refused(1, 2, 20, 0)
+    assert failure_detector.why_gone(2, 20, 0) == "node 2 refuses connections"
+    assert failure_detector.why_gone(2, 21, 0) == "node 2 has started again"
 
 
 def test_witnesses_of_different_times_do_not_count_together() -> None:
-    absence = Absence(1, View())
-    alive(absence.view, 2, 20)
-    absence.refused(3, 2, 20, 0)
-    absence.refused(1, 2, 20, REFUSAL_NS + 1)
-    assert absence.why_gone(2, 20, REFUSAL_NS + 1) == ""
+    failure_detector = FailureDetector(1, View())
+    alive(failure_detector.view, 2, 20)
+    failure_detector.refused(3, 2, 20, 0)
+    failure_detector.refused(1, 2, 20, REFUSAL_NS + 1)
+    assert failure_detector.why_gone(2, 20, REFUSAL_NS + 1) == ""
 
 
 def test_refusals_of_a_node_count_once_in_a_while() -> None:
-    absence = Absence(1, View())
-    alive(absence.view, 2, 20)
+    failure_detector = FailureDetector(1, View())
+    alive(failure_detector.view, 2, 20)
 
     def refuse(now_ns: int) -> str:
-        absence.refused(1, 2, 20, now_ns)
-        absence.refused(3, 2, 20, now_ns)
-        return absence.why_gone(2, 20, now_ns)
+        failure_detector.refused(1, 2, 20, now_ns)
+        failure_detector.refused(3, 2, 20, now_ns)
+        return failure_detector.why_gone(2, 20, now_ns)
 
     assert refuse(0) != ""
-    absence.linked(2, 20)  # it lives after all
-    absence.unlinked(2)
+    failure_detector.linked(2, 20)  # it lives after all
+    failure_detector.unlinked(2)
     assert refuse(SECOND) == ""
     assert refuse(REFUSAL_PAUSE_NS) != ""
 
 
 def test_many_missing_nodes_are_not_replaced() -> None:
-    absence = Absence(0, View())
+    failure_detector = FailureDetector(0, View())
     for number in range(10):
-        known(absence.view, number)
-        alive(absence.view, number, 1)
-    absence.followed(0)
-    assert not absence.may_replace_nodes(SETTLED_NS - 1)
+        known(failure_detector.view, number)
+        alive(failure_detector.view, number, 1)
+    failure_detector.followed(0)
+    assert not failure_detector.may_replace_nodes(SETTLED_NS - 1)
     for number in (1, 2):
-        del absence.view.nodes[number]
-        assert absence.may_replace_nodes(SETTLED_NS)
-    del absence.view.nodes[3]
-    assert not absence.may_replace_nodes(SETTLED_NS)
-    known(absence.view, 3, REMOVED)
-    known(absence.view, 4, REMOVED)
-    assert not absence.may_replace_nodes(SETTLED_NS), "two of eight"
-    known(absence.view, 2, REMOVED)
-    assert absence.may_replace_nodes(SETTLED_NS), "one of seven"
+        del failure_detector.view.nodes[number]
+        assert failure_detector.may_replace_nodes(SETTLED_NS)
+    del failure_detector.view.nodes[3]
+    assert not failure_detector.may_replace_nodes(SETTLED_NS)
+    known(failure_detector.view, 3, REMOVED)
+    known(failure_detector.view, 4, REMOVED)
+    assert not failure_detector.may_replace_nodes(SETTLED_NS), "two of eight"
+    known(failure_detector.view, 2, REMOVED)
+    assert failure_detector.may_replace_nodes(SETTLED_NS), "one of seven"
 
 
 def test_one_missing_node_is_replaced_in_a_small_cluster() -> None:
-    absence = Absence(0, View())
+    failure_detector = FailureDetector(0, View())
     for number in range(3):
-        known(absence.view, number)
-    alive(absence.view, 1, 1)
-    absence.followed(0)
-    assert absence.may_replace_nodes(SETTLED_NS)
-    del absence.view.nodes[1]
-    assert not absence.may_replace_nodes(SETTLED_NS)
+        known(failure_detector.view, number)
+    alive(failure_detector.view, 1, 1)
+    failure_detector.followed(0)
+    assert failure_detector.may_replace_nodes(SETTLED_NS)
+    del failure_detector.view.nodes[1]
+    assert not failure_detector.may_replace_nodes(SETTLED_NS)
 
 
 # --- when who was dropped comes back ---
@@ -172,48 +172,48 @@ MEMBERS = (Member(1, 101, 1), Member(2, 102, 1), Member(3, 103, 1))
 RECORD = Record(7, 5, Seat(1, 11, 101), MEMBERS, 2, (1, 3, 2))
 
 
-def corrupt_here(*names: PartitionName) -> Soundness:
-    soundness = Soundness(own=1)
-    soundness.corrupt = frozenset(names)
-    return soundness
+def corrupt_here(*names: PartitionName) -> CorruptReplicas:
+    corrupt_replicas = CorruptReplicas(own=1)
+    corrupt_replicas.corrupt = frozenset(names)
+    return corrupt_replicas
 
 
 def test_a_sound_replica_waits_for_none() -> None:
-    soundness = corrupt_here(OTHER)
-    assert not soundness.should_wait(ORDERS, RECORD, (2, 3))
-    assert soundness.heir(ORDERS, RECORD, (2, 3)) is None
+    corrupt_replicas = corrupt_here(OTHER)
+    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
 
 
 def test_a_corrupt_one_gives_way_to_a_sound_member_that_it_reaches() -> None:
-    soundness = corrupt_here(ORDERS)
-    assert soundness.should_wait(ORDERS, RECORD, (2, 3))
-    assert soundness.heir(ORDERS, RECORD, (2, 3)) == 3  # which is preferred
-    assert soundness.heir(ORDERS, RECORD, (2,)) == 2
-    assert soundness.heir(ORDERS, RECORD, (9,)) is None  # it is no member
-    assert not soundness.should_wait(ORDERS, RECORD, ())
+    corrupt_replicas = corrupt_here(ORDERS)
+    assert corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 3  # which is preferred
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2,)) == 2
+    assert corrupt_replicas.successor(ORDERS, RECORD, (9,)) is None  # it is no member
+    assert not corrupt_replicas.should_wait(ORDERS, RECORD, ())
 
 
 def test_not_to_one_that_is_corrupt_as_well() -> None:
-    soundness = corrupt_here(ORDERS)
-    soundness.heard(3, (ORDERS,))
-    soundness.heard(2, (OTHER,))
-    assert soundness.heir(ORDERS, RECORD, (2, 3)) == 2
-    soundness.heard(2, (OTHER, ORDERS))
-    assert soundness.heir(ORDERS, RECORD, (2, 3)) is None
-    assert not soundness.should_wait(ORDERS, RECORD, (2, 3))
+    corrupt_replicas = corrupt_here(ORDERS)
+    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.heard(2, (OTHER,))
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) == 2
+    corrupt_replicas.heard(2, (OTHER, ORDERS))
+    assert corrupt_replicas.successor(ORDERS, RECORD, (2, 3)) is None
+    assert not corrupt_replicas.should_wait(ORDERS, RECORD, (2, 3))
 
 
-def test_an_office_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
-    soundness = corrupt_here()
-    soundness.heard(3, (ORDERS,))
-    assert not soundness.may_be_given(ORDERS, 3)
-    assert soundness.may_be_given(OTHER, 3)
-    soundness.heard(3, ())  # it was repaired
-    assert soundness.may_be_given(ORDERS, 3)
+def test_a_leadership_is_not_given_to_one_that_says_that_it_is_corrupt() -> None:
+    corrupt_replicas = corrupt_here()
+    corrupt_replicas.heard(3, (ORDERS,))
+    assert not corrupt_replicas.may_be_given(ORDERS, 3)
+    assert corrupt_replicas.may_be_given(OTHER, 3)
+    corrupt_replicas.heard(3, ())  # it was repaired
+    assert corrupt_replicas.may_be_given(ORDERS, 3)
 
 
 def test_what_a_node_has_said_ends_with_its_link() -> None:
-    soundness = corrupt_here()
-    soundness.heard(3, (ORDERS,))
-    soundness.unlinked(3)
-    assert soundness.may_be_given(ORDERS, 3)
+    corrupt_replicas = corrupt_here()
+    corrupt_replicas.heard(3, (ORDERS,))
+    corrupt_replicas.unlinked(3)
+    assert corrupt_replicas.may_be_given(ORDERS, 3)

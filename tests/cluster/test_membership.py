@@ -1,4 +1,4 @@
-"""Who is dropped from a set, and when an office is given up."""
+"""Who is dropped from a set, and when a leadership is given up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.limits import PEER_STALL_NS, REPLICA_TIMEOUT_NS, SECOND, SLOW_LOOKS_MIN
 from penstock.replication.effects import Propose
-from penstock.replication.leader import LeaderLine, Outcome
+from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.record import Member, Record, Seat
 from sim.protocol.modellog import Batch, ModelLog
 
@@ -25,11 +25,11 @@ class Desk:
         self.members = Members(lambda name, reason: self.resigned.append(reason))
         self.log = ModelLog()
         self.append()
-        self.line = LeaderLine(self.log, record, 40, SEAT, 1, 0, waits=False)
+        self.line = PartitionLeader(self.log, record, 40, SEAT, 1, 0, waits=False)
         for member in (B, C):
             self.members.linked(member.node, 0)
             self.link(member)
-        self.members.took_office(NAME, self.line, 0)
+        self.members.leadership_began(NAME, self.line, 0)
         self.members.committed(NAME)
         self.line.out.clear()
         self.now_ns = 0
@@ -114,7 +114,7 @@ def test_for_whom_commits_wait_time_and_again_is_dropped() -> None:
     assert desk.proposed() == (A, B)
 
 
-def test_an_office_in_which_nothing_can_be_committed_is_given_up() -> None:
+def test_a_leadership_in_which_nothing_can_be_committed_is_given_up() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.write()
     desk.pass_to(2 * LATE_NS - 1)
@@ -123,7 +123,7 @@ def test_an_office_in_which_nothing_can_be_committed_is_given_up() -> None:
     assert desk.resigned == ["nothing could be committed"]
 
 
-def test_too_few_links_end_an_office_that_has_nothing_to_do() -> None:
+def test_too_few_links_end_a_leadership_that_has_nothing_to_do() -> None:
     desk = Desk(RECORD._replace(members_min=3))
     desk.members.unlinked(2, 0)
     desk.pass_to(LATE_NS)

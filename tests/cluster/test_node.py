@@ -12,7 +12,7 @@ from cases import each
 from nsqd.asked import topic_maker
 from penstock import kernel
 from penstock.broker.partition_stats import replica_rows
-from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.topic import Topic
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Transaction
@@ -65,7 +65,7 @@ def test_what_cannot_be_read_is_left_out_and_copied_again(
     disk.flip(f"{PATH}/topics/orders/{file}", 20, 3)
     node = cluster.start(number)
     cluster.until(lambda: cluster.record("orders").member_on(number) not in (None, before), 60)
-    assert node.hosted("orders", 0) is not None
+    assert node.replicated("orders", 0) is not None
     assert node.broker.health == "OK"
 
 
@@ -76,7 +76,7 @@ def test_a_machine_that_was_set_back_is_refused(cluster: JoinedCluster) -> None:
     snapshot = cluster.snapshot(1)
     cluster.kill(1)
     node = cluster.start(1)
-    cluster.until(lambda: node.joined.participant.registration.phase is Registering.HELD)
+    cluster.until(lambda: node.cluster_node.participant.registration.phase is Registering.HELD)
     cluster.until(lambda: cluster.is_whole("orders"), seconds=60)
     cluster.publish("orders", b"two")
     cluster.kill(1)
@@ -103,12 +103,12 @@ def test_a_record_that_was_put_back_makes_no_empty_disk_a_member(cluster: Joined
     cluster.kill(other.number)
     cluster.restore_metadata(empty, {keys.topic("orders"): topic})
     wiped = cluster.wipe(other.number)
-    cluster.until(lambda: ORDERS in wiped.joined._targets)
-    hosted = wiped.joined.hosting.replica(wiped.joined._targets[ORDERS])
-    assert hosted is not None
+    cluster.until(lambda: ORDERS in wiped.cluster_node._targets)
+    replicated = wiped.cluster_node.replica_host.replica(wiped.cluster_node._targets[ORDERS])
+    assert replicated is not None
     assert replica is not None
-    assert hosted.own.replica != replica.replica
-    cluster.until(lambda: hosted.replica.log.written_end == 1, 90)
+    assert replicated.own.replica != replica.replica
+    cluster.until(lambda: replicated.replica.log.written_end == 1, 90)
 
 
 def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedCluster) -> None:
@@ -119,12 +119,12 @@ def test_a_replica_moves_when_the_metadata_wants_it_elsewhere(cluster: JoinedClu
     gone = record.wanted[1]
     cluster.want("orders", 0, (record.wanted[0], left_out))
     cluster.until(lambda: cluster.is_whole("orders"), 60)
-    cluster.until(lambda: ORDERS not in cluster.nodes[gone].joined._targets)
+    cluster.until(lambda: ORDERS not in cluster.nodes[gone].cluster_node._targets)
     assert cluster.nodes[gone].disk.listdir("/data/aside")
     new = cluster.nodes[left_out]
-    hosted = new.joined.hosting.replica(new.joined._targets[ORDERS])
-    assert hosted is not None
-    assert hosted.replica.log.written_end == 1
+    replicated = new.cluster_node.replica_host.replica(new.cluster_node._targets[ORDERS])
+    assert replicated is not None
+    assert replicated.replica.log.written_end == 1
 
 
 def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: JoinedCluster) -> None:
@@ -137,17 +137,17 @@ def test_a_replica_that_is_stopped_is_copied_again_as_another_one(cluster: Joine
     cluster.publish("orders", b"two")
     cluster.until(lambda: not cluster.record("orders").has(node.number, before))
     cluster.until(lambda: cluster.is_whole("orders"), 90)
-    hosted = hosted_on(node)
-    assert hosted.own.replica != before
-    assert cluster.record("orders").has(node.number, hosted.own.replica)
-    assert hosted.replica.log.written_end == 2
+    replicated = hosted_on(node)
+    assert replicated.own.replica != before
+    assert cluster.record("orders").has(node.number, replicated.own.replica)
+    assert replicated.replica.log.written_end == 2
     assert len(node.disk.listdir("/data/aside")) == 1
 
 
-def hosted_on(node: JoinedNode) -> HostedReplica:
-    hosted = node.hosted("orders", 0)
-    assert hosted is not None
-    return hosted
+def hosted_on(node: JoinedNode) -> ReplicatedPartition:
+    replicated = node.replicated("orders", 0)
+    assert replicated is not None
+    return replicated
 
 
 def test_a_set_at_its_minimum_that_loses_a_member_is_helped_by_a_learner(
@@ -211,7 +211,7 @@ def test_a_topic_that_was_made_again_while_a_node_was_down(cluster: JoinedCluste
     assert len(node.disk.listdir("/data/aside")) == 1
     cluster.make("orders")
     cluster.until(lambda: cluster.is_whole("orders"))
-    assert node.joined.troubles == {}
+    assert node.cluster_node.troubles == {}
     assert hosted_on(node).replica.log.written_end == 0
 
 

@@ -21,7 +21,7 @@ from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Held, View
 from penstock.cluster.watching import Phase, Watching
 from penstock.limits import MS, NODE_LEASE_NS, SECOND
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import Member, Record, Seat
 from sim.brokers.port import Port
@@ -40,8 +40,8 @@ class Played:
         self.coordinator = MemoryCoordinator(self.store, lambda: self.now_ns)
         self.put(keys.CLUSTER, CLUSTER.encode(Cluster(1, 1, 1, 0)))
         self.put(keys.partition(*NAME), RECORD.encode(RECORD_OF_ONE))
-        self.assigned: list[Record] = []
-        self.line: LeaderLine | None = None
+        self.assignment: list[Record] = []
+        self.line: PartitionLeader | None = None
         self.part = Participant(
             0,
             Membership(1, 1, "", 0, 11, 0, ACTIVE),
@@ -58,14 +58,14 @@ class Played:
     def assign(self, name: PartitionName, held: Held[Record] | None) -> None:
         assert held is not None
         record = held.document
-        self.assigned.append(record)
+        self.assignment.append(record)
         if record.leader == Seat(0, 11, 70) and self.line is None:
-            heard = self.part.offices.heard
+            heard = self.part.proposals.heard
             log = ModelLog()
-            self.line = LeaderLine(
+            self.line = PartitionLeader(
                 log, record, held.revision, record.leader, 1, 0, waits=False, heard=heard
             )
-            self.part.offices.took_office(name, self.line)
+            self.part.proposals.leadership_began(name, self.line)
 
     def run(self, seconds: float, answers: bool = True) -> None:
         end_ns = self.now_ns + int(seconds * SECOND)
@@ -83,8 +83,8 @@ class Played:
 def test_it_registers_takes_records_in_and_elects_itself() -> None:
     played = Played()
     played.run(15)
-    assert played.assigned[0] == RECORD_OF_ONE
-    assert played.assigned[-1].leader == Seat(0, 11, 70)
+    assert played.assignment[0] == RECORD_OF_ONE
+    assert played.assignment[-1].leader == Seat(0, 11, 70)
     assert keys.node(0) in played.store.entries
     assert keys.member(0) in played.store.entries
 
@@ -106,13 +106,13 @@ def test_a_view_that_is_behind_confirms_nothing() -> None:
     played = Played()
     played.run(20)
     part = played.part
-    confirmed_ns = part.offices.heard.confirmed_ns
+    confirmed_ns = part.proposals.heard.confirmed_ns
     part._answered = played.now_ns, part.view.revision + 1
     part._confirm()
-    assert part.offices.heard.confirmed_ns == confirmed_ns
+    assert part.proposals.heard.confirmed_ns == confirmed_ns
     part.view.revision += 1
     part._confirm()
-    assert part.offices.heard.confirmed_ns == played.now_ns
+    assert part.proposals.heard.confirmed_ns == played.now_ns
 
 
 def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> None:
@@ -127,7 +127,7 @@ def test_corrupt_logs_are_reported_when_that_changes_and_on_each_new_link() -> N
     said = [(node, Corrupt(names, ())) for names in ((name,), ()) for node in (1, 2)]
     assert part.out == said
     part.receive(1, Corrupt((name,), ()))
-    assert not part.offices.soundness.may_be_given(name, 1)
+    assert not part.proposals.corrupt_replicas.may_be_given(name, 1)
 
 
 def test_a_refused_connection_is_reported_to_the_others() -> None:
@@ -136,12 +136,12 @@ def test_a_refused_connection_is_reported_to_the_others() -> None:
     part.linked(1, 21)
     part.refused(2, 31)
     assert part.out == [(1, Refused(2, 31))]
-    assert not part.offices.absence.is_refused(2, 31)
+    assert not part.proposals.failure_detector.is_refused(2, 31)
     part.receive(1, Refused(2, 31))
-    assert part.offices.absence.is_refused(2, 31)
+    assert part.proposals.failure_detector.is_refused(2, 31)
 
 
-# --- A node makes itself known: its start first, then its life ---
+# --- A node makes itself known: its start first, then its incarnation ---
 
 
 LEASE_S = NODE_LEASE_NS / SECOND
@@ -151,7 +151,7 @@ class Desk:
     """Node 2, over a coordinator that can be cut off."""
 
     def __init__(
-        self, store: Store | None = None, generation: int = 1, uuid: int = 5, life: int = 0
+        self, store: Store | None = None, generation: int = 1, uuid: int = 5, incarnation: int = 0
     ) -> None:
         self.store = store or Store()
         if store is None:
@@ -159,14 +159,14 @@ class Desk:
         self.port = Port(self.store)
         self.view = View()
         self.watching = Watching(self.port, self.view)
-        life = life or 10 + generation
-        self.membership = Membership(uuid, generation, "b", 0, life, 100, ACTIVE)
+        incarnation = incarnation or 10 + generation
+        self.membership = Membership(uuid, generation, "b", 0, incarnation, 100, ACTIVE)
         self.registration = Registration(2, self.port, self.view, self.membership, self.describe)
         self.now_ns = 0
         self.order: list[str] = []
 
     def describe(self) -> Node:
-        return Node(self.membership.life, "h", 1, 2, "h", 3, "", "", 0, 0)
+        return Node(self.membership.incarnation, "h", 1, 2, "h", 3, "", "", 0, 0)
 
     def put(self, key: str, value: bytes) -> None:
         self.store.transact(Transaction((), (Put(key, value),)))
@@ -220,7 +220,7 @@ def test_a_start_takes_over_the_key_of_the_life_before() -> None:
     second.run(1)
     assert second.is_held()
     node = NODE.decode("nodes/2", first.store.entries["nodes/2"].value)
-    assert node.life == 12
+    assert node.incarnation == 12
     second.run(2 * LEASE_S)  # the lease of the first one runs out
     assert "nodes/2" in first.store.entries
 
@@ -247,13 +247,13 @@ def test_a_node_that_was_set_back_is_refused() -> None:
 
 
 def test_a_node_that_was_set_back_by_one_start_is_refused() -> None:
-    """It counts to the same number again, but is another life."""
+    """It counts to the same number again, but is another incarnation."""
     first = Desk(generation=7)
     first.run()
-    second = Desk(first.store, generation=7, life=99)
+    second = Desk(first.store, generation=7, incarnation=99)
     second.run()
     assert second.registration.phase is Registering.REFUSED
-    assert first.stored().life == 17
+    assert first.stored().incarnation == 17
 
 
 def test_who_was_taken_for_dead_registers_again() -> None:

@@ -42,7 +42,7 @@ class Storm:
         self.refused: set[bytes] = set()
         self.received: dict[bytes, int] = {}  # how often
         self.finished: set[bytes] = set()
-        self.consumers: dict[int, Consumer] = {}  # by the life of the process
+        self.consumers: dict[int, Consumer] = {}  # by the incarnation of the process
         self.failovers = 0
         self.cluster.make(TOPIC, partitions=2, durability="disk")
         self.cluster.make_channel(TOPIC, CHANNEL)
@@ -76,10 +76,10 @@ class Storm:
         topic = node.broker.topics.get(TOPIC)
         if topic is None or CHANNEL not in topic.channels:
             return None
-        if node.life not in self.consumers:
+        if node.incarnation not in self.consumers:
             rdy = self.dice.choice((1, 5, 100))
-            self.consumers[node.life] = node.consume(TOPIC, CHANNEL, rdy)
-        return self.consumers[node.life]
+            self.consumers[node.incarnation] = node.consume(TOPIC, CHANNEL, rdy)
+        return self.consumers[node.incarnation]
 
     def _check(self, message: Message) -> None:
         assert int(message.body) < len(self.sent), "never published"
@@ -124,7 +124,9 @@ class Storm:
         cluster.until(lambda: all(cluster.is_whole(TOPIC, n) for n in partitions), CALM_S)
         cluster.run(61)  # what was in flight has timed out
         for consumer in self.consumers.values():
-            if consumer.conn.rdy < 100 and any(n.life in self.consumers for n in cluster.up()):
+            if consumer.conn.rdy < 100 and any(
+                n.incarnation in self.consumers for n in cluster.up()
+            ):
                 consumer.conn.rdy = 100
         quiet = 0
         for _ in range(ROUNDS_MAX):
@@ -200,7 +202,7 @@ class DeadLetterStorm(Storm):
         super().__init__(seed)
         self.troubles = 0
         answers: list[object] = []
-        metadata = self.cluster.nodes[0].joined.hosting.metadata
+        metadata = self.cluster.nodes[0].cluster_node.replica_host.metadata
         assert metadata is not None
         changes = {"max_attempts": ATTEMPTS_MAX}
         metadata.change_channel(TOPIC, CHANNEL, changes, answers.append)

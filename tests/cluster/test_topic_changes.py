@@ -31,7 +31,7 @@ class Asked:
 
     def __init__(self, node: JoinedNode, wanted: NewTopic = TWO, name: str = "new") -> None:
         self.answers: list[PenstockError | None] = []
-        metadata = node.joined.hosting.metadata
+        metadata = node.cluster_node.replica_host.metadata
         assert metadata is not None
         metadata.make_topic(name, wanted, self.answers.append)
 
@@ -91,7 +91,7 @@ def test_what_no_node_takes_is_answered_with_the_reason(cluster: JoinedCluster) 
 
 def grow(node: JoinedNode, partitions: int) -> list[PenstockError | None]:
     answers: list[PenstockError | None] = []
-    metadata = node.joined.hosting.metadata
+    metadata = node.cluster_node.replica_host.metadata
     assert metadata is not None
     metadata.grow_topic("new", partitions, answers.append)
     return answers
@@ -123,7 +123,7 @@ def test_a_topic_never_gets_fewer(cluster: JoinedCluster) -> None:
 
 def delete(node: JoinedNode) -> list[PenstockError | None]:
     answers: list[PenstockError | None] = []
-    metadata = node.joined.hosting.metadata
+    metadata = node.cluster_node.replica_host.metadata
     assert metadata is not None
     metadata.delete_topic("new", answers.append)
     return answers

@@ -24,12 +24,12 @@ from penstock.cluster.documents import (
     Topic,
 )
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.proposals import Wishes
+from penstock.cluster.proposals import PreferredLeaders
 from penstock.cluster.view import Held, Remembered, View
 from penstock.cluster.watching import Watching
-from penstock.limits import HEIR_STEADY_NS, SECOND, WATCH_PROGRESS_NS, WISHES_NS
+from penstock.limits import PREFERRED_LEADERS_NS, SECOND, SUCCESSOR_STEADY_NS, WATCH_PROGRESS_NS
 from penstock.replication.effects import Propose
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Member, Record, Seat
 from sim.memory import MemoryCoordinator
 from sim.protocol.modellog import ModelLog
@@ -248,7 +248,9 @@ def test_random_changes_and_failures_end_in_what_the_coordinator_has() -> None:
             epoch += 1
             desk.put_record(record(epoch, 1, 2, leader=dice.choice((1, 2))))
         elif event == 1:
-            desk.put("nodes/" + name, NODE.encode(NODE_1._replace(life=dice.randrange(1 << 30))))
+            desk.put(
+                "nodes/" + name, NODE.encode(NODE_1._replace(incarnation=dice.randrange(1 << 30)))
+            )
         elif event == 2:
             desk.delete("nodes/" + name)
         elif event == 3:
@@ -282,13 +284,13 @@ class WishesDesk:
         self.view = View()
         for node in (1, 2, 3):
             self.generation(node, 1)
-        self.lines: dict[PartitionName, LeaderLine] = {}
-        self.wishes = Wishes(self.view, self.lines, self.hand_over)
+        self.lines: dict[PartitionName, PartitionLeader] = {}
+        self.preferred_leaders = PreferredLeaders(self.view, self.lines, self.hand_over)
         record = Record(7, 5, SEAT, (A, B, C), 2, wanted)
         for number in range(partitions):
             name = PartitionName("t", number)
-            self.lines[name] = LeaderLine(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
-            self.wishes.record_changed(name, record)
+            self.lines[name] = PartitionLeader(ModelLog(), record, 40, SEAT, 1, 0, waits=False)
+            self.preferred_leaders.record_changed(name, record)
 
     def generation(self, node: int, generation: int) -> None:
         document = Membership(1, generation, "", 0, 1, 0, ACTIVE)
@@ -306,35 +308,35 @@ class WishesDesk:
 
 def test_who_is_not_wanted_any_more_is_left_out() -> None:
     desk = WishesDesk(1, 3)
-    desk.wishes.tick(0)
+    desk.preferred_leaders.tick(0)
     assert desk.proposed() == (A, C)
 
 
-def test_an_office_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
+def test_a_leadership_moves_to_who_is_wanted_first_once_its_link_is_steady() -> None:
     desk = WishesDesk(3, 1, 2)
-    desk.wishes.linked(3, 0)
-    desk.wishes.tick(HEIR_STEADY_NS - 1)
+    desk.preferred_leaders.linked(3, 0)
+    desk.preferred_leaders.tick(SUCCESSOR_STEADY_NS - 1)
     assert desk.handed == []
-    desk.wishes.unlinked(3)
-    desk.wishes.tick(HEIR_STEADY_NS + WISHES_NS)
+    desk.preferred_leaders.unlinked(3)
+    desk.preferred_leaders.tick(SUCCESSOR_STEADY_NS + PREFERRED_LEADERS_NS)
     assert desk.handed == []
-    desk.wishes.linked(3, HEIR_STEADY_NS)
-    desk.wishes.tick(3 * HEIR_STEADY_NS)
+    desk.preferred_leaders.linked(3, SUCCESSOR_STEADY_NS)
+    desk.preferred_leaders.tick(3 * SUCCESSOR_STEADY_NS)
     assert desk.handed == [(0, 3)]
 
 
 def test_not_to_a_member_whose_node_was_started_again_since() -> None:
     desk = WishesDesk(3, 1, 2)
-    desk.wishes.linked(3, -HEIR_STEADY_NS)
+    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
     desk.generation(3, 2)
-    desk.wishes.tick(0)
+    desk.preferred_leaders.tick(0)
     assert desk.handed == []
 
 
-def test_an_office_that_is_over_has_no_wishes() -> None:
+def test_a_leadership_that_is_over_has_no_wishes() -> None:
     desk = WishesDesk(3, 1, 2)
-    desk.wishes.forget(PartitionName("t", 0))
+    desk.preferred_leaders.forget(PartitionName("t", 0))
     desk.lines.clear()
-    desk.wishes.linked(3, -HEIR_STEADY_NS)
-    desk.wishes.tick(0)
+    desk.preferred_leaders.linked(3, -SUCCESSOR_STEADY_NS)
+    desk.preferred_leaders.tick(0)
     assert desk.handed == []

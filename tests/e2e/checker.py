@@ -74,7 +74,7 @@ class Broken(NamedTuple):
     body: bytes  # the message
     channel: str  # "" when it is about no channel
     reason: str
-    life: tuple[Event, ...]  # all that happened to the message, in order
+    incarnation: tuple[Event, ...]  # all that happened to the message, in order
 
 
 class HistoryInvalid(Exception):
@@ -164,9 +164,9 @@ class Checker:
         self._judge_failed()
         self._judge_whole()
         self._judge_rising()
-        lives = self._lives({body for _, body, _, _ in self._broken})
+        incarnations = self._incarnations({body for _, body, _, _ in self._broken})
         return [
-            Broken(promise, body, channel, reason, lives[body])
+            Broken(promise, body, channel, reason, incarnations[body])
             for promise, body, channel, reason in self._broken
         ]
 
@@ -339,7 +339,7 @@ class Checker:
         self._end_number = self._number
 
     def _take_nothing(self, event: Event) -> None:
-        """It matters only when a life is told."""
+        """It matters only when an incarnation is told."""
 
     # --- judged at the end ---
 
@@ -412,14 +412,14 @@ class Checker:
 
     # --- telling ---
 
-    def _lives(self, bodies: set[bytes]) -> dict[bytes, tuple[Event, ...]]:
+    def _incarnations(self, bodies: set[bytes]) -> dict[bytes, tuple[Event, ...]]:
         """For each message all events about it, and those that were about everybody."""
-        lives: dict[bytes, list[Event]] = {body: [] for body in bodies}
+        incarnations: dict[bytes, list[Event]] = {body: [] for body in bodies}
         for event in self._events:
-            for body in lives if isinstance(event, EVERYBODY) else self._about(event):
-                if body in lives:
-                    lives[body].append(event)
-        return {body: tuple(life) for body, life in lives.items()}
+            for body in incarnations if isinstance(event, EVERYBODY) else self._about(event):
+                if body in incarnations:
+                    incarnations[body].append(event)
+        return {body: tuple(incarnation) for body, incarnation in incarnations.items()}
 
     def _about(self, event: Event) -> tuple[bytes, ...]:
         if isinstance(event, PublishAttempted):
@@ -468,7 +468,7 @@ def report(broken: Sequence[Broken]) -> str:
         for case in cases[:LIVES_SHOWN_MAX]:
             where = f" in channel {case.channel}" if case.channel else ""
             lines.append(f"  {case.body[:60]!r}{where}: {case.reason}")
-            lines += [f"    {_told(event)}" for event in case.life]
+            lines += [f"    {_told(event)}" for event in case.incarnation]
     return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ from .helpers import put
 
 FILE = "data/ledger"
 CLUSTER = bytes(range(16))
-NODE = Node(generation=7, life=1 << 63, revision=100, cluster=CLUSTER)
+NODE = Node(generation=7, incarnation=1 << 63, revision=100, cluster=CLUSTER)
 ORDERS = ReplicaKey("005-18a26f9ac7a69000", 0)
 
 

@@ -270,7 +270,7 @@ class World:
         self.leader.took([row])
 
     def refuse(self) -> None:
-        """A write that fails ends the office."""
+        """A write that fails ends the leadership."""
         rng, leader, ids = self.rng, self.leader, self.writer.ids
         agreed = self.agreed_end()
         self.refused_sizes = [rng.choice((5, 100, 600))] * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.trace_ids import Stored, publish_moved
 
 from .world import Running, eventually
@@ -30,7 +30,7 @@ def put(
 ) -> None:
     """Messages into this partition, in one batch; stored when this returns."""
     outcomes: list[object] = []
-    letters = [Letter(body, dict(sections or {})) for body in bodies]
+    letters = [DeadLetterContent(body, dict(sections or {})) for body in bodies]
 
     def publish() -> None:
         group = nsqd.daemon.broker.topics[topic].leader(partition).group

@@ -134,7 +134,7 @@ def test_create_does_not_care_who_leads_when_all_have_confirmed(cluster: JoinedC
     leader = cluster.led_by("orders")
     answers = ask(leader, "/channel/create")
     other = next(node.number for node in cluster.nodes if node is not leader)
-    assert leader.joined.participant.offices.hand_over(PartitionName("orders", 0), other)
+    assert leader.cluster_node.participant.proposals.hand_over(PartitionName("orders", 0), other)
     cluster.until(lambda: answers)
     assert answers[0].status == 200
     assert cluster.led_by("orders") is not leader

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.kernel import Section, murmur3_32
 from penstock.log.reader import Message
 from penstock.wire import frames
@@ -147,7 +147,7 @@ def extended(tmp_path: Path) -> Iterator[Running]:
 def publish(nsqd: Running, topic: str, *said: tuple[bytes, dict[str, str] | None]) -> None:
     """One batch: bodies with their headers."""
     letters = [
-        Letter(body, {Section.HEADERS: json.dumps(headers).encode()} if headers else {})
+        DeadLetterContent(body, {Section.HEADERS: json.dumps(headers).encode()} if headers else {})
         for body, headers in said
     ]
     failures: list[Any] = []

@@ -102,7 +102,7 @@ class Named:
         self.extended = extended
         self.channels = dict.fromkeys(channels)
         self.settings = TopicSettings()
-        self.hosted = False
+        self.replicated = False
 
     def leads(self, number: int) -> bool:
         return number in {one.number for one in self.leaders}
@@ -305,7 +305,7 @@ def test_partitions_are_named_to_one_that_knows_them() -> None:
 
 def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:
     topic = Named("t", ["c"], partitions=2)
-    topic.hosted = True
+    topic.replicated = True
 
     def told() -> list[str]:
         return commands_of(Change.TOPIC_RESHAPED, cast(Any, topic), None, False)

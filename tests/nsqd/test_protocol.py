@@ -224,7 +224,7 @@ def test_no_command_is_read_until_the_set_has_it(cluster: Cluster) -> None:
     assert (client.told, client.waits, client.resumed) == (["held"], False, 1)
 
 
-def test_an_office_that_ends_is_an_error_of_the_command(cluster: Cluster) -> None:
+def test_a_leadership_that_ends_is_an_error_of_the_command(cluster: Cluster) -> None:
     client = Client()
     cluster.cut.add(0)
     cluster.nodes[0].topic.find_channel("billing").empty()

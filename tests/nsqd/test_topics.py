@@ -38,7 +38,7 @@ class FakeBroker:
         self.topics: dict[str, FakeTopic] = {}
         self.shapes: dict[str, tuple[int, bool, bool]] = {}
         self.exiting = False
-        self.hosting: Any = None  # it is in no cluster
+        self.replica_host: Any = None  # it is in no cluster
 
     def default_partitions(self, name: str) -> int:
         return 4
@@ -241,7 +241,7 @@ class ClusterWorld(World):
     def __init__(self) -> None:
         super().__init__(a={"channels": ["old"]})
         self.metadata = FakeMetadata()
-        self.broker.hosting = SimpleNamespace(
+        self.broker.replica_host = SimpleNamespace(
             remote_topic=lambda name: None, metadata=self.metadata
         )
 

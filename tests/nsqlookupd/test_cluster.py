@@ -94,8 +94,8 @@ class Desk(World):
     def delete(self, key: str) -> None:
         self.store.transact(Transaction((), (Delete(key),)))
 
-    def put_node(self, number: int, life: int = LIFE) -> None:
-        node = Node(life, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
+    def put_node(self, number: int, incarnation: int = LIFE) -> None:
+        node = Node(incarnation, f"h{number}", 4150, 4151, "r", 4154, "0.1.0", "z", 0, 0)
         self.put(keys.node(number), NODE.encode(node))
 
     def put_topic(
@@ -110,13 +110,18 @@ class Desk(World):
             self.put_leader(number, leader, name, identity)
 
     def put_leader(
-        self, number: int, leader: int | None, name: str = "t", identity: int = 5, life: int = LIFE
+        self,
+        number: int,
+        leader: int | None,
+        name: str = "t",
+        identity: int = 5,
+        incarnation: int = LIFE,
     ) -> None:
         entry = self.store.entries.get(keys.partition(name, number))
         known = RECORD.decode("", entry.value) if entry is not None else None
         epoch = known.epoch + 1 if known is not None else 1
         members = tuple(Member(node, node, 1) for node in (1, 2, 3))
-        seat = Seat(leader, life, leader) if leader is not None else None
+        seat = Seat(leader, incarnation, leader) if leader is not None else None
         record = Record(identity, epoch, seat, members, 2, (1, 2, 3))
         self.put(keys.partition(name, number), RECORD.encode(record))
 
@@ -201,7 +206,7 @@ def test_leaders_move_and_nodes_come_and_go(desk: Desk) -> None:
     desk.put_node(2, LATER_LIFE)  # it has not been elected since
     desk.run()
     assert desk.registry.unled_ns("t", 1) is not None
-    desk.put_leader(1, 2, life=LATER_LIFE)
+    desk.put_leader(1, 2, incarnation=LATER_LIFE)
     desk.run()
     assert desk.led() == {"0": "h3", "1": "h2"}
 

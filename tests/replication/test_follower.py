@@ -19,7 +19,7 @@ from penstock.replication.effects import (
     Sync,
     Tell,
 )
-from penstock.replication.follower import FollowerLine, Following
+from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.matching import Chain, Extent, common_end
 from penstock.replication.stages import NOTHING, Lacking
 
@@ -31,7 +31,7 @@ SESSION = 70
 class Follower:
     def __init__(self, log: MemoryLog, committed: int = 0) -> None:
         self.log = log
-        self.line = FollowerLine(log, 102, 1, 4, committed, waits=True)
+        self.line = PartitionFollower(log, 102, 1, 4, committed, waits=True)
 
     def effects(self) -> list[Any]:
         effects, self.line.out = self.line.out, []

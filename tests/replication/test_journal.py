@@ -177,7 +177,7 @@ def acknowledge(line: JournalLeader, node: int, place: Position) -> None:
     line.acknowledged(node, 10 + node, 70 + node, place, place)
 
 
-def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
+def test_a_leadership_begins_with_a_snapshot_whatever_others_have() -> None:
     line = leader(begun=False)
     assert line.must_begin
     line.linked(1, 11)
@@ -188,7 +188,7 @@ def test_an_office_begins_with_a_snapshot_whatever_others_have() -> None:
     assert not line.must_begin
 
 
-def test_a_failed_sync_ends_the_office() -> None:
+def test_a_failed_sync_ends_the_leadership() -> None:
     line = leader()
     line.sync_failed()
     assert taken(line) == [Leave("a sync of the channel journal failed")]
@@ -230,7 +230,7 @@ def test_a_learner_is_level_when_it_has_synced_what_the_set_has() -> None:
     assert not line.is_level(2, 72)
 
 
-def test_what_waits_at_the_end_of_an_office_has_an_unknown_outcome() -> None:
+def test_what_waits_at_the_end_of_a_leadership_has_an_unknown_outcome() -> None:
     line = leader()
     line.wrote(at(6, 0, 1), "seek", 0)
     line.when_held(at(6, 0, 1), "seek")

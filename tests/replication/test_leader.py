@@ -12,7 +12,7 @@ from penstock.limits import (
 )
 from penstock.replication.authority import ALL_PERMITS, NO_PERMITS, Heard, Permits
 from penstock.replication.effects import Authority, CommitTo, Hello, Leave, Propose, Read
-from penstock.replication.leader import LeaderLine, Outcome
+from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import Member, Record, Seat, elected
 
@@ -24,12 +24,12 @@ RECORD = Record(7, 5, SEAT, (A, B), 1, (1, 2, 3))
 REVISION = 40
 
 
-class Office:
+class Leadership:
     """A leader whose log is in memory, and what it wants done."""
 
     def __init__(self, record: Record = RECORD, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog([4, 4])
-        self.line = LeaderLine(self.log, record, REVISION, SEAT, 1, 0, waits=True)
+        self.line = PartitionLeader(self.log, record, REVISION, SEAT, 1, 0, waits=True)
 
     def effects(self) -> list[Any]:
         self.line.validate()
@@ -64,109 +64,109 @@ class Office:
 
 
 def test_an_acknowledgement_ends_with_its_link() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.effects()
-    office.write()
-    office.sync()
-    office.line.unlinked(2)
-    office.line.linked(2)
-    session = office.effects()[-1].session
-    office.acknowledge(B, session - 1, 3)
-    office.acknowledge(B, session, 3)  # not matched yet
-    assert office.effects() == []
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.effects()
+    leadership.write()
+    leadership.sync()
+    leadership.line.unlinked(2)
+    leadership.line.linked(2)
+    session = leadership.effects()[-1].session
+    leadership.acknowledge(B, session - 1, 3)
+    leadership.acknowledge(B, session, 3)  # not matched yet
+    assert leadership.effects() == []
 
 
 def test_a_level_replica_is_needed_before_it_is_a_member() -> None:
-    office = Office()
-    of_b = office.match(B, 2)
-    office.match(C, 2)
-    proposal = office.proposal()
+    leadership = Leadership()
+    of_b = leadership.match(B, 2)
+    leadership.match(C, 2)
+    proposal = leadership.proposal()
     assert proposal.record.members == (A, B, C)
     assert proposal.generations == ((3, 1),)
-    office.write()
-    office.sync()
-    office.acknowledge(B, of_b, 3)
-    assert CommitTo(3) not in office.effects()
-    office.line.outcome(proposal.number, Outcome.DONE, 41)
-    assert office.line.record.members == (A, B, C)
-    assert office.line.possible_sets == [(A, B, C)]
+    leadership.write()
+    leadership.sync()
+    leadership.acknowledge(B, of_b, 3)
+    assert CommitTo(3) not in leadership.effects()
+    leadership.line.outcome(proposal.number, Outcome.DONE, 41)
+    assert leadership.line.record.members == (A, B, C)
+    assert leadership.line.possible_sets == [(A, B, C)]
 
 
 def test_a_learner_that_is_near_is_waited_for_and_proposed_when_it_has_what_is_committed() -> None:
-    office = Office(RECORD._replace(members=(A,)), MemoryLog([4, 4]))
-    office.sync()
-    session = office.match(C, 0)
+    leadership = Leadership(RECORD._replace(members=(A,)), MemoryLog([4, 4]))
+    leadership.sync()
+    session = leadership.match(C, 0)
     for _ in range(2):
-        office.write()
-        office.sync()
-    assert office.line.committed == 4
-    office.acknowledge(C, session, 2)  # two batches behind are not near
-    assert office.line.possible_sets == [(A,)]
-    office.acknowledge(C, session, 3)
-    assert office.line.possible_sets == [(A,), (A, C)]
-    assert not any(isinstance(one, Propose) for one in office.effects())
-    office.write()
-    office.sync()
-    assert office.line.committed == 4  # the row waits for it
-    office.acknowledge(C, session, 5)
-    effects = office.effects()
+        leadership.write()
+        leadership.sync()
+    assert leadership.line.committed == 4
+    leadership.acknowledge(C, session, 2)  # two batches behind are not near
+    assert leadership.line.possible_sets == [(A,)]
+    leadership.acknowledge(C, session, 3)
+    assert leadership.line.possible_sets == [(A,), (A, C)]
+    assert not any(isinstance(one, Propose) for one in leadership.effects())
+    leadership.write()
+    leadership.sync()
+    assert leadership.line.committed == 4  # the row waits for it
+    leadership.acknowledge(C, session, 5)
+    effects = leadership.effects()
     assert CommitTo(5) in effects
     assert any(isinstance(one, Propose) for one in effects)
 
 
 def test_a_learner_that_does_not_get_there_is_waited_for_no_more() -> None:
-    office = Office(RECORD._replace(members=(A,)))
-    office.sync()
-    session = office.match(C, 0)
-    office.write()
-    office.sync()
-    office.acknowledge(C, session, 2)
-    office.write()
-    office.sync()
-    assert office.line.committed == 3
-    assert office.line.withdraw((2,)) is None
-    assert office.line.withdraw((3,)) == 3
-    assert CommitTo(4) in office.effects()
-    assert office.line.withdraw((3,)) is None
+    leadership = Leadership(RECORD._replace(members=(A,)))
+    leadership.sync()
+    session = leadership.match(C, 0)
+    leadership.write()
+    leadership.sync()
+    leadership.acknowledge(C, session, 2)
+    leadership.write()
+    leadership.sync()
+    assert leadership.line.committed == 3
+    assert leadership.line.withdraw((2,)) is None
+    assert leadership.line.withdraw((3,)) == 3
+    assert CommitTo(4) in leadership.effects()
+    assert leadership.line.withdraw((3,)) is None
 
 
 def test_an_unknown_outcome_is_settled_by_a_change_and_not_by_a_read() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.match(C, 2)
-    growth = office.proposal()
-    office.line.outcome(growth.number, Outcome.UNKNOWN, 0)
-    assert office.effects() == [Read()]
-    office.line.read(REVISION, RECORD)
-    touch = office.proposal()
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.match(C, 2)
+    growth = leadership.proposal()
+    leadership.line.outcome(growth.number, Outcome.UNKNOWN, 0)
+    assert leadership.effects() == [Read()]
+    leadership.line.read(REVISION, RECORD)
+    touch = leadership.proposal()
     assert touch.record == RECORD
-    assert (A, B, C) in office.line.possible_sets
-    office.line.read(REVISION, RECORD)  # an answer to an earlier question
-    assert (A, B, C) in office.line.possible_sets
-    office.line.outcome(touch.number, Outcome.DONE, 41)
-    assert growth.record.members not in office.line.possible_sets or office.proposal()
+    assert (A, B, C) in leadership.line.possible_sets
+    leadership.line.read(REVISION, RECORD)  # an answer to an earlier question
+    assert (A, B, C) in leadership.line.possible_sets
+    leadership.line.outcome(touch.number, Outcome.DONE, 41)
+    assert growth.record.members not in leadership.line.possible_sets or leadership.proposal()
 
 
 def test_who_is_dropped_is_needed_until_the_coordinator_says_so() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.effects()
-    office.write()
-    office.sync()
-    office.effects()
-    assert office.line.drop((2,))
-    proposal = office.proposal()
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.effects()
+    leadership.write()
+    leadership.sync()
+    leadership.effects()
+    assert leadership.line.drop((2,))
+    proposal = leadership.proposal()
     assert proposal.record.members == (A,)
-    assert office.line.committed == 2
-    office.line.outcome(proposal.number, Outcome.DONE, 41)
-    assert CommitTo(3) in office.effects()
+    assert leadership.line.committed == 2
+    leadership.line.outcome(proposal.number, Outcome.DONE, 41)
+    assert CommitTo(3) in leadership.effects()
 
 
 def test_a_leader_renews_its_own_entry_when_it_has_everything() -> None:
     log = MemoryLog([4, 4])
     record = RECORD._replace(members=(A,))
-    line = LeaderLine(log, record, REVISION, SEAT, 3, 0, waits=True)
+    line = PartitionLeader(log, record, REVISION, SEAT, 3, 0, waits=True)
     proposal = next(one for one in line.out if isinstance(one, Propose))
     assert proposal.record.members == (A._replace(generation=3),)
 
@@ -177,87 +177,87 @@ DELIVERS = Permits(False, True, True)
 PUBLISHES = Permits(False, False, True)
 
 
-def ticked(office: Office, mono_ns: int) -> Permits:
-    before = office.line.permits
-    office.line.tick(mono_ns)
-    effects = office.effects()
-    after = office.line.permits
+def ticked(leadership: Leadership, mono_ns: int) -> Permits:
+    before = leadership.line.permits
+    leadership.line.tick(mono_ns)
+    effects = leadership.effects()
+    after = leadership.line.permits
     assert effects == ([Authority(after)] if after != before else [])
     return after
 
 
 def test_authority_lasts_from_the_answer_of_each_needed_member() -> None:
-    office = Office()
-    heard = office.line.heard = Heard()
-    office.match(B, 2)
-    office.effects()
+    leadership = Leadership()
+    heard = leadership.line.heard = Heard()
+    leadership.match(B, 2)
+    leadership.effects()
     heard.answered(2, 10 * SECOND)
-    assert ticked(office, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
+    assert ticked(leadership, 10 * SECOND + AUTHORITY_NS) == ALL_PERMITS
     over_ns = 10 * SECOND + AUTHORITY_NS + 1
-    assert ticked(office, over_ns) == DELIVERS
-    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
+    assert ticked(leadership, over_ns) == DELIVERS
+    assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
     heard.answered(3, over_ns + ISOLATED_DELIVERY_NS)  # no member
-    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
+    assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == PUBLISHES
     heard.confirmed(over_ns + ISOLATED_DELIVERY_NS)
-    assert ticked(office, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
+    assert ticked(leadership, over_ns + ISOLATED_DELIVERY_NS) == ALL_PERMITS
 
 
 def test_a_lone_leader_publishes_while_the_coordinator_was_there_lately() -> None:
-    office = Office(RECORD._replace(members=(A,)))
-    office.write()
-    office.sync()
-    office.effects()
-    assert ticked(office, AUTHORITY_NS) == ALL_PERMITS
-    assert ticked(office, ISOLATED_PUBLISH_NS) == DELIVERS
-    assert office.line.ready
-    assert ticked(office, ISOLATED_PUBLISH_NS + 1) == NO_PERMITS
-    assert not office.line.ready
-    office.line.confirmed(ISOLATED_PUBLISH_NS)
-    assert ticked(office, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
+    leadership = Leadership(RECORD._replace(members=(A,)))
+    leadership.write()
+    leadership.sync()
+    leadership.effects()
+    assert ticked(leadership, AUTHORITY_NS) == ALL_PERMITS
+    assert ticked(leadership, ISOLATED_PUBLISH_NS) == DELIVERS
+    assert leadership.line.ready
+    assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == NO_PERMITS
+    assert not leadership.line.ready
+    leadership.line.confirmed(ISOLATED_PUBLISH_NS)
+    assert ticked(leadership, ISOLATED_PUBLISH_NS + 1) == ALL_PERMITS
 
 
 # --- who is held off, and who takes over ---
 
 
-def test_an_office_is_handed_over_to_a_member_that_has_everything() -> None:
-    office = Office()
-    session = office.match(B, 2)
-    office.sync()
-    office.write()
-    office.effects()
-    assert not office.line.hand_over(3, 33), "it is no member"
-    assert office.line.hand_over(2, 22)
-    assert office.effects() == [], "a row is in flight"
-    office.acknowledge(B, session, 3)
-    office.sync()
-    assert not office.line.ready, "no row is begun that would have an unknown outcome"
-    proposal = office.proposal()
+def test_a_leadership_is_handed_over_to_a_member_that_has_everything() -> None:
+    leadership = Leadership()
+    session = leadership.match(B, 2)
+    leadership.sync()
+    leadership.write()
+    leadership.effects()
+    assert not leadership.line.hand_over(3, 33), "it is no member"
+    assert leadership.line.hand_over(2, 22)
+    assert leadership.effects() == [], "a row is in flight"
+    leadership.acknowledge(B, session, 3)
+    leadership.sync()
+    assert not leadership.line.ready, "no row is begun that would have an unknown outcome"
+    proposal = leadership.proposal()
     assert proposal.record == elected(RECORD, Seat(2, 22, 102))
-    office.line.keep_office()
-    assert not office.line.ready, "it may be in force already"
-    office.line.outcome(proposal.number, Outcome.DONE, REVISION + 1)
-    assert office.effects() == [Leave("the office was handed over")]
+    leadership.line.keep_leadership()
+    assert not leadership.line.ready, "it may be in force already"
+    leadership.line.outcome(proposal.number, Outcome.DONE, REVISION + 1)
+    assert leadership.effects() == [Leave("the leadership was handed over")]
 
 
-def test_an_heir_that_is_matched_later_gets_an_office_that_has_nothing_in_flight() -> None:
-    office = Office()
-    office.match(B, 2)
-    office.sync()
-    office.line.unlinked(2)
-    office.line.hand_over(2, 22)
-    assert not any(isinstance(one, Propose) for one in office.effects())
-    office.match(B, 2)
-    assert office.proposal().record.epoch == RECORD.epoch + 1
+def test_a_successor_that_is_matched_later_gets_a_leadership_that_has_nothing_in_flight() -> None:
+    leadership = Leadership()
+    leadership.match(B, 2)
+    leadership.sync()
+    leadership.line.unlinked(2)
+    leadership.line.hand_over(2, 22)
+    assert not any(isinstance(one, Propose) for one in leadership.effects())
+    leadership.match(B, 2)
+    assert leadership.proposal().record.epoch == RECORD.epoch + 1
 
 
-def test_an_office_whose_heir_falls_silent_goes_on() -> None:
-    office = Office()
-    session = office.match(B, 2)
-    office.sync()
-    office.write()
-    office.line.hand_over(2, 22)
-    office.line.keep_office()
-    office.acknowledge(B, session, 3)
-    office.sync()
-    assert not any(isinstance(one, Propose) for one in office.effects())
-    assert office.line.ready
+def test_a_leadership_whose_successor_falls_silent_goes_on() -> None:
+    leadership = Leadership()
+    session = leadership.match(B, 2)
+    leadership.sync()
+    leadership.write()
+    leadership.line.hand_over(2, 22)
+    leadership.line.keep_leadership()
+    leadership.acknowledge(B, session, 3)
+    leadership.sync()
+    assert not any(isinstance(one, Propose) for one in leadership.effects())
+    assert leadership.line.ready

@@ -10,8 +10,15 @@ import pytest
 from cases import each
 from penstock.broker.partition.journal import PartitionEnds, start_of_unknown
 from penstock.errors import SequenceGap
-from penstock.replication.producers import Known, Newest, ProducerLine, Stamped, Verdict, judge
-from penstock.replication.stages import Ask, List, Refuse, Send, StageLine, State, Unlist
+from penstock.replication.producers import (
+    Known,
+    Newest,
+    ProducerReplication,
+    Stamped,
+    Verdict,
+    judge,
+)
+from penstock.replication.stages import Ask, List, Refuse, Send, StageReplication, State, Unlist
 
 KNOWN = Known(3, 10, 0)  # committed: 0 to 9 of epoch 3
 NEWEST = Newest(3, 14)  # above the committed end: 10 to 13
@@ -60,7 +67,7 @@ def stamped(end: int, next_sequence: int, producer: int = 7) -> Stamped:
 
 
 def test_the_table_is_as_of_the_committed_end() -> None:
-    line = ProducerLine(100, {})
+    line = ProducerReplication(100, {})
     line.wrote(stamped(101, 1))
     line.wrote(stamped(103, 3))
     assert (line.table, line.newest(7), line.newest(8)) == ({}, Newest(0, 3), None)
@@ -73,7 +80,7 @@ def test_the_table_is_as_of_the_committed_end() -> None:
 
 
 def test_a_cut_takes_what_was_above_it() -> None:
-    line = ProducerLine(100, {})
+    line = ProducerReplication(100, {})
     line.wrote(stamped(101, 1))
     line.wrote(stamped(103, 3))
     assert line.cut(101)
@@ -85,7 +92,7 @@ def test_a_cut_takes_what_was_above_it() -> None:
 
 
 def test_a_leader_takes_the_tail_once() -> None:
-    line = ProducerLine(100, {})
+    line = ProducerReplication(100, {})
     line.wrote(stamped(101, 1))
     assert line.take_tail() == [stamped(101, 1)]
     assert line.take_tail() == []
@@ -99,14 +106,14 @@ def test_a_leader_takes_the_tail_once() -> None:
 MEMBERS = {(0, 100), (1, 101), (2, 102)}
 
 
-def line(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageLine:
-    made = StageLine(0, listed, here)
+def line(listed: Sequence[int] = (), here: Sequence[int] = ()) -> StageReplication:
+    made = StageReplication(0, listed, here)
     made.linked(1)
     made.needs(MEMBERS)
     return made
 
 
-def take(one: StageLine) -> list[Any]:
+def take(one: StageReplication) -> list[Any]:
     one.validate()
     out, one.out = one.out, []
     return out

@@ -9,7 +9,7 @@ from cases import each
 from penstock.limits import AUTHORITY_NS, MS, SECOND
 from penstock.replication.authority import Heard, Isolation
 from penstock.replication.election import Candidate, Report, election, hindrance, last_resort
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import (
     Member,
@@ -174,10 +174,10 @@ class World:
         self.replies: list[Reply] = []
         self.turns_replaced = 0
 
-    def new_line(self) -> LeaderLine:
+    def new_line(self) -> PartitionLeader:
         members = MEMBERS[:1] if self.is_alone else MEMBERS
         record = Record(7, EPOCH, SEAT, members, 1, (SELF, OTHER))
-        line = LeaderLine(
+        line = PartitionLeader(
             ModelLog(), record, 1, SEAT, 1, 0, False,
             heard=self.heard, confirmed_ns=self.now_ns, isolation=self.isolation,
         )  # fmt: skip
@@ -226,7 +226,7 @@ class World:
             elif reply.is_in_force:
                 self.heard.confirmed(reply.sent_ns)
             else:
-                self.line.leave("the record names another office")
+                self.line.leave("the record names another leadership")
         self.line.tick(self.now_ns)
         self.check()
         late_ns, in_force = self.dice.randint(0, SECOND), self.replaced_ns is None
@@ -241,7 +241,7 @@ class World:
         since_ns, permits = self.now_ns - self.replaced_ns, self.line.permits
         self.turns_replaced += 1
         publish_ns = max(self.isolation.publish_ns, AUTHORITY_NS)
-        told = f"seed {self.seed}, {since_ns} ns after another took office: {permits}"
+        told = f"seed {self.seed}, {since_ns} ns after another took over: {permits}"
         assert not permits.acts or since_ns <= AUTHORITY_NS, told
         if self.is_alone:
             assert not permits.publishes or since_ns <= publish_ns, told

@@ -25,12 +25,13 @@ from penstock.broker.channels.latency import LatencyTurns
 from penstock.broker.commits.commits import Commits
 from penstock.broker.context import Change, ChangeHook, Context
 from penstock.broker.health import Health, Trouble
-from penstock.broker.node_state import ClockLeap, NodeState, look_at_clock
+from penstock.broker.node_state import ClockAhead, NodeState, look_at_clock
 from penstock.broker.options import BrokerOptions
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Syncer, Syncs
-from penstock.broker.replicas.replica_file import OwnFile
-from penstock.broker.replicas.replica_host import Hosting, Membership
+from penstock.broker.replicas.context import Membership
+from penstock.broker.replicas.replica_file import ReplicaFileStore
+from penstock.broker.replicas.replica_host import ReplicaHost
 from penstock.broker.topics import directories
 from penstock.broker.topics.deleted import EndedTopics
 from penstock.broker.topics.directories import (
@@ -104,7 +105,7 @@ class Broker:
         self._idle = IdleSweep(self, options)
         self._delays = DelaySearch(self.context)
         self.hourly = Hourly(self.topics)
-        self.clock_leap = ClockLeap(self.context.health)
+        self.clock_leap = ClockAhead(self.context.health)
         self.commits = Commits(self.context, self.topics, self.path)
         self._growth = Growth(self.context, self.directories)
         self._dead_letters = DeadLetters(self.context, self.topics, self.topic)
@@ -225,16 +226,20 @@ class Broker:
             return
         if file.name != name:
             raise TopicDamaged(directory, f"topic.json is about another topic, {file.name!r}")
-        hosting, wall_ns, settings = self.hosting, self._clock.wall_ns(), self._log_settings
+        replica_host, wall_ns, settings = (
+            self.replica_host,
+            self._clock.wall_ns(),
+            self._log_settings,
+        )
         if file.placed is not True:
             logs = open_logs(self._disk, directory, file, settings, wall_ns)
             self._add_topic(directory, file, logs)
-        elif hosting is None:
+        elif replica_host is None:
             raise StorageError(directory, "a cluster places its replicas, and none is named")
         else:
-            owns = hosting.find_owns(directory, file)
+            owns = replica_host.find_owns(directory, file)
             logs = open_logs(self._disk, directory, file, settings, wall_ns, owns)
-            hosting.add(self._add_topic(directory, file, logs, owns))
+            replica_host.add(self._add_topic(directory, file, logs, owns))
 
     def _remove_unfinished(self, name: str, directory: str) -> None:
         """A creation that was interrupted before it ended: nothing can have been published. When
@@ -249,7 +254,7 @@ class Broker:
         directory: str,
         file: TopicFile,
         logs: Mapping[int, PartitionLog],
-        owns: Mapping[int, OwnFile] | None = None,
+        owns: Mapping[int, ReplicaFileStore] | None = None,
     ) -> Topic:
         ids = self.context.ids
         ids.last_id = max([ids.last_id, *(log.last_id for log in logs.values())])
@@ -264,17 +269,17 @@ class Broker:
     # --- a node of a cluster ---
 
     @property
-    def hosting(self) -> Hosting | None:
-        return self.context.hosting
+    def replica_host(self) -> ReplicaHost | None:
+        return self.context.replica_host
 
-    def join(self, membership: Membership) -> Hosting:
+    def join(self, membership: Membership) -> ReplicaHost:
         """Before `open`, or in its `before_topics`: a cluster places replicas on this node."""
-        hosting = Hosting.of(
+        replica_host = ReplicaHost.of(
             membership, self.context, self.topics, self.directories, self._make_known,
             self._delete, self.commits.stages, self._add_remote, self._drop,
         )  # fmt: skip
-        self.context.hosting = hosting
-        return hosting
+        self.context.replica_host = replica_host
+        return replica_host
 
     def _add_remote(self, file: TopicFile) -> Topic:
         return self._add_topic(self.directories.path(file.name), file, {})
@@ -301,8 +306,8 @@ class Broker:
         wall_ns = self._clock.wall_ns()
         for leader in self._leaders():
             leader.group.write(wall_ns)  # all syncs set off before any is waited for
-        if self.hosting is not None:
-            self.hosting.close()
+        if self.replica_host is not None:
+            self.replica_host.close()
         for topic in self.topics.values():
             topic.close_partitions()
         for topic in self.topics.values():
@@ -385,7 +390,7 @@ class Broker:
         self,
         file: TopicFile,
         logs: Mapping[int, PartitionLog],
-        owns: Mapping[int, OwnFile] | None = None,
+        owns: Mapping[int, ReplicaFileStore] | None = None,
     ) -> Topic:
         topic = self._add_topic(self.directories.path(file.name), file, logs, owns)
         try:
@@ -405,7 +410,7 @@ class Broker:
         first. Raises StorageError when the deletion could not be written down; then nothing is
         deleted."""
         topic = self.find_topic(name)
-        if topic.hosted:
+        if topic.replicated:
             raise Refused(f"topic {name} is deleted by the cluster")
         self._delete(topic)
 
@@ -529,8 +534,8 @@ class Broker:
         sync_journals = mono_ns - self._journals_synced_ns >= limits.JOURNAL_SYNC_EVERY_NS
         if sync_journals:
             self._journals_synced_ns = mono_ns
-        if self.hosting is not None:
-            self.hosting.settle(wall_ns, sync_logs, sync_journals)
+        if self.replica_host is not None:
+            self.replica_host.settle(wall_ns, sync_logs, sync_journals)
         touched = self.context.touched
         for topic in list(touched):
             if topic.settle(wall_ns, sync_logs, sync_journals):
@@ -565,8 +570,8 @@ class Broker:
 
     def validate(self) -> None:
         self.commits.validate()
-        if self.hosting is not None:
-            self.hosting.validate()
+        if self.replica_host is not None:
+            self.replica_host.validate()
         for name, topic in self.topics.items():
             if topic.name != name:
                 raise RuntimeError(f"topic {topic.name} is listed as {name}")

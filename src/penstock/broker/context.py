@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from penstock.broker.commits.apps import Shelves
+from penstock.broker.commits.apps import StagesByPartition
 from penstock.broker.health import Health
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncs
@@ -18,7 +18,7 @@ from penstock.log.disk import Disk
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.broker.replicas.replica_host import Hosting
+    from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.broker.topics.topic import Topic
     from penstock.kernel import Engine
 
@@ -48,7 +48,9 @@ class Context:
     syncs: Syncs
     ids: IdRange
     health: Health
-    shelves: Shelves = field(default_factory=Shelves)  # stages, by partition
+    stages_by_partition: StagesByPartition = field(
+        default_factory=StagesByPartition
+    )  # stages, by partition
     hooks: list[ChangeHook] = field(default_factory=list)
     exiting: bool = False
     killed: bool = False  # the last stop was not orderly: files may be in the system's memory only
@@ -65,7 +67,9 @@ class Context:
     bounded: dict[Channel, None] = field(default_factory=dict)  # ephemeral: their depth has a bound
     limited: dict[Channel, None] = field(default_factory=dict)  # how fast they are sent has a bound
     skipping: dict[Channel, None] = field(default_factory=dict)  # their cursors follow the end
-    hosting: Hosting | None = None  # of replicas that a cluster places; None: there is no cluster
+    replica_host: ReplicaHost | None = (
+        None  # of replicas that a cluster places; None: there is no cluster
+    )
 
     def room_refusal(self, length: int) -> str:
         """Why there is no room for so many bytes; empty when there is."""

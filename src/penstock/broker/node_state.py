@@ -92,7 +92,7 @@ def look_at_clock(context: Context, wall_ns: int) -> None:
 _DAY_NS = 24 * 3600 * limits.SECOND
 
 
-class ClockLeap:
+class ClockAhead:
     def __init__(self, health: Health) -> None:
         self._health = health
         self._until_ns = 0  # by the monotonic clock; 0: there is nothing to report

@@ -12,7 +12,7 @@ from penstock.broker.channels.channel import Channel, backend_depth_of
 from penstock.broker.partition.leader import Leader
 
 if TYPE_CHECKING:
-    from penstock.broker.replicas.replicated_partition import HostedReplica
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.broker.topics.topic import Topic
 
 Row = dict[str, Any]
@@ -75,29 +75,29 @@ def replica_rows(topic: Topic) -> list[Row]:
     """Of a cluster's topic, what this node has, whether it leads or follows. A follower does not
     know how far it is behind: its leader does."""
     return [
-        _replica_row(replica.hosted)
+        _replica_row(replica.replicated)
         for _, replica in sorted(topic.replicas.items())
-        if replica.hosted is not None
+        if replica.replicated is not None
     ]
 
 
-def _replica_row(hosted: HostedReplica) -> Row:
-    assigned = hosted.assigned
-    record, office = assigned.record, assigned.office
+def _replica_row(replicated: ReplicatedPartition) -> Row:
+    assignment = replicated.assignment
+    record, leadership = assignment.record, assignment.leadership
     row: Row = {
-        "partition": hosted.number,
-        "role": type(assigned.role).__name__.lower() if office is None else "leader",
+        "partition": replicated.number,
+        "role": type(assignment.role).__name__.lower() if leadership is None else "leader",
         "leader": record.leader.node if record is not None and record.leader is not None else None,
         "epoch": record.epoch if record is not None else 0,
         "in_sync": [member.node for member in record.members] if record is not None else [],
-        "end_offset": hosted.replica.log.written_end,
-        "committed_offset": assigned.committed,
+        "end_offset": replicated.replica.log.written_end,
+        "committed_offset": assignment.committed,
     }
-    if office is not None:
-        end = office.line.end
+    if leadership is not None:
+        end = leadership.line.end
         row["followers"] = [
             {"node": node, "lag": end - max(peer.counted, 0)}
-            for node, peer in sorted(office.line.peers.items())
+            for node, peer in sorted(leadership.line.peers.items())
             if peer.replica
         ]
         row["lag"] = max((one["lag"] for one in row["followers"]), default=0)

@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 from penstock.kernel import Section, id_at
 
 if TYPE_CHECKING:
-    from penstock.broker.channels.dead_letter import Letter
+    from penstock.broker.channels.dead_letter import DeadLetterContent
     from penstock.broker.partition.group_commit import GroupCommit
     from penstock.broker.replicas.outbox import Outbox
 
@@ -62,7 +62,9 @@ def publish_headed(
     _publish_by(group, lambda: group.tail.append(body, due_ns, sections), 1, len(body), done)
 
 
-def publish_moved(group: GroupCommit | Outbox, letters: Sequence[Letter], done: TracedDone) -> None:
+def publish_moved(
+    group: GroupCommit | Outbox, letters: Sequence[DeadLetterContent], done: TracedDone
+) -> None:
     """The same for messages that bring their trailers along."""
 
     def append() -> None:

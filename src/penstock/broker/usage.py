@@ -81,14 +81,14 @@ class IdleSweep:
         return mono_ns - since_ns
 
     def _may_go(self, channel: Channel) -> bool:
-        if channel.topic.hosted and not channel.ephemeral:
+        if channel.topic.replicated and not channel.ephemeral:
             return False  # another node may have its consumers
         return not channel.is_held and (self._backlog_too or channel.unfinished == 0)
 
     def _may_all_go(self, topic: Topic) -> bool:
         if (
             topic.internal
-            or topic.hosted
+            or topic.replicated
             or topic.paused
             or self._broker.topics.get(topic.name) is not topic
         ):

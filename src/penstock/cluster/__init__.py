@@ -1,6 +1,6 @@
 """What is about many partitions and nodes, without I/O: metadata, elections, and who proposes them.
 
 Read `coordinator` for the party that decides, `keys` and `documents` for what it keeps, and `view`
-for what a node knows of it; `placement`, `moves` and `controller` for where replicas are; `starts`
-for channels, and `commits` for stages that become messages on several leaders.
+for what a node knows of it; `placement`, `moves` and `controller` for where replicas are;
+`channel_starts` for channels.
 """

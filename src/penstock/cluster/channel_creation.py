@@ -1,7 +1,7 @@
 """Channels that clients make at this node: the coordinator is asked, then the leaders.
 
-Each channel that is waited for has one `ChannelMaking` (`starts`), however many clients wait. This
-carries its effects:
+Each channel that is waited for has one `ChannelCreation` (`channel_starts`), however many clients
+wait. This carries its effects:
 
 | effect | here |
 |---|---|
@@ -30,7 +30,7 @@ from penstock.cluster.channel_starts import (
     CHANNEL_NUMBERS,
     Answer,
     AskStart,
-    ChannelMaking,
+    ChannelCreation,
     Create,
     Found,
     Read,
@@ -57,7 +57,7 @@ from penstock.limits import CHANNEL_ASK_NS, CHANNELS_CONFIRMED_MIN, COORDINATOR_
 from penstock.replication.leader import Outcome
 
 
-class Ground(NamedTuple):
+class CreationDeps(NamedTuple):
     """What the node gives: `say` a message to another node or to itself, and whether the channel of
     that number `is_here`."""
 
@@ -81,7 +81,7 @@ class _Waiting:
 
     __slots__ = ("again", "again_ns", "asked_ns", "done", "identity", "machine")
 
-    def __init__(self, machine: ChannelMaking, identity: int) -> None:
+    def __init__(self, machine: ChannelCreation, identity: int) -> None:
         self.machine = machine
         self.identity = identity
         self.done: list[MetadataDone] = []
@@ -90,9 +90,9 @@ class _Waiting:
         self.again_ns = 0
 
 
-class ChannelMakings:
-    def __init__(self, ground: Ground, now_ns: int) -> None:
-        self._ground = ground
+class ChannelCreations:
+    def __init__(self, deps: CreationDeps, now_ns: int) -> None:
+        self._deps = deps
         self._now_ns = now_ns
         self._waiting: dict[ChannelName, _Waiting] = {}
         self._confirmed: dict[ChannelName, _Made] = {}
@@ -101,7 +101,7 @@ class ChannelMakings:
     # --- what is asked for ---
 
     def make(self, topic: str, channel: str, done: MetadataDone) -> None:
-        view, name = self._ground.view, ChannelName(topic, channel)
+        view, name = self._deps.view, ChannelName(topic, channel)
         held = view.topics.get(topic)
         if held is None or held.document.deleted:
             done(NotFound("topic", topic))
@@ -118,7 +118,7 @@ class ChannelMakings:
             if known is not None:
                 waiting.machine.known(known.document.number, known.revision)
         waiting.done.append(done)
-        if known is not None and self._ground.is_here(name, known.document.number):
+        if known is not None and self._deps.is_here(name, known.document.number):
             self._look(name, waiting, self._partitions_of({topic}))
         self._work(name, waiting)
 
@@ -128,15 +128,15 @@ class ChannelMakings:
 
     def _is_confirmed(self, name: ChannelName, channel: Channel) -> bool:
         made = _Made(channel.identity, channel.number)
-        return self._confirmed.get(name) == made and self._ground.is_here(name, channel.number)
+        return self._confirmed.get(name) == made and self._deps.is_here(name, channel.number)
 
     def _begin(self, name: ChannelName, identity: int) -> _Waiting:
         def settings(identity: int, number: int, partitions: int) -> Channel:
-            more = {CREATED: self._ground.wall_ns(), PARTITIONS: partitions}
+            more = {CREATED: self._deps.wall_ns(), PARTITIONS: partitions}
             chosen = as_settings(ChannelSettings(), **more)
             return Channel(identity, number, False, chosen, False)
 
-        waiting = _Waiting(ChannelMaking(name, self._now_ns, settings), identity)
+        waiting = _Waiting(ChannelCreation(name, self._now_ns, settings), identity)
         self._waiting[name] = waiting
         return waiting
 
@@ -166,13 +166,13 @@ class ChannelMakings:
     def _partitions_of(self, topics: Collection[str]) -> _Partitions:
         """In one pass, by topic: number and identity."""
         found: _Partitions = {topic: [] for topic in topics}
-        for one, held in self._ground.view.partitions.items() if topics else ():
+        for one, held in self._deps.view.partitions.items() if topics else ():
             if one.topic in found:
                 found[one.topic].append((one.number, held.document.identity))
         return found
 
     def _look(self, name: ChannelName, waiting: _Waiting, partitions: _Partitions) -> None:
-        machine, view = waiting.machine, self._ground.view
+        machine, view = waiting.machine, self._deps.view
         if machine.state is not State.CONFIRMING:
             return
         held = view.topics.get(name.topic)
@@ -199,17 +199,17 @@ class ChannelMakings:
                     self._read(name, waiting, number)
                 case Create(number, transaction):
                     created = partial(self._created, name, waiting, number)
-                    self._ground.coordinator.transact(transaction, created)
+                    self._deps.coordinator.transact(transaction, created)
                 case AskStart(partition, channel):
                     self._ask(PartitionName(name.topic, partition), waiting.identity, channel)
                 case Answer(verdict, unconfirmed):
                     self._end(name, waiting, self._outcome(name, waiting, verdict, unconfirmed))
 
     def _ask(self, name: PartitionName, identity: int, channel: int) -> None:
-        held = self._ground.view.partitions.get(name)
+        held = self._deps.view.partitions.get(name)
         leader = held.document.leader if held is not None else None
         if leader is not None:
-            self._ground.say(leader.node, StartAsked(name, identity, channel))
+            self._deps.say(leader.node, StartAsked(name, identity, channel))
 
     # --- the coordinator ---
 
@@ -226,7 +226,7 @@ class ChannelMakings:
                 self._found(name, waiting, number, [entries[key] for key in wanted])
 
         for key in wanted:
-            self._ground.coordinator.read(key, partial(read, key))
+            self._deps.coordinator.read(key, partial(read, key))
 
     def _found(
         self, name: ChannelName, waiting: _Waiting, number: int, entries: list[Entry | None]
@@ -253,7 +253,7 @@ class ChannelMakings:
         return max((n + 1 for n, identity in known if identity == waiting.identity), default=0)
 
     def _highest(self, topic: str, identity: int) -> int:
-        channels = self._ground.view.channels.items()
+        channels = self._deps.view.channels.items()
         known = [one.document for name, one in channels if name.topic == topic]
         return max((one.number for one in known if one.identity == identity), default=0)
 
@@ -286,7 +286,7 @@ class ChannelMakings:
         if verdict is Verdict.UNKNOWN:
             reason = "the coordinator has not answered in time: it may be made or not, ask again"
             return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
-        if not self._ground.is_here(name, number):
+        if not self._deps.is_here(name, number):
             reason = "it is made, but this node does not have it yet: ask again"
             return ChangeUnknown(f"channel {name.channel} of topic {name.topic}", reason)
         if unconfirmed:
@@ -299,7 +299,7 @@ class ChannelMakings:
         """Each time that there are twice as many."""
         if len(self._confirmed) < self._forget_at:
             return
-        channels = self._ground.view.channels
+        channels = self._deps.view.channels
         self._confirmed = {
             name: made
             for name, made in self._confirmed.items()

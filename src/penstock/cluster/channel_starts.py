@@ -22,7 +22,7 @@ topic had, and the transaction compares that there was no further one. Revisions
 channel that is made again over a tombstone has the key, and its first revision, of the one before,
 and restored metadata counts them from another number.
 
-Whoever makes a channel is a `ChannelMaking`:
+Whoever makes a channel is a `ChannelCreation`:
 
 | state | on | to | effects |
 |---|---|---|---|
@@ -38,11 +38,11 @@ Whoever makes a channel is a `ChannelMaking`:
 | CONFIRMING | all have confirmed | OVER | Answer: made |
 | CONFIRMING | `tick` at the deadline | OVER | Answer: made, and who has not confirmed |
 
-Who has asked a leader where a channel starts: the leader's side of `channelmakings`.
+Who has asked a leader where a channel starts: the leader's side of `channel_creation`.
 
 | a node asks, and | then |
 |---|---|
-| the set of this office has the start | it is answered at once |
+| the set of this leadership has the start | it is answered at once |
 | it does not, or the channel is not known here yet | the node is noted, and answered then |
 | the partition is not led here | nothing: the node asks the next leader |
 
@@ -124,7 +124,7 @@ class Answer(NamedTuple):
     unconfirmed: tuple[int, ...] = ()  # partitions: their promises begin later
 
 
-class ChannelMaking:
+class ChannelCreation:
     __slots__ = (
         "_awaited",
         "_creating",
@@ -274,7 +274,7 @@ def _revision(seen: Seen | None) -> int:
 SendAnswer = Callable[[int, StartHeld], None]
 
 
-class AskedStarts:
+class StartRequests:
     def __init__(
         self, is_held: Callable[[PartitionName, int, int], bool | None], answer: SendAnswer
     ) -> None:

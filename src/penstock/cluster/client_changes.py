@@ -1,5 +1,5 @@
 """What clients and operators ask this node to change of topics and channels: the broker's way into
-the metadata (`broker.changes`), over `topicchanges`, `channelmakings` and `metadatachanges`.
+the metadata (`broker.changes`), over `topic_changes`, `channel_creation` and `MetadataChanges`.
 
 A document of the metadata that a client of this node changes: a pause, a setting, a deletion.
 
@@ -25,7 +25,7 @@ from penstock.broker.channels.skips import Skipped, skipped_of
 from penstock.broker.ports import Led, MetadataDone, NewTopic
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.cluster import keys
-from penstock.cluster.channel_creation import ChannelMakings
+from penstock.cluster.channel_creation import ChannelCreations
 from penstock.cluster.coordinator import Coordinator, Entry, Put, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import CHANNEL, TOPIC, Channel, Topic
 from penstock.cluster.json_form import Form
@@ -33,7 +33,7 @@ from penstock.cluster.keys import ChannelName, PartitionName
 from penstock.cluster.metadata_topics import (
     changed_settings,
     channel_entry,
-    placed_topic,
+    cluster_topic,
     target_for,
 )
 from penstock.cluster.topic_changes import TopicChanges, partitions_of
@@ -51,14 +51,14 @@ class ClientChanges:
         self,
         view: View,
         topics: TopicChanges,
-        makings: ChannelMakings,
+        channel_creations: ChannelCreations,
         changes: MetadataChanges,
         has_channel: Callable[[ChannelName, int], bool],
         has_come_true: Callable[[str], bool],
     ) -> None:
         self._view = view
         self._topics = topics
-        self._makings = makings
+        self._channel_creations = channel_creations
         self._changes = changes
         self._has_channel = has_channel
         self._has_come_true = has_come_true
@@ -79,7 +79,7 @@ class ClientChanges:
         held, shape = self._view.topics.get(topic), self.shape(topic)
         if held is None or shape is None:
             return None
-        return placed_topic(topic, held.document, shape.partitions).file()
+        return cluster_topic(topic, held.document, shape.partitions).file()
 
     def led(self, topic: str, partition: int | None = None) -> Sequence[Led]:
         held = partitions_of(self._view, topic)
@@ -95,7 +95,7 @@ class ClientChanges:
         ]
 
     def make_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
-        self._makings.make(topic, channel, done)
+        self._channel_creations.make(topic, channel, done)
 
     def delete_channel(self, topic: str, channel: str, done: MetadataDone) -> None:
         name = ChannelName(topic, channel)

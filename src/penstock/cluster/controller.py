@@ -14,7 +14,7 @@ its transactions compares when that key was made: one that was paused for a minu
 What it does while ACTING, in this order:
 
 1. **Elections that the members have left undone** for 2 s: no leader, or one whose node is missing
-   or has another life, or that has not said that it is in office. The first in the order of
+   or has another incarnation, or that has not said that it is leading. The first in the order of
    preference that may lead. Dead members are left out as far as the minimum allows.
 2. **Moves** go on, as their records say (see `moves`); copies begin as few as may.
 3. **Plans**, once a minute, or when nodes have come, gone, or are to be left: what is lost is made
@@ -27,7 +27,7 @@ Which nodes are there, since when, and which are lost for good, as one controlle
 
 A node's key vanishes when its lease runs out, which an outage of the coordinator does to all of
 them at once. So a node is **missing** only when it can't be reached directly either, and nothing
-counts that was seen before the controller took office, or while its watch was broken: its times
+counts that was seen before the controller took over, or while its watch was broken: its times
 begin then.
 
 A missing node is **lost** after a while: its replicas are made again elsewhere. Never while more
@@ -78,7 +78,7 @@ class NodeSeen(NamedTuple):
     standing: Standing
     generation: int  # that its last start has written
     memory_lost_generation: int
-    life: int | None  # of the process whose key is there; None: there is none
+    incarnation: int | None  # of the process whose key is there; None: there is none
     is_full: bool = False
 
 
@@ -92,7 +92,7 @@ class PartitionSeen(NamedTuple):
     move_revision: int = 0  # of its key
     bytes_kept: float = 0.0
     led_bytes_per_s: float = 0.0
-    in_office: bool = True  # its leader has said so, in this epoch
+    in_force: bool = True  # its leader has said so, in this epoch
     unable: frozenset[int] = frozenset()  # nodes whose replica says that it is stopped
 
 
@@ -162,8 +162,8 @@ def members_min_of(seen: PartitionSeen, replicas: int) -> int:
 class Controller:
     __slots__ = (
         "_asked",
+        "_incarnation",
         "_leaderless",
-        "_life",
         "_planned_for",
         "_planned_ns",
         "_settled_ns",
@@ -173,19 +173,19 @@ class Controller:
         "presence",
     )
 
-    def __init__(self, life: int) -> None:
+    def __init__(self, incarnation: int) -> None:
         self.duty = Duty.IDLE
         self.presence = Presence()
         self.last_plan = Plan(())
         self.out: list[Any] = []
-        self._life = life  # of this process: it stands in the key
+        self._incarnation = incarnation  # of this process: it stands in the key
         self._settled_ns = 0
         self._leaderless: dict[PartitionName, tuple[int, int]] = {}  # epoch, since
         self._asked: dict[PartitionName, tuple[int, int, int]] = {}  # revisions, until
         self._planned_ns = 0
         self._planned_for: Any = None
 
-    # --- office ---
+    # --- leadership ---
 
     def watch_broken(self, now_ns: int) -> None:
         """What happened meanwhile is not known: absence has to be seen again."""
@@ -202,14 +202,14 @@ class Controller:
 
     def tick(self, situation: Situation, now_ns: int) -> None:
         """A few times a second."""
-        if situation.controller != self._life:
+        if situation.controller != self._incarnation:
             self.duty = Duty.IDLE
             if situation.controller is None:
                 self.out.append(Campaign())
             return
         if self.duty is Duty.IDLE:
             self._settle(now_ns)
-        registered = [n for n, seen in situation.nodes.items() if seen.life is not None]
+        registered = [n for n, seen in situation.nodes.items() if seen.incarnation is not None]
         self.presence.look(situation.nodes, registered, situation.reachable, now_ns)
         if now_ns < self._settled_ns:
             return
@@ -256,13 +256,13 @@ class Controller:
 
     def _is_served(self, situation: Situation, seen: PartitionSeen) -> bool:
         leader = seen.record.leader
-        if leader is None or not seen.in_office:
+        if leader is None or not seen.in_force:
             return False
         node = situation.nodes.get(leader.node)
         if node is None or leader.node in seen.unable or leader.node in self.presence.missing:
             return False
-        return node.life in (
-            leader.life,
+        return node.incarnation in (
+            leader.incarnation,
             None,
         )  # reachable without a key: the coordinator's trouble
 
@@ -320,7 +320,7 @@ class Controller:
         places = []
         for number, seen in sorted(situation.nodes.items()):
             standing = Standing.LOST if number in lost else seen.standing
-            is_there = number not in self.presence.missing and seen.life is not None
+            is_there = number not in self.presence.missing and seen.incarnation is not None
             is_steady = is_there and self.presence.is_steady(number, now_ns)
             places.append(Place(number, seen.zone, standing, seen.is_full or not is_steady))
         return places
@@ -333,10 +333,10 @@ class Controller:
     def _planned(
         self, situation: Situation, now_ns: int, taken: Mapping[PartitionName, Change]
     ) -> dict[PartitionName, Change]:
-        wishes = {
+        preferred_leaders = {
             name: (seen.replicas, seen.members_min) for name, seen in situation.partitions.items()
         }
-        now = (self.places(situation, now_ns), wishes)
+        now = (self.places(situation, now_ns), preferred_leaders)
         is_due = now_ns - self._planned_ns >= limits.PLAN_EVERY_NS or now != self._planned_for
         if not is_due or self.presence.too_many_missing:
             return {}
@@ -394,9 +394,9 @@ def _copies(name: PartitionName, seen: PartitionSeen) -> list[Copy]:
 def _able_seat(situation: Situation, seen: PartitionSeen, number: int) -> Seat | None:
     """Of the member on a node, where that may lead."""
     node, member = situation.nodes.get(number), seen.record.member_on(number)
-    if node is None or node.life is None or member is None:
+    if node is None or node.incarnation is None or member is None:
         return None
-    seat = Seat(number, node.life, member.replica)
+    seat = Seat(number, node.incarnation, member.replica)
     candidate = Candidate(
         seat,
         node.generation,

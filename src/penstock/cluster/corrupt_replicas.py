@@ -9,8 +9,8 @@ acknowledges nothing: no commit should wait for it.
 
 | | |
 |---|---|
-| an office is vacant | a corrupt member waits for SOUND_FIRST_NS, if it reaches a sound one |
-| the office is to be handed over | not to a corrupt member |
+| a leadership is vacant | a corrupt member waits for SOUND_FIRST_NS, if it reaches a sound one |
+| the leadership is to be handed over | not to a corrupt member |
 | a leader is corrupt | it hands over to a sound member, if it is linked to one |
 | a follower has failed | its leader leaves it out, if the minimum allows |
 
@@ -28,7 +28,7 @@ from penstock.replication.record import Record
 _NONE: frozenset[PartitionName] = frozenset()
 
 
-class Soundness:
+class CorruptReplicas:
     def __init__(self, own: int) -> None:
         self.own = own
         self.corrupt: frozenset[PartitionName] = _NONE  # here
@@ -56,7 +56,9 @@ class Soundness:
         """This node is a member of `name`, and another one that is sound might ask."""
         return name in self.corrupt and bool(self._sound(name, record, reached))
 
-    def heir(self, name: PartitionName, record: Record, reached: Collection[int]) -> int | None:
+    def successor(
+        self, name: PartitionName, record: Record, reached: Collection[int]
+    ) -> int | None:
         """The member that should lead in the place of this node; by preference."""
         if name not in self.corrupt:
             return None

@@ -45,7 +45,7 @@ class Cluster(NamedTuple):
 class Node(NamedTuple):
     """A node that lives, as its process says. Its key has a lease."""
 
-    life: int
+    incarnation: int
     host: str
     tcp_port: int
     http_port: int
@@ -73,7 +73,7 @@ class Membership(NamedTuple):
     generation: int
     boot: str  # of its machine
     memory_lost_generation: int
-    life: int  # of its newest process
+    incarnation: int  # of its newest process
     id_floor: int  # ids of messages below this tick may have been given out
     state: str  # one of STATES
 
@@ -85,7 +85,7 @@ STATES = (ACTIVE, MAINTENANCE, DRAINING, REMOVED)
 
 class Controller(NamedTuple):
     name: str  # of the daemon
-    life: int
+    incarnation: int
 
 
 class Topic(NamedTuple):
@@ -117,7 +117,7 @@ class Setting(NamedTuple):
 
 
 _MEMBER = parts(Member, ("node", _NODE), ("replica", _RANDOM), ("generation", _U63))
-_SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM, "life"), ("replica", _RANDOM))
+_SEAT = parts(Seat, ("node", _NODE), ("incarnation", _RANDOM), ("replica", _RANDOM))
 
 CLUSTER = Form(
     Cluster,
@@ -128,7 +128,7 @@ NODE = Form(
     Node,
     1,
     (
-        ("incarnation", _RANDOM, "life"),
+        ("incarnation", _RANDOM),
         ("host", text()),
         ("tcp_port", _PORT),
         ("http_port", _PORT),
@@ -151,12 +151,12 @@ MEMBERSHIP = Form(
         ("generation", _U63),
         ("boot", text()),
         ("memory_lost_generation", _U63),
-        ("incarnation", _RANDOM, "life"),
+        ("incarnation", _RANDOM),
         ("id_floor", _U63),
         ("state", one_of(*STATES)),
     ),
 )
-CONTROLLER = Form(Controller, 1, (("name", text()), ("incarnation", _RANDOM, "life")))
+CONTROLLER = Form(Controller, 1, (("name", text()), ("incarnation", _RANDOM)))
 TOPIC = Form(
     Topic,
     1,

@@ -1,23 +1,23 @@
-"""The members elect themselves: when an office is vacant, who asks for it, and when.
+"""The members elect themselves: when a leadership is vacant, who asks for it, and when.
 
-An office is **vacant** when
+A leadership is **vacant** when
 
 - the record names no leader (it resigned);
-- the process that it names is over (`absence`), or was this one before it was started again;
+- the process that it names is over (`failure_detector`), or was this one before its restart;
 - its leader says that it has left;
-- its leader is linked, and has not said within OFFICE_TAKEN_NS that it is in office.
+- its leader is linked, and has not said within OFFICE_TAKEN_NS that it is leading.
 
-A member asks for a vacant office when its turn has come: members follow one another in the order of
-preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left out that
-are missing. A member that reaches fewer members than a commit needs waits OFFICE_TAKEN_NS longer,
-and so does one that has just given this office up: another may do better. One whose log is corrupt
-lets sound ones go first (`soundness`).
-The coordinator's comparison decides between two that ask at once.
+A member asks for a vacant leadership when its turn has come: members follow one another in the
+order of preference, ELECTION_STEP_NS apart (FIRST_ELECTION_STEP_NS for a new partition), those left
+out that are missing. A member that reaches fewer members than a commit needs waits OFFICE_TAKEN_NS
+longer, and so does one that has just given this leadership up: another may do better. One whose log
+is corrupt lets sound ones go first (`corrupt_replicas`). The coordinator's comparison decides
+between two that ask at once.
 
 **When all members may have lost something** (`penstock.replication.election`), each sends the
-others what it has, until all have reported; the one with the most asks for the office.
+others what it has, until all have reported; the one with the most asks for the leadership.
 
-No message puts a node into an office: that does the record alone, when the view has it.
+No message puts a node into a leadership: that does the record alone, when the view has it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 from penstock.cluster import keys
 from penstock.cluster.coordinator import CreatedIs, Delete, Operation, Put, RevisionIs, Settled
-from penstock.cluster.corrupt_replicas import Soundness
+from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import RECORD
-from penstock.cluster.failure_detector import Absence
+from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.transactions import Batches, Proposal
 from penstock.cluster.view import Held, View
@@ -61,7 +61,7 @@ class Local(NamedTuple):
     stopped: bool
     waits: bool  # for the disk
     extent: Extent
-    leads: bool  # it is in office
+    leads: bool  # it is leading
 
 
 class SendReport(NamedTuple):
@@ -89,18 +89,18 @@ class Elections:
     def __init__(
         self,
         own: int,
-        life: int,
+        incarnation: int,
         generation: int,
         view: View,
-        absence: Absence,
+        failure_detector: FailureDetector,
         batches: Batches,
         local: Callable[[PartitionName], Local | None],
-        soundness: Soundness | None = None,
+        corrupt_replicas: CorruptReplicas | None = None,
     ) -> None:
-        self.soundness = soundness or Soundness(own)
-        self.own, self.life, self.generation = own, life, generation
+        self.corrupt_replicas = corrupt_replicas or CorruptReplicas(own)
+        self.own, self.incarnation, self.generation = own, incarnation, generation
         self.view = view
-        self.absence = absence
+        self.failure_detector = failure_detector
         self.batches = batches
         self.local = local
         self.is_leaving = False  # this process is about to stop
@@ -110,7 +110,7 @@ class Elections:
         self._of_node: dict[int, set[PartitionName]] = {}  # partitions by the node that leads
         self._leads: dict[PartitionName, int] = {}
         self._awaited: dict[PartitionName, tuple[int, int]] = {}  # epoch, until when
-        self._in_office: dict[PartitionName, int] = {}  # epoch of which its leader has spoken
+        self._in_force: dict[PartitionName, int] = {}  # epoch of which its leader has spoken
         self._left: dict[PartitionName, int] = {}  # epoch whose leader has left
         self._given_up_ns: dict[PartitionName, int] = {}
 
@@ -120,11 +120,11 @@ class Elections:
         record = held.document if held is not None else None
         self._index(name, record)
         if record is None:
-            self._in_office.pop(name, None)
+            self._in_force.pop(name, None)
         if record is None or record.member_on(self.own) is None:
             self._forget(name)
             return
-        if record.leader is not None and self._in_office.get(name) != record.epoch:
+        if record.leader is not None and self._in_force.get(name) != record.epoch:
             self._awaited[name] = record.epoch, self.now_ns + OFFICE_TAKEN_NS
         self.consider(name)
 
@@ -141,14 +141,14 @@ class Elections:
         for table in (self.vacancies, self._awaited, self._left, self._given_up_ns):
             table.pop(name, None)
 
-    def in_office(self, name: PartitionName, epoch: int) -> None:
+    def in_force(self, name: PartitionName, epoch: int) -> None:
         """Its leader has spoken, in this epoch."""
-        self._in_office[name] = epoch
+        self._in_force[name] = epoch
         if name in self._awaited and self._awaited[name][0] <= epoch:
             del self._awaited[name]
 
-    def left_office(self, name: PartitionName, epoch: int) -> None:
-        """Its leader says that the office of this epoch is over."""
+    def leadership_ended(self, name: PartitionName, epoch: int) -> None:
+        """Its leader says that the leadership of this epoch is over."""
         self._left[name] = max(epoch, self._left.get(name, 0))
         self.consider(name)
 
@@ -157,20 +157,20 @@ class Elections:
         self._given_up_ns[name] = self.now_ns
 
     def node_changed(self, node: int) -> None:
-        """Its link, its key or its life."""
+        """Its link, its key or its incarnation."""
         for name in tuple(self._of_node.get(node, ())):
             held = self.view.partitions.get(name)
             if held is None:
                 continue  # it was deleted: that change comes after this one, out of the same batch
             epoch = held.document.epoch
-            if node in self.absence.links and self._in_office.get(name) != epoch:
+            if node in self.failure_detector.links and self._in_force.get(name) != epoch:
                 self._awaited[name] = epoch, self.now_ns + OFFICE_TAKEN_NS
             self.consider(name)
 
     def absence_counts(self) -> None:
         """From now on what is missing may be acted upon."""
         for node in tuple(self._of_node):
-            if node != self.own and node not in self.absence.links:
+            if node != self.own and node not in self.failure_detector.links:
                 self.node_changed(node)
 
     def reported(self, node: int, name: PartitionName, epoch: int, report: Report) -> None:
@@ -181,7 +181,7 @@ class Elections:
     # --- what follows ---
 
     def consider(self, name: PartitionName) -> None:
-        """Is its office vacant, and this node a member?"""
+        """Is its leadership vacant, and this node a member?"""
         record = self._member_record(name)
         reason = self._vacancy(name, record) if record is not None else ""
         if record is None or not reason:
@@ -202,21 +202,23 @@ class Elections:
         if leader is None:
             return "its leader resigned"
         if leader.node == self.own:
-            if leader.life == self.life:
-                self._awaited.pop(name, None)  # who is in office here need not be told
+            if leader.incarnation == self.incarnation:
+                self._awaited.pop(name, None)  # who is leading here need not be told
                 return ""
-            return "its leader was an earlier life of this node"
+            return "its leader was an earlier incarnation of this node"
         if self._left.get(name) == record.epoch:
             return "its leader has left"
         awaited = self._awaited.get(name)
         if awaited is not None and self.now_ns >= awaited[1]:
-            if self.absence.links.get(leader.node) == leader.life:
-                return "its leader has not taken office"
+            if self.failure_detector.links.get(leader.node) == leader.incarnation:
+                return "its leader has not taken over"
             del self._awaited[name]  # asked for again when there is a link
-        return self.absence.why_gone(leader.node, leader.life, self.now_ns)
+        return self.failure_detector.why_gone(leader.node, leader.incarnation, self.now_ns)
 
     def _due_ns(self, name: PartitionName, record: Record) -> int:
-        missing = {m.node for m in record.members if self.absence.is_missing(m.node, self.now_ns)}
+        missing = {
+            m.node for m in record.members if self.failure_detector.is_missing(m.node, self.now_ns)
+        }
         if record.leader is not None and record.leader.node != self.own:
             missing.add(record.leader.node)
         order = [node for node in _by_preference(record) if node not in missing]
@@ -238,7 +240,7 @@ class Elections:
 
     def _reached(self, record: Record) -> int:
         """How many members a commit of this node could count on."""
-        links = self.absence.links
+        links = self.failure_detector.links
         return sum(m.node == self.own or m.node in links for m in record.members)
 
     def tick(self, mono_ns: int) -> None:
@@ -257,11 +259,13 @@ class Elections:
             return
         if self.view.refusal(name) or local.leads or self.is_leaving:
             return
-        seat = Seat(self.own, self.life, local.replica)
+        seat = Seat(self.own, self.incarnation, local.replica)
         candidate = self._candidate(seat, local)
         if hindrance(record, candidate) is None:
             has_waited = self.now_ns >= vacancy.due_ns + SOUND_FIRST_NS
-            if not has_waited and self.soundness.should_wait(name, record, self.absence.links):
+            if not has_waited and self.corrupt_replicas.should_wait(
+                name, record, self.failure_detector.links
+            ):
                 return
             self._propose(name, vacancy, election(record, seat, self._unreachable(record)))
         elif not local.stopped and self._may_have_lost(record, candidate):
@@ -277,7 +281,7 @@ class Elections:
         return Candidate(seat, self.generation, written, lost, local.waits, local.stopped)
 
     def _unreachable(self, record: Record) -> set[int]:
-        links = self.absence.links
+        links = self.failure_detector.links
         return {m.node for m in record.members if m.node != self.own and m.node not in links}
 
     # --- where no member is sound ---
@@ -298,7 +302,7 @@ class Elections:
         report = Report(entry, lost, extent)
         vacancy.reports[self.own] = report
         for member in record.members:
-            if member.node in self.absence.links:
+            if member.node in self.failure_detector.links:
                 self.out.append(SendReport(member.node, name, record.epoch, report))
 
     # --- transactions ---
@@ -321,9 +325,9 @@ class Elections:
         """A node that is taken for dead by its refusals learns of it: its key goes."""
         leader = record.leader
         held = self.view.nodes.get(leader.node) if leader is not None else None
-        if leader is None or held is None or held.document.life != leader.life:
+        if leader is None or held is None or held.document.incarnation != leader.incarnation:
             return (), ()
-        if not self.absence.is_refused(leader.node, leader.life):
+        if not self.failure_detector.is_refused(leader.node, leader.incarnation):
             return (), ()
         key = keys.node(leader.node)
         return (Delete(key),), (CreatedIs(key, held.created),)

@@ -1,16 +1,16 @@
-"""Who is dropped from the sets that this node leads, and when it gives an office up.
+"""Who is dropped from the sets that this node leads, and when it gives a leadership up.
 
 | a member | is dropped, if the set's minimum allows |
 |---|---|
 | has not acknowledged a row for `--replica-timeout` | from that partition |
 | is a learner for which commits wait, and the same | it is waited for no more, at any minimum |
 | has had no link for as long | from all |
-| is the one for which commits wait, half of the time (`slowness`) | from all |
+| is the one for which commits wait, half of the time (`Slowness`) | from all |
 | says that its replica has failed | at once |
 
 Where the minimum does not allow it, and nothing could be committed for twice the timeout, this node
-gives the office up: another member may reach those that it does not. If no other member does
-better, the office comes back, and the time before it is given up the next time is doubled; a
+gives the leadership up: another member may reach those that it does not. If no other member does
+better, the leadership comes back, and the time before it is given up the next time is doubled; a
 commit ends that.
 
 Time in which this process itself stood still is not counted: what members sent meanwhile was not
@@ -48,7 +48,7 @@ from penstock.limits import (
     SLOW_LOOKS,
     SLOW_LOOKS_MIN,
 )
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 
 
 class Members:
@@ -57,7 +57,7 @@ class Members:
         resign: Callable[[PartitionName, str], None],
         timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        self.lines: dict[PartitionName, LeaderLine] = {}
+        self.lines: dict[PartitionName, PartitionLeader] = {}
         self.timeout_ns = timeout_ns
         self.readmission = Readmission()
         self.slowness = Slowness()
@@ -71,13 +71,13 @@ class Members:
 
     # --- what happens ---
 
-    def took_office(self, name: PartitionName, line: LeaderLine, mono_ns: int) -> None:
+    def leadership_began(self, name: PartitionName, line: PartitionLeader, mono_ns: int) -> None:
         self.lines[name] = line
         line.held_off = self.readmission.held_off
         if line.end > line.committed:
             self._busy_ns[name] = mono_ns
 
-    def left_office(self, name: PartitionName) -> None:
+    def leadership_ended(self, name: PartitionName) -> None:
         self.lines.pop(name, None)
         self._busy_ns.pop(name, None)
 
@@ -205,7 +205,7 @@ class Readmission:
     """By node, for all partitions that this node leads."""
 
     def __init__(self) -> None:
-        self.held_off: set[int] = set()  # shared with each `LeaderLine`
+        self.held_off: set[int] = set()  # shared with each `PartitionLeader`
         self._past: dict[int, _Past] = {}
 
     def dropped(self, node: int, is_linked: bool, mono_ns: int) -> None:

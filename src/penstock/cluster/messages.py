@@ -65,7 +65,7 @@ class _Answer(_Form, tag=2):
 
 class _Refused(_Form, tag=3):
     node: _Number
-    life: _Random
+    incarnation: _Random
 
 
 class _Member(_Form):
@@ -141,8 +141,8 @@ def encode_message(message: Message) -> bytes:
             return _encode(_Heartbeat(sent_ns))
         case Answer(sent_ns):
             return _encode(_Answer(sent_ns))
-        case Refused(node, life):
-            return _encode(_Refused(node, life))
+        case Refused(node, incarnation):
+            return _encode(_Refused(node, incarnation))
         case Corrupt(names, failed):
             return _encode(_Corrupt(names, failed))
         case Leaving():
@@ -170,7 +170,7 @@ def decode_message(node: int, data: bytes) -> Message:
     if isinstance(form, _Answer):
         return Answer(form.sent_ns)
     if isinstance(form, _Refused):
-        return Refused(form.node, form.life)
+        return Refused(form.node, form.incarnation)
     if isinstance(form, _Corrupt):
         names, failed = (
             [PartitionName(*one) for one in each] for each in (form.names, form.failed)

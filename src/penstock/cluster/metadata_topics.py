@@ -2,8 +2,8 @@
 
 | the metadata's document | the broker's |
 |---|---|
-| `Topic`: identity, `created_ns` and `extended` among the settings | `PlacedTopic` |
-| `Channel`: number, `created_ns` and `partitions` among the settings | `PlacedChannel` |
+| `Topic`: identity, `created_ns` and `extended` among the settings | `ClusterTopic` |
+| `Channel`: number, `created_ns` and `partitions` among the settings | `ClusterChannel` |
 | identity, 64 bits | its 16 hexadecimal digits, in `topic.json`, segments and frames |
 
 Settings have the names that `topic.json` has for them. One that this release does not know is left
@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.broker.changes import EXTENDED, SKIPPED, SKIPPED_PARTITIONS, SKIPS_TESTS
+from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopic
 from penstock.broker.replicas.context import identity_number
-from penstock.broker.replicas.replica_host import PlacedChannel, PlacedTopic
 from penstock.broker.topics.settings import ChannelSettings, TopicSettings
 from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
 from penstock.cluster.documents import Channel, Settings, Topic
@@ -41,10 +41,10 @@ def target_for(identity: int, partition: int) -> Target:
     return Target(identity_number(identity_text(identity)), partition)
 
 
-def placed_topic(name: str, topic: Topic, partitions: int) -> PlacedTopic:
+def cluster_topic(name: str, topic: Topic, partitions: int) -> ClusterTopic:
     """Raises DocumentBroken."""
     settings = dict(topic.settings)
-    return PlacedTopic(
+    return ClusterTopic(
         name=name,
         identity=identity_text(topic.identity),
         partitions=partitions,
@@ -56,11 +56,11 @@ def placed_topic(name: str, topic: Topic, partitions: int) -> PlacedTopic:
     )
 
 
-def placed_channel(name: str, held: Held[Channel]) -> PlacedChannel:
+def cluster_channel(name: str, held: Held[Channel]) -> ClusterChannel:
     """Raises DocumentBroken."""
     settings = dict(held.document.settings)
     entry = channel_entry(name, held.document)
-    return PlacedChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
+    return ClusterChannel(entry, _number(name, settings, PARTITIONS, PARTITIONS_MAX))
 
 
 def channel_entry(name: str, channel: Channel) -> ChannelEntry:

@@ -10,8 +10,8 @@
 | a topic's tombstone | all its replicas here are moved aside; then this is confirmed there |
 | channels | adopted: new ones begin, others go |
 
-What clients make, change and delete here goes to the coordinator first (`clientchanges`). Leaders
-are asked where a channel starts (`askedstarts`).
+What clients make, change and delete here goes to the coordinator first (`client_changes`). Leaders
+are asked where a channel starts (`channel_starts`).
 
 **An empty directory.** A record of the first epoch above its topic's floor, never changed since it
 was made, has had no leader: nothing was ever stored, and its members begin with the replica ids of
@@ -21,7 +21,7 @@ the lost one out (`replica.record`).
 
 **Order.** The coordinator's answers, links and frames come at any time, and each is passed on at
 once. `tick` draws conclusions ten times a second, `turn` ends what a turn of the node has begun:
-offices that began or ended are reported, and what was proposed goes out. Rows and their
+leaderships that began or ended are reported, and what was proposed goes out. Rows and their
 acknowledgements begin nothing of that, so most turns of a busy node need none. Nothing here is
 called from within a turn of the kernel.
 """
@@ -35,22 +35,27 @@ from functools import partial
 from penstock.broker.broker import Broker
 from penstock.broker.ports import Peers
 from penstock.broker.replicas.assignment import Stopped
+from penstock.broker.replicas.context import Membership as BrokerMembership
 from penstock.broker.replicas.log_view import LogView
-from penstock.broker.replicas.replica_host import STEADY_FRAMES, Hosting
-from penstock.broker.replicas.replica_host import Membership as BrokerMembership
-from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.replicas.replica_host import STEADY_FRAMES, ReplicaHost
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.cluster import keys
-from penstock.cluster.channel_creation import ChannelMakings, Ground
-from penstock.cluster.channel_starts import AskedStarts
+from penstock.cluster.channel_creation import ChannelCreations, CreationDeps
+from penstock.cluster.channel_starts import StartRequests
 from penstock.cluster.client_changes import ClientChanges, MetadataChanges
 from penstock.cluster.coordinator import Coordinator, Settled
 from penstock.cluster.creation import confirmation
 from penstock.cluster.documents import Channel, Membership, Node, Topic
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import ChannelName, PartitionName
-from penstock.cluster.metadata_topics import identity_text, placed_channel, placed_topic, target_for
+from penstock.cluster.metadata_topics import (
+    cluster_channel,
+    cluster_topic,
+    identity_text,
+    target_for,
+)
 from penstock.cluster.participant import Message, Participant, Renewed, StartAsked, StartHeld
-from penstock.cluster.topic_changes import TopicChanges, TopicGround
+from penstock.cluster.topic_changes import TopicChanges, TopicDeps
 from penstock.cluster.view import Change, Held, Remembered, encode_remembered
 from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
@@ -75,7 +80,7 @@ Records = dict[PartitionName, Held[Record]]
 Channels = dict[ChannelName, Held[Channel]]
 
 
-class Joined:
+class ClusterNode:
     """`say` sends a message to a node; `new_replica` draws a random id of a replica."""
 
     def __init__(
@@ -101,10 +106,10 @@ class Joined:
             own, membership, describe, coordinator, self._local, self._assign, mono_ns,
             remembered or Remembered(), records, self._noticed, replica_timeout_ns,
         )  # fmt: skip
-        self.hosting: Hosting = broker.join(
+        self.replica_host: ReplicaHost = broker.join(
             BrokerMembership(
-                own, membership.life, membership.generation, ledger, peers, self,
-                self.participant.offices.heard, isolation,
+                own, membership.incarnation, membership.generation, ledger, peers, self,
+                self.participant.proposals.heard, isolation,
             )
         )  # fmt: skip
         self.began_count = 0  # leaderships of this node, since its start
@@ -116,21 +121,23 @@ class Joined:
         self._is_due = True  # `turn` has something to do
         self._names: dict[Target, PartitionName] = {}
         self._targets: dict[PartitionName, Target] = {}
-        self._busy: dict[PartitionName, int] = {}  # offices with a row in flight: committed then
+        self._busy: dict[
+            PartitionName, int
+        ] = {}  # leaderships with a row in flight: committed then
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
         self._unreadable: set[PartitionName] = set()  # set aside, and commits count on them
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
-        self._asked = AskedStarts(self._holds_start, self._answer_start)
+        self._asked = StartRequests(self._holds_start, self._answer_start)
         view, has = self.participant.view, self._has_channel
-        ground = Ground(view, coordinator, self._ask_start, has, self.hosting.wall_ns)
-        self._makings = ChannelMakings(ground, mono_ns)
+        deps = CreationDeps(view, coordinator, self._ask_start, has, self.replica_host.wall_ns)
+        self._channel_creations = ChannelCreations(deps, mono_ns)
         self._changes = MetadataChanges(view, coordinator, mono_ns)
-        topics = TopicGround(view, coordinator, self._is_true, new_replica, self.hosting.wall_ns)
+        topics = TopicDeps(view, coordinator, self._is_true, new_replica, self.replica_host.wall_ns)
         self._topics = TopicChanges(topics, mono_ns)
-        self.hosting.metadata = ClientChanges(
-            view, self._topics, self._makings, self._changes, has, self._is_true
+        self.replica_host.metadata = ClientChanges(
+            view, self._topics, self._channel_creations, self._changes, has, self._is_true
         )
 
     # --- what the view shows ---
@@ -147,8 +154,8 @@ class Joined:
 
     def look(self) -> None:
         """Make true what the view shows. What fails is tried again with the next look. While only a
-        part of a list is taken in, a record may stand beside an older topic: an office that began
-        then would deliver from one that is paused, or was deleted."""
+        part of a list is taken in, a record may stand beside an older topic: a leadership that
+        began then would deliver from one that is paused, or was deleted."""
         if self.participant.view.is_pending or not self._due:
             return
         due, self._due = self._due, {}
@@ -197,7 +204,7 @@ class Joined:
         restorations = self.participant.view.restorations
         for one, record in current.items():
             if one in self._targets:
-                self.hosting.assign(
+                self.replica_host.assign(
                     self._targets[one], record.revision, record.document, restorations,
                     encode_remembered(one, record),
                 )  # fmt: skip
@@ -210,14 +217,14 @@ class Joined:
         listed, discarded = set[PartitionName](), []
         for name, held in records.items():
             record = held.document
-            if is_whole or self.hosting.is_set_aside(target_for(record.identity, name.number)):
+            if is_whole or self.replica_host.is_set_aside(target_for(record.identity, name.number)):
                 is_listed = record.member_on(self.own) is not None
                 listed.add(name) if is_listed else discarded.append(name)
         self._unreadable = self._unreadable - known | listed
         if is_whole and discarded and not listed:
-            _log.warning(_COPIED_AGAIN, topic, self.hosting.discard(topic))
+            _log.warning(_COPIED_AGAIN, topic, self.replica_host.discard(topic))
         for name in () if is_whole else discarded:
-            place = self.hosting.discard(topic, name.number)
+            place = self.replica_host.discard(topic, name.number)
             _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
         if known != listed:
             self._corrupt_due_ns = 0  # the leaders should know
@@ -226,8 +233,8 @@ class Joined:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
         was down meanwhile has found it on its disk."""
         identity = target_for(topic.identity, 0).identity
-        self.hosting.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
-        for target in self.hosting.targets_of(name):
+        self.replica_host.leave_remote(name, "" if topic.deleted else identity_text(topic.identity))
+        for target in self.replica_host.targets_of(name):
             if topic.deleted or target.identity != identity:
                 self._release(PartitionName(name, target.partition), target)
 
@@ -248,41 +255,43 @@ class Joined:
         record = held.document
         target = target_for(record.identity, name.number)
         entry = record.member_on(self.own)
-        hosted = self.hosting.replica(target)
+        replicated = self.replica_host.replica(target)
         if entry is None and self.own not in record.wanted:
-            if hosted is not None:
+            if replicated is not None:
                 self._release(name, target)
             return
-        if self.hosting.is_set_aside(target):
+        if self.replica_host.is_set_aside(target):
             return  # reported: commits count on it, and the other partitions are served
-        if hosted is not None and self._is_given_up(name, hosted, entry):
-            self._give_up(name, target, hosted)
-            hosted = None
+        if replicated is not None and self._is_given_up(name, replicated, entry):
+            self._give_up(name, target, replicated)
+            replicated = None
             if record.leader is not None:
                 self._say(record.leader.node, Renewed(name))
-        if hosted is None:
+        if replicated is None:
             is_new = self._is_new(name.topic, held)
             replica = entry.replica if is_new and entry is not None else self._new_replica()
-            placed = placed_topic(name.topic, topic, partitions)
+            placed = cluster_topic(name.topic, topic, partitions)
             state: State = "in_sync" if is_new and entry is not None else "copying"
-            self.hosting.host(placed, name.number, replica, state)
+            self.replica_host.host(placed, name.number, replica, state)
         self._targets[name], self._names[target] = target, name
 
     def _is_given_up(
-        self, name: PartitionName, hosted: HostedReplica, entry: Member | None
+        self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
     ) -> bool:
         """It is stopped, and the set in force does without it: it is copied again, as another
         replica. Its disk may fail again, so that is done seldom."""
-        if entry is not None and entry.replica == hosted.own.replica:
+        if entry is not None and entry.replica == replicated.own.replica:
             return False
         renewed_ns = self._renewed_ns.get(name)
         is_due = renewed_ns is None or self._now_ns - renewed_ns >= REPLICA_RENEWED_NS
-        return is_due and isinstance(hosted.assigned.role, Stopped)
+        return is_due and isinstance(replicated.assignment.role, Stopped)
 
-    def _give_up(self, name: PartitionName, target: Target, hosted: HostedReplica) -> None:
+    def _give_up(
+        self, name: PartitionName, target: Target, replicated: ReplicatedPartition
+    ) -> None:
         self._renewed_ns[name] = self._now_ns
-        reason = hosted.own.file.reason
-        place = self.hosting.release(target)
+        reason = replicated.own.file.reason
+        place = self.replica_host.release(target)
         self._corrupt_due_ns = 0
         _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
 
@@ -294,45 +303,47 @@ class Joined:
         return record.epoch == floor.document.epoch + 1
 
     def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> None:
-        placed = placed_topic(name, topic, partitions)
+        placed = cluster_topic(name, topic, partitions)
         channels = [
-            placed_channel(one.channel, held)
+            cluster_channel(one.channel, held)
             for one, held in sorted(known.items())
             if not held.document.deleted and held.document.identity == topic.identity
         ]
         try:
-            self.hosting.adopt_topic(placed)
+            self.replica_host.adopt_topic(placed)
         except NotFound:  # no partition of it is here
             return
         held = partial(self._start_held, name, topic.identity)
-        self.hosting.adopt_channels(placed.identity, channels, held)
+        self.replica_host.adopt_channels(placed.identity, channels, held)
 
     def _release(self, name: PartitionName, target: Target) -> None:
-        hosted = self.hosting.replica(target)
-        place = self.hosting.release(target)
+        replicated = self.replica_host.replica(target)
+        place = self.replica_host.release(target)
         _log.warning("%s/%d is not wanted here any more: moved to %s", *name, place)
-        self._report()  # its office is over
+        self._report()  # its leadership is over
         held = self.participant.view.topics.get(name.topic)
         is_over = held is not None and held.document.deleted
-        if hosted is not None and is_over:
-            self.hosting.station.promises.forget(hosted.key)
+        if replicated is not None and is_over:
+            self.replica_host.replication.epoch_ledger.forget(replicated.key)
         if self._names.pop(target, None) is not None:
             del self._targets[name]
 
-    def hosted(self, name: PartitionName) -> HostedReplica | None:
+    def replicated(self, name: PartitionName) -> ReplicatedPartition | None:
         """This node's replica of a partition that is placed here."""
         target = self._targets.get(name)
-        return self.hosting.replica(target) if target is not None else None
+        return self.replica_host.replica(target) if target is not None else None
 
     def _local(self, name: PartitionName) -> Local | None:
-        hosted = self.hosted(name)
-        if hosted is None:
+        replicated = self.replicated(name)
+        if replicated is None:
             return None
-        assigned = hosted.assigned
-        waits = hosted.topic.effective.durability == "disk"
-        stopped = isinstance(assigned.role, Stopped)
-        extent = LogView(hosted.replica.log).extent()
-        return Local(hosted.own.replica, stopped, waits, extent, assigned.office is not None)
+        assignment = replicated.assignment
+        waits = replicated.topic.effective.durability == "disk"
+        stopped = isinstance(assignment.role, Stopped)
+        extent = LogView(replicated.replica.log).extent()
+        return Local(
+            replicated.own.replica, stopped, waits, extent, assignment.leadership is not None
+        )
 
     # --- what clients change ---
 
@@ -358,53 +369,53 @@ class Joined:
 
     def _answer_start(self, node: int, held: StartHeld) -> None:
         if node == self.own:
-            self._makings.heard(held)
+            self._channel_creations.heard(held)
         else:
             self._say(node, held)
 
     def _holds_start(self, name: PartitionName, identity: int, channel: int) -> bool | None:
         target = target_for(identity, name.number)
-        hosted = self.hosting.replica(target)
-        if hosted is None or hosted.office is None or hosted.office.line.over:
+        replicated = self.replica_host.replica(target)
+        if replicated is None or replicated.leadership is None or replicated.leadership.line.over:
             return None
-        return channel in hosted.held_starts
+        return channel in replicated.held_starts
 
     def _start_held(self, topic: str, identity: int, partition: int, channel: int) -> None:
         self._asked.held(PartitionName(topic, partition), identity, channel)
 
-    # --- what the offices want of the coordinator ---
+    # --- what the leaderships want of the coordinator ---
 
     def propose(self, target: Target, proposal: Propose) -> None:
         self._is_due = True
-        hosted, name = self.hosting.replica(target), self._names.get(target)
-        if name is not None and hosted is not None and hosted.office is not None:
-            self.participant.offices.propose(name, hosted.office.line, proposal)
+        replicated, name = self.replica_host.replica(target), self._names.get(target)
+        if name is not None and replicated is not None and replicated.leadership is not None:
+            self.participant.proposals.propose(name, replicated.leadership.line, proposal)
 
     def read(self, target: Target) -> None:
         self._is_due = True
         name = self._names.get(target)
         if name is not None:
-            self.participant.offices.read(name)
+            self.participant.proposals.read(name)
 
     # --- links ---
 
-    def linked(self, node: int, life: int) -> None:
-        self.participant.linked(node, life)
-        self.hosting.linked(node)
+    def linked(self, node: int, incarnation: int) -> None:
+        self.participant.linked(node, incarnation)
+        self.replica_host.linked(node)
         self.turn()
 
     def unlinked(self, node: int) -> None:
         self.participant.unlinked(node)
-        self.hosting.unlinked(node)
+        self.replica_host.unlinked(node)
         self.turn()
 
-    def refused(self, node: int, life: int) -> None:
+    def refused(self, node: int, incarnation: int) -> None:
         """A connection of this node to that life of another one."""
-        self.participant.refused(node, life)
+        self.participant.refused(node, incarnation)
         self._speak()
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
-        self.hosting.receive(node, target, frame)
+        self.replica_host.receive(node, target, frame)
         if type(frame) in STEADY_FRAMES:
             return
         self._is_due = True
@@ -412,11 +423,11 @@ class Joined:
             self._note_hello(node, target, frame)
 
     def _note_hello(self, node: int, target: Target, hello: Hello) -> None:
-        """A leader that is followed is in office."""
-        hosted, name = self.hosting.replica(target), self._names.get(target)
-        followed = hosted.assigned.followed if hosted is not None else None
-        if name is not None and followed is not None and followed.leader == node:
-            self.participant.offices.elections.in_office(name, hello.epoch)
+        """A leader that is followed is leading."""
+        replicated, name = self.replica_host.replica(target), self._names.get(target)
+        follower = replicated.assignment.follower if replicated is not None else None
+        if name is not None and follower is not None and follower.leader == node:
+            self.participant.proposals.elections.in_force(name, hello.epoch)
 
     def hear(self, node: int, message: Message) -> None:
         self._is_due = True
@@ -426,15 +437,15 @@ class Joined:
             case StartAsked():
                 self._asked.ask(node, message, self._now_ns)
             case StartHeld():
-                self._makings.heard(message)
+                self._channel_creations.heard(message)
             case _:
                 self.participant.receive(node, message)
         self._speak()
 
     def _greet(self, node: int, name: PartitionName) -> None:
-        hosted = self.hosted(name)
-        if hosted is not None and hosted.office is not None:
-            hosted.office.linked(node)
+        replicated = self.replicated(name)
+        if replicated is not None and replicated.leadership is not None:
+            replicated.leadership.linked(node)
 
     # --- time ---
 
@@ -449,11 +460,11 @@ class Joined:
         for name in self.participant.take_moved():
             target = self._targets.get(name)
             if target is not None:
-                self.hosting.worked(target)
-        self.hosting.tick(mono_ns)
+                self.replica_host.worked(target)
+        self.replica_host.tick(mono_ns)
         self._asked.tick(mono_ns)
         self._topics.tick(mono_ns)
-        self._makings.tick(mono_ns)
+        self._channel_creations.tick(mono_ns)
         self._changes.tick(mono_ns)
         self._note_corrupt()
         self._note_commits()
@@ -463,18 +474,22 @@ class Joined:
     @property
     def is_due(self) -> bool:
         """Something has come since the last turn that is no publish, or a client waits."""
-        return self._is_due or self.hosting.is_stirred or self._is_waited_for
+        return self._is_due or self.replica_host.is_stirred or self._is_waited_for
 
     @property
     def _is_waited_for(self) -> bool:
-        return self._makings.is_waiting or self._asked.is_waiting or self._topics.are_waited_for
+        return (
+            self._channel_creations.is_waiting
+            or self._asked.is_waiting
+            or self._topics.are_waited_for
+        )
 
     def turn(self) -> None:
         """At the end of a turn of the node in which it is due; each tick ends with one."""
         self._is_due = False
         if self._is_waited_for:
             self._hurry()
-        self.hosting.turn()
+        self.replica_host.turn()
         self._report()
         self.participant.flush()
         self._speak()
@@ -486,12 +501,14 @@ class Joined:
         self._note_revision()
         self.look()
         self._topics.tick(self._now_ns)
-        self._makings.tick(self._now_ns)
+        self._channel_creations.tick(self._now_ns)
 
     def _note_revision(self) -> None:
         """Before anything is done on the ground of it."""
         view = self.participant.view
-        self.hosting.station.promises.note_revision(view.revision_seen, view.restorations)
+        self.replica_host.replication.epoch_ledger.note_revision(
+            view.revision_seen, view.restorations
+        )
 
     def _note_corrupt(self) -> None:
         if self._now_ns < self._corrupt_due_ns:
@@ -502,33 +519,33 @@ class Joined:
         is_full = self._now_ns < self._full_until_ns
         found, failed = set(self._unreadable), set(self._unreadable)
         for name, target in self._targets.items():
-            hosted = self.hosting.replica(target)
-            if hosted is None:
+            replicated = self.replica_host.replica(target)
+            if replicated is None:
                 continue
             # A learner that stops changes no record, and a member may do so after it was let go.
-            if isinstance(hosted.assigned.role, Stopped):
+            if isinstance(replicated.assignment.role, Stopped):
                 self._due[name.topic] = None
-            if hosted.assigned.has_failed:
+            if replicated.assignment.has_failed:
                 failed.add(name)
-            if is_full or hosted.assigned.has_failed or len(hosted.replica.log.damage):
+            if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
                 found.add(name)
         self.participant.found_corrupt(frozenset(found), frozenset(failed))
 
     def _report(self) -> None:
-        offices = self.participant.offices
-        for change in self.hosting.take_offices():
+        proposals = self.participant.proposals
+        for change in self.replica_host.take_leadership_changes():
             name = self._names[change.target]
             if change.began:
                 self.began_count += 1
                 change.line.confirmed(self._now_ns)
-                offices.took_office(name, change.line)
+                proposals.leadership_began(name, change.line)
             else:
                 self._busy.pop(name, None)
-                offices.left_office(name)
+                proposals.leadership_ended(name)
 
     def _note_commits(self) -> None:
-        """An office that commits nothing while a row waits is noticed by time."""
-        members, waiting = self.participant.offices.members, []
+        """A leadership that commits nothing while a row waits is noticed by time."""
+        members, waiting = self.participant.proposals.members, []
         for name, line in members.lines.items():
             committed = self._busy.get(name)
             if line.end == line.committed:
@@ -547,7 +564,7 @@ class Joined:
         if self._now_ns < self._greet_due_ns:
             return
         self._greet_due_ns = self._now_ns + REPLICA_GREET_NS
-        for name, line in self.participant.offices.members.lines.items():
+        for name, line in self.participant.proposals.members.lines.items():
             silent = [node for node, peer in line.peers.items() if not peer.replica]
             for node in silent:
                 self._greet(node, name)
@@ -563,7 +580,7 @@ class Joined:
         for name, target in self._targets.items():
             if self._names.get(target) != name:
                 raise RuntimeError(f"{name} is listed as {self._names.get(target)}")
-        self.hosting.validate()
+        self.replica_host.validate()
 
 
 def _seen_by_view(settled: Settled) -> None:

@@ -4,13 +4,13 @@
 |---|---|
 | the watch, and a slice of the view | who leads follows from records alone |
 | the registration | a node acts on what it knows now, and only while its lease lasts |
-| the offices draw their conclusions | from the view, the links, and time |
+| the leaderships draw their conclusions | from the view, the links, and time |
 | heartbeats, and a question to the coordinator | authority counts from when they were sent |
-| what the offices propose goes out | in few transactions: `flush`, when partitions were worked on |
+| proposals go out | in few transactions: `flush`, when partitions were worked on |
 
 The shell brings the coordinator's answers before it calls `tick`, opens and closes links, carries
 `out` to other nodes and `receive`s what they say. It assigns the records that change (`assign`) to
-its replicas, works on those of `moved`, and reports offices that begin and end (`offices`).
+its replicas, works on those of `moved`, and reports leaderships that begin and end (`leaderships`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.cluster.coordinator import Coordinator, Failed, Reading
 from penstock.cluster.documents import Membership, Node
 from penstock.cluster.elections import Local, SendReport
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.proposals import Offices
+from penstock.cluster.proposals import Proposals
 from penstock.cluster.registration import Registration
 from penstock.cluster.view import Change, Held, Remembered, View
 from penstock.cluster.watching import Phase, Watching
@@ -45,10 +45,10 @@ class Answer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A connection to this life of a node was refused."""
+    """A connection to this incarnation of a node was refused."""
 
     node: int
-    life: int
+    incarnation: int
 
 
 class Corrupt(NamedTuple):
@@ -109,9 +109,9 @@ class Participant:
         self.view = View(remembered, records)
         self.watching = Watching(coordinator, self.view)
         self.registration = Registration(own, coordinator, self.view, membership, describe)
-        self.offices = Offices(
+        self.proposals = Proposals(
             own,
-            membership.life,
+            membership.incarnation,
             membership.generation,
             self.view,
             coordinator,
@@ -119,7 +119,7 @@ class Participant:
             mono_ns,
             replica_timeout_ns=replica_timeout_ns,
         )
-        self.links: dict[int, int] = {}  # to the life of the process at the other end
+        self.links: dict[int, int] = {}  # to the incarnation of the process at the other end
         self.out: list[tuple[int, Message]] = []
         self._assign = assign
         self._noticed = noticed
@@ -130,39 +130,39 @@ class Participant:
 
     # --- links ---
 
-    def linked(self, node: int, life: int) -> None:
-        self.links[node] = life
-        self.offices.linked(node, life)
-        if self.offices.soundness.corrupt:
+    def linked(self, node: int, incarnation: int) -> None:
+        self.links[node] = incarnation
+        self.proposals.linked(node, incarnation)
+        if self.proposals.corrupt_replicas.corrupt:
             self._say_corrupt((node,))
 
     def unlinked(self, node: int) -> None:
         self.links.pop(node, None)
-        self.offices.unlinked(node)
+        self.proposals.unlinked(node)
 
-    def refused(self, node: int, life: int) -> None:
+    def refused(self, node: int, incarnation: int) -> None:
         """This node's own attempt to connect."""
-        self.offices.refused(self.own, node, life)
-        self.out.extend((other, Refused(node, life)) for other in self.links)
+        self.proposals.refused(self.own, node, incarnation)
+        self.out.extend((other, Refused(node, incarnation)) for other in self.links)
 
     def receive(self, node: int, message: Message) -> None:
         match message:
             case Heartbeat(sent_ns):
                 self.out.append((node, Answer(sent_ns)))
             case Answer(sent_ns):
-                self.offices.heard.answered(node, sent_ns)
-            case Refused(other, life):
-                self.offices.refused(node, other, life)
+                self.proposals.heard.answered(node, sent_ns)
+            case Refused(other, incarnation):
+                self.proposals.refused(node, other, incarnation)
             case SendReport(_, name, epoch, report):
-                self.offices.elections.reported(node, name, epoch, report)
+                self.proposals.elections.reported(node, name, epoch, report)
             case Corrupt(names, failed):
-                self.offices.soundness.heard(node, names, failed)
+                self.proposals.corrupt_replicas.heard(node, names, failed)
             case Leaving():
-                self.offices.leaving(node)
+                self.proposals.leaving(node)
 
     def leave(self) -> None:
         """This process is about to stop."""
-        self.offices.elections.is_leaving = True
+        self.proposals.elections.is_leaving = True
         self.out.extend((node, Leaving()) for node in self.links)
 
     # --- corrupt logs ---
@@ -172,15 +172,15 @@ class Participant:
     ) -> None:
         """All replicas of this node whose logs are corrupt now, and those of them that acknowledge
         nothing."""
-        soundness = self.offices.soundness
-        if (names, failed) != (soundness.corrupt, soundness.failed):
-            soundness.corrupt, soundness.failed = names, failed
+        corrupt_replicas = self.proposals.corrupt_replicas
+        if (names, failed) != (corrupt_replicas.corrupt, corrupt_replicas.failed):
+            corrupt_replicas.corrupt, corrupt_replicas.failed = names, failed
             self._say_corrupt(self.links)
 
     def _say_corrupt(self, nodes: Iterable[int]) -> None:
-        soundness = self.offices.soundness
-        names = tuple(sorted(soundness.corrupt)[:CORRUPT_NAMED_MAX])
-        failed = tuple(sorted(soundness.failed)[:CORRUPT_NAMED_MAX])
+        corrupt_replicas = self.proposals.corrupt_replicas
+        names = tuple(sorted(corrupt_replicas.corrupt)[:CORRUPT_NAMED_MAX])
+        failed = tuple(sorted(corrupt_replicas.failed)[:CORRUPT_NAMED_MAX])
         self.out.extend((node, Corrupt(names, failed)) for node in nodes)
 
     # --- a turn ---
@@ -199,16 +199,16 @@ class Participant:
         is_current = self.watching.phase is Phase.WATCHING and not self.view.is_pending
         self.registration.tick(mono_ns, is_current)
         if is_current and self.registration.is_held(mono_ns):
-            self.offices.followed()
+            self.proposals.followed()
         else:
-            self.offices.away()
-        self.offices.tick(mono_ns)
+            self.proposals.away()
+        self.proposals.tick(mono_ns)
         self._confirm()
         self._beat(mono_ns)
 
     def _look(self) -> None:
         changes = self.view.apply(VIEW_SLICE_DOCUMENTS)
-        self.offices.changed(changes)
+        self.proposals.changed(changes)
         for change in changes:
             key, _, after = change
             if self._noticed is not None:
@@ -228,8 +228,8 @@ class Participant:
     # --- authority from the coordinator ---
 
     def _ask(self, mono_ns: int) -> None:
-        """An office without other members knows by this alone that it is in force."""
-        if self._asked_ns is None and self.offices.lines:
+        """A leadership without other members knows by this alone that it is in force."""
+        if self._asked_ns is None and self.proposals.lines:
             self._asked_ns = mono_ns
             self._coordinator.read(keys.CLUSTER, self._told)
 
@@ -245,14 +245,14 @@ class Participant:
         asked_ns, revision = self._answered
         if self.view.revision >= revision and not self.view.frozen:
             self._answered = None
-            self.offices.heard.confirmed(asked_ns)
+            self.proposals.heard.confirmed(asked_ns)
 
     def flush(self) -> None:
-        """What the offices propose goes to the coordinator, their reports to `out`."""
-        self.offices.flush()
-        self.out.extend((effect.node, effect) for effect in self.offices.take_effects())
+        """What the leaderships propose goes to the coordinator, their reports to `out`."""
+        self.proposals.flush()
+        self.out.extend((effect.node, effect) for effect in self.proposals.take_effects())
 
     def take_moved(self) -> set[PartitionName]:
         """Partitions whose machines want something done."""
-        moved, self.offices.moved = self.offices.moved, set()
+        moved, self.proposals.moved = self.proposals.moved, set()
         return moved

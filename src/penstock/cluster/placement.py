@@ -23,8 +23,8 @@ The same cluster gives the same plan, and a cluster that follows its plan gives 
 
 The board on which placement tries its moves: who has which replica, and what that weighs.
 
-It keeps sums, so that a move costs little, and knows no wishes: those are placement's. Weights are
-whole numbers, so that sums are exact: a rest of rounding would look like a reason to move."""
+It keeps sums, so that a move costs little, and knows no preferences: those are placement's. Weights
+are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move."""
 
 from __future__ import annotations
 
@@ -162,10 +162,10 @@ class _Drawing:
             for node in held.wanted:  # one that is not listed has left for good
                 self.places.setdefault(node, Place(node, standing=Standing.LOST))
         zones = {node: place.zone or f"node {node}" for node, place in self.places.items()}
-        self.board = Board(zones, {held.partition: held.wanted for held in partitions})
+        self.layout = Layout(zones, {held.partition: held.wanted for held in partitions})
         self.weights = {held.partition: held.weight for held in partitions}
         self.led_weights = {held.partition: held.led_weight for held in partitions}
-        self.board.weigh(self.weights, self.led_weights)
+        self.layout.weigh(self.weights, self.led_weights)
         self.reasons: dict[PartitionName, Reason] = {}
         self.takers = [node for node, place in self.places.items() if place.takes]
 
@@ -176,38 +176,38 @@ class _Drawing:
 
     def repair(self) -> None:
         for held in self.partitions:
-            while len(self.board.nodes_of(held.partition)) > held.replicas:
-                self.board.remove(held.partition, self._most_superfluous(held.partition))
+            while len(self.layout.nodes_of(held.partition)) > held.replicas:
+                self.layout.remove(held.partition, self._most_superfluous(held.partition))
                 self._note(held.partition, Reason.LOWERED)
             self._leave_nodes(held)
-            while len(self.board.nodes_of(held.partition)) < held.replicas:
-                node = self.board.best(held.partition, self.takers)
+            while len(self.layout.nodes_of(held.partition)) < held.replicas:
+                node = self.layout.best(held.partition, self.takers)
                 if node is None:
                     break
-                self.board.add(held.partition, node)
+                self.layout.add(held.partition, node)
                 self._note(held.partition, Reason.RAISED if held.wanted else Reason.NEW)
 
     def _leave_nodes(self, held: Held) -> None:
-        for node in self.board.nodes_of(held.partition):
+        for node in self.layout.nodes_of(held.partition):
             place = self.places[node]
             if place.stays:
                 continue
-            other = self.board.best(held.partition, self.takers, without=node)
+            other = self.layout.best(held.partition, self.takers, without=node)
             if other is not None:
-                self.board.replace(held.partition, node, other)
+                self.layout.replace(held.partition, node, other)
                 is_lost = place.standing is Standing.LOST
                 self._note(held.partition, Reason.LOST if is_lost else Reason.DRAINED)
 
     def _most_superfluous(self, partition: PartitionName) -> int:
         """Lost before drained before sound, of the fullest zone, on the fullest node; the one that
         is preferred most goes last of these."""
-        nodes = self.board.nodes_of(partition)
+        nodes = self.layout.nodes_of(partition)
 
         def value(node: int) -> tuple[int, int, int, int]:
             order = (Standing.LOST, Standing.DRAINING, Standing.MAINTENANCE, Standing.SERVES)
-            crowd = self.board.crowd(partition, node)
+            crowd = self.layout.crowd(partition, node)
             at = order.index(self.places[node].standing)
-            return at, -crowd, -self.board.weight_of(node), -nodes.index(node)
+            return at, -crowd, -self.layout.weight_of(node), -nodes.index(node)
 
         return min(nodes, key=value)
 
@@ -220,19 +220,19 @@ class _Drawing:
                 step = self._zone_step(held.partition)
                 if step is None:
                     break
-                self.board.replace(held.partition, *step)
+                self.layout.replace(held.partition, *step)
                 self._note(held.partition, Reason.ZONES)
 
     def _zone_step(self, partition: PartitionName) -> tuple[int, int] | None:
-        target = self.board.best(partition, self.takers)
+        target = self.layout.best(partition, self.takers)
         if target is None:
             return None
-        room = self.board.crowd(partition, target) + 2
+        room = self.layout.crowd(partition, target) + 2
         sources = [
             node
-            for node in self.board.nodes_of(partition)
+            for node in self.layout.nodes_of(partition)
             if self.places[node].standing is Standing.SERVES
-            and self.board.crowd(partition, node) >= room
+            and self.layout.crowd(partition, node) >= room
         ]
         if not sources:
             return None
@@ -240,9 +240,9 @@ class _Drawing:
         return source, target
 
     def _eagerness(self, partition: PartitionName, node: int) -> tuple[int, bool, int, int]:
-        is_follower = self.board.leader_of(partition) != node
-        crowd = self.board.crowd(partition, node)
-        return crowd, is_follower, self.board.weight_of(node), -node
+        is_follower = self.layout.leader_of(partition) != node
+        crowd = self.layout.crowd(partition, node)
+        return crowd, is_follower, self.layout.weight_of(node), -node
 
     # --- balance ---
 
@@ -259,22 +259,22 @@ class _Drawing:
         return None
 
     def balance(self, tolerance: float, steps_max: int) -> None:
-        slack = tolerance * self.board.mean_weight(self.takers)
+        slack = tolerance * self.layout.mean_weight(self.takers)
         for _ in range(steps_max):
             step = next(self._balancing_steps(slack), None)
             if step is None:
                 return
-            self.board.replace(*step)
+            self.layout.replace(*step)
             self._note(step[0], Reason.BALANCE)
 
     def _balancing_steps(self, slack: float) -> Iterator[tuple[PartitionName, int, int]]:
         """From the fullest to the emptiest; then from others, where zones forbid that."""
-        rising = sorted(self.takers, key=lambda node: (self.board.weight_of(node), node))
+        rising = sorted(self.takers, key=lambda node: (self.layout.weight_of(node), node))
         sources = [n for n, place in self.places.items() if place.standing is Standing.SERVES]
-        sources.sort(key=lambda node: (-self.board.weight_of(node), node))
+        sources.sort(key=lambda node: (-self.layout.weight_of(node), node))
         for source in sources:
             for target in rising:
-                between = self.board.weight_of(source) - self.board.weight_of(target)
+                between = self.layout.weight_of(source) - self.layout.weight_of(target)
                 if between <= slack:
                     break
                 partition = self._best_to_move(source, target, between)
@@ -286,12 +286,12 @@ class _Drawing:
         there: its leader need not change."""
         best: tuple[int, bool] | None = None
         chosen = None
-        for partition in self.board.partitions_of(source):
+        for partition in self.layout.partitions_of(source):
             weight = self.weights[partition]
-            value = (weight * (between - weight), self.board.leader_of(partition) != source)
+            value = (weight * (between - weight), self.layout.leader_of(partition) != source)
             if weight >= between or (best is not None and value <= best):
                 continue
-            if self.board.may_replace(partition, source, target):
+            if self.layout.may_replace(partition, source, target):
                 best, chosen = value, partition
         return chosen
 
@@ -299,25 +299,25 @@ class _Drawing:
 
     def move_leaders_off(self) -> None:
         for held in self.partitions:
-            nodes = self.board.nodes_of(held.partition)
+            nodes = self.layout.nodes_of(held.partition)
             able = [n for n in nodes if self.places[n].standing is Standing.SERVES]
             if able and nodes[0] not in able:
-                node = min(able, key=lambda n: (self.board.led_weight_of(n), n))
-                self.board.prefer(held.partition, node)
+                node = min(able, key=lambda n: (self.layout.led_weight_of(n), n))
+                self.layout.prefer(held.partition, node)
                 self._note(held.partition, Reason.LEADERS)
 
     def balance_leaders(self, tolerance: float, steps_max: int) -> None:
         able = [n for n, place in self.places.items() if place.standing is Standing.SERVES]
-        slack = tolerance * self.board.mean_led_weight(able)
+        slack = tolerance * self.layout.mean_led_weight(able)
         for _ in range(steps_max):
             step = next(self._leading_steps(able, slack), None)
             if step is None:
                 return
-            self.board.prefer(*step)
+            self.layout.prefer(*step)
             self._note(step[0], Reason.LEADERS)
 
     def _leading_steps(self, able: list[int], slack: float) -> Iterator[tuple[PartitionName, int]]:
-        led = self.board.led_weight_of
+        led = self.layout.led_weight_of
         rising = sorted(able, key=lambda node: (led(node), node))
         for source in reversed(rising):
             for target in rising:
@@ -330,10 +330,10 @@ class _Drawing:
 
     def _best_to_lead(self, source: int, target: int, between: int) -> PartitionName | None:
         best, chosen = 0, None
-        for partition in self.board.led_by(source):
+        for partition in self.layout.led_by(source):
             weight = self.led_weights[partition]
             gain = weight * (between - weight)
-            if gain > best and target in self.board.nodes_of(partition):
+            if gain > best and target in self.layout.nodes_of(partition):
                 best, chosen = gain, partition
         return chosen
 
@@ -342,7 +342,7 @@ class _Drawing:
     def result(self, held_back: str | None) -> Plan:
         changes, short = [], []
         for held in self.partitions:
-            after = self.board.nodes_of(held.partition)
+            after = self.layout.nodes_of(held.partition)
             if after != held.wanted:
                 reason = self.reasons[held.partition]
                 copies = len(set(after) - set(held.wanted))
@@ -384,7 +384,7 @@ def described(drawn: Plan) -> list[str]:
     return [*lines, copies if drawn.changes else "nothing to do"]
 
 
-class Board:
+class Layout:
     def __init__(
         self, zones: Mapping[int, str], nodes: Mapping[PartitionName, tuple[int, ...]]
     ) -> None:

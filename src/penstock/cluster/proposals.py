@@ -1,17 +1,18 @@
 """What a node proposes for the partitions that it leads or could lead.
 
-The shell reports what it sees: changes of the view, links, heartbeats, offices that begin and end.
-`tick` draws the conclusions, some ten times a second, and `flush` sends what was proposed in the
-turn. What the machines want done lies in their own `out`; `moved` names those that have something.
+The shell reports what it sees: changes of the view, links, heartbeats, leaderships that begin and
+end. `tick` draws the conclusions, some ten times a second, and `flush` sends what was proposed in
+the turn. What the machines want done lies in their own `out`; `moved` names those that have
+something.
 
 | question | answered by |
 |---|---|
-| who is gone | `absence` |
-| who takes a vacant office, and when | `elections` |
-| who is dropped, who may come back, when is an office given up | `members` |
-| who should lead or leave, by what is wanted | `wishes` |
-| whose log is corrupt, and who should lead instead | `soundness` |
-| how many transactions that takes | `batches` |
+| who is gone | `failure_detector` |
+| who takes a vacant leadership, and when | `elections` |
+| who is dropped, who may come back, when is a leadership given up | `membership` |
+| who should lead or leave, by what is wanted | `preferred_leaders` |
+| whose log is corrupt, and who should lead instead | `corrupt_replicas` |
+| how many transactions that takes | `transactions` |
 | may this record be believed | `view` |
 
 Answers of the coordinator are settled singly: a batch that was refused for one partition does not
@@ -20,10 +21,11 @@ hold up the others, and an answer that never came leaves each in doubt by itself
 What the record wants and is not yet so: who should leave the set, and who should lead.
 
 The controller changes what is wanted; the leader does it (`penstock.replication.record`). It looks
-once in WISHES_NS at the partitions that have such wishes, leaves out what is not wanted any more,
-and hands over to the member that is wanted first, once its link has been steady for HEIR_STEADY_NS:
-an office does not follow a node that comes and goes. A hand-over that was tried waits HAND_OVER_NS
-before it is tried again, and no more than HAND_OVERS_MAX are begun at a time."""
+once in PREFERRED_LEADERS_NS at the partitions that are in such a state, leaves out what is not
+wanted any more, and hands over to the member that is wanted first, once its link has been steady
+for HEIR_STEADY_NS: a leadership does not follow a node that comes and goes. A hand-over that was
+tried waits HAND_OVER_NS before it is tried again, and no more than HAND_OVERS_MAX are begun at a
+time."""
 
 from __future__ import annotations
 
@@ -41,10 +43,10 @@ from penstock.cluster.coordinator import (
     RevisionIs,
     Settled,
 )
-from penstock.cluster.corrupt_replicas import Soundness
+from penstock.cluster.corrupt_replicas import CorruptReplicas
 from penstock.cluster.documents import RECORD
 from penstock.cluster.elections import Elections, Local
-from penstock.cluster.failure_detector import Absence
+from penstock.cluster.failure_detector import FailureDetector
 from penstock.cluster.keys import PartitionName
 from penstock.cluster.membership import Members
 from penstock.cluster.transactions import Batches, Proposal
@@ -54,15 +56,15 @@ from penstock.limits import (
     ELECTION_RETRY_NS,
     HAND_OVER_NS,
     HAND_OVERS_MAX,
-    HEIR_STEADY_NS,
     NODE_LEASE_NS,
     OFFICE_TAKEN_NS,
+    PREFERRED_LEADERS_NS,
     REPLICA_TIMEOUT_NS,
-    WISHES_NS,
+    SUCCESSOR_STEADY_NS,
 )
 from penstock.replication.authority import Heard
 from penstock.replication.effects import Propose
-from penstock.replication.leader import LeaderLine, Outcome
+from penstock.replication.leader import Outcome, PartitionLeader
 from penstock.replication.record import Record, resigned, successor, superfluous
 
 
@@ -71,15 +73,15 @@ class _Refused(NamedTuple):
 
     due_ns: int
     name: PartitionName
-    line: LeaderLine
+    line: PartitionLeader
     number: int
 
 
-class Offices:
+class Proposals:
     def __init__(
         self,
         own: int,
-        life: int,
+        incarnation: int,
         generation: int,
         view: View,
         coordinator: Coordinator,
@@ -88,33 +90,40 @@ class Offices:
         lease_ns: int = NODE_LEASE_NS,
         replica_timeout_ns: int = REPLICA_TIMEOUT_NS,
     ) -> None:
-        self.own, self.life = own, life
+        self.own, self.incarnation = own, incarnation
         self.view = view
         self.coordinator = coordinator
         self.batches = Batches(coordinator)
-        self.absence = Absence(own, view, lease_ns)
-        self.soundness = Soundness(own)
+        self.failure_detector = FailureDetector(own, view, lease_ns)
+        self.corrupt_replicas = CorruptReplicas(own)
         self.elections = Elections(
-            own, life, generation, view, self.absence, self.batches, local, self.soundness
+            own,
+            incarnation,
+            generation,
+            view,
+            self.failure_detector,
+            self.batches,
+            local,
+            self.corrupt_replicas,
         )
         self.members = Members(self.resign, replica_timeout_ns)
-        self.wishes = Wishes(view, self.members.lines, self.hand_over)
-        self.heard = Heard()  # for the `LeaderLine`s of this node
+        self.preferred_leaders = PreferredLeaders(view, self.members.lines, self.hand_over)
+        self.heard = Heard()  # for the `PartitionLeader`s of this node
         self.moved: set[PartitionName] = set()
         self.now_ns = self.elections.now_ns = mono_ns
         self._local = local
         self._may_act = False
         self._leavers: set[int] = set()  # nodes that are about to stop
-        self._leaving: dict[PartitionName, int] = {}  # offices that ended here, unwritten yet
+        self._leaving: dict[PartitionName, int] = {}  # leaderships that ended here, unwritten yet
         self._reads: dict[PartitionName, int] = {}  # to ask again for, and when
-        self.handing: dict[PartitionName, int] = {}  # offices that are handed over, until when
+        self.handing: dict[PartitionName, int] = {}  # leaderships that are handed over, until when
         self._refused: list[_Refused] = []
         self._restorations = view.restorations
         for name, held in view.partitions.items():  # remembered: their records may never change
             self.elections.record_changed(name, held)
 
     @property
-    def lines(self) -> dict[PartitionName, LeaderLine]:
+    def lines(self) -> dict[PartitionName, PartitionLeader]:
         return self.members.lines
 
     # --- what the shell sees ---
@@ -124,14 +133,14 @@ class Offices:
         for key, before, after in changes:
             if key.startswith(keys.PARTITIONS):
                 self._record_changed(keys.partition_of(key), after)
-            elif key.startswith(keys.NODES) and _life_of(before) != _life_of(after):
+            elif key.startswith(keys.NODES) and _incarnation_of(before) != _incarnation_of(after):
                 self.elections.node_changed(keys.node_of(key))
 
     def _record_changed(self, name: PartitionName, held: Held[Record] | None) -> None:
         line = self.lines.get(name)
         if line is not None and held is not None:
             line.seen(held.revision, held.document)
-            self.wishes.record_changed(name, held.document)
+            self.preferred_leaders.record_changed(name, held.document)
             self.moved.add(name)
         if held is None or not self._is_own(held.document):
             self._leaving.pop(name, None)
@@ -139,59 +148,59 @@ class Offices:
 
     def _is_own(self, record: Record) -> bool:
         seat = record.leader
-        return seat is not None and (seat.node, seat.life) == (self.own, self.life)
+        return seat is not None and (seat.node, seat.incarnation) == (self.own, self.incarnation)
 
     def followed(self) -> None:
         """The view is current, and the node's key is there."""
-        self.absence.followed(self.now_ns)
+        self.failure_detector.followed(self.now_ns)
 
     def away(self) -> None:
-        self.absence.away()
+        self.failure_detector.away()
         self._may_act = False
 
-    def linked(self, node: int, life: int) -> None:
+    def linked(self, node: int, incarnation: int) -> None:
         self._leavers.discard(node)
-        self.absence.linked(node, life)
+        self.failure_detector.linked(node, incarnation)
         self.members.linked(node, self.now_ns)
-        self.wishes.linked(node, self.now_ns)
+        self.preferred_leaders.linked(node, self.now_ns)
         self.elections.node_changed(node)
 
     def unlinked(self, node: int) -> None:
-        self.absence.unlinked(node)
+        self.failure_detector.unlinked(node)
         self.members.unlinked(node, self.now_ns)
-        self.wishes.unlinked(node)
-        self.soundness.unlinked(node)
+        self.preferred_leaders.unlinked(node)
+        self.corrupt_replicas.unlinked(node)
         self.heard.lost(node)
         self.elections.node_changed(node)
 
     def leaving(self, node: int) -> None:
         """It is about to stop: no commit waits for it, and no leadership goes there."""
         self._leavers.add(node)
-        self.wishes.unlinked(node)
+        self.preferred_leaders.unlinked(node)
         self.members.gone(node, self.now_ns)
 
-    def refused(self, witness: int, node: int, life: int) -> None:
-        self.absence.refused(witness, node, life, self.now_ns)
-        if self.absence.is_refused(node, life):
+    def refused(self, witness: int, node: int, incarnation: int) -> None:
+        self.failure_detector.refused(witness, node, incarnation, self.now_ns)
+        if self.failure_detector.is_refused(node, incarnation):
             self.elections.node_changed(node)
 
-    def took_office(self, name: PartitionName, line: LeaderLine) -> None:
-        self.members.took_office(name, line, self.now_ns)
+    def leadership_began(self, name: PartitionName, line: PartitionLeader) -> None:
+        self.members.leadership_began(name, line, self.now_ns)
         for node in self._leavers:
             self.members.gone(node, self.now_ns)
-        self.wishes.record_changed(name, line.record)
+        self.preferred_leaders.record_changed(name, line.record)
 
-    def left_office(self, name: PartitionName) -> None:
+    def leadership_ended(self, name: PartitionName) -> None:
         """The machine has left. If the record still names this node, it is to be corrected."""
-        self.members.left_office(name)
-        self.wishes.forget(name)
+        self.members.leadership_ended(name)
+        self.preferred_leaders.forget(name)
         held = self.view.partitions.get(name)
         if held is not None and self._is_own(held.document):
             self._leaving[name] = self.now_ns
 
     # --- what the machines want ---
 
-    def propose(self, name: PartitionName, line: LeaderLine, wanted: Propose) -> None:
+    def propose(self, name: PartitionName, line: PartitionLeader, wanted: Propose) -> None:
         """The effect of a machine. Its answer comes by `outcome`, never from within this call."""
         key = keys.partition(*name)
         compares = self._compares(key, wanted)
@@ -214,7 +223,7 @@ class Offices:
         return tuple(compares)
 
     def _outcome(
-        self, name: PartitionName, line: LeaderLine, number: int, settled: Settled
+        self, name: PartitionName, line: PartitionLeader, number: int, settled: Settled
     ) -> None:
         line.outcome(number, settled.outcome, settled.revision)
         self.moved.add(name)
@@ -230,7 +239,7 @@ class Offices:
             self.coordinator.read(key, partial(self._was_read, name, line, asked_ns))
 
     def _was_read(
-        self, name: PartitionName, line: LeaderLine, asked_ns: int, answer: Reading | Failed
+        self, name: PartitionName, line: PartitionLeader, asked_ns: int, answer: Reading | Failed
     ) -> None:
         if isinstance(answer, Failed) or answer.entry is None:
             self._reads[name] = self.now_ns + ELECTION_RETRY_NS
@@ -256,19 +265,23 @@ class Offices:
     def hand_over(self, name: PartitionName, node: int) -> bool:
         """To a member whose process lives, or not, if that takes longer than OFFICE_TAKEN_NS."""
         held, line = self.view.nodes.get(node), self.lines.get(name)
-        if held is None or line is None or self.absence.links.get(node) != held.document.life:
+        if (
+            held is None
+            or line is None
+            or self.failure_detector.links.get(node) != held.document.incarnation
+        ):
             return False
-        if not self.soundness.may_be_given(name, node):
+        if not self.corrupt_replicas.may_be_given(name, node):
             return False
         self.handing[name] = self.now_ns + OFFICE_TAKEN_NS
         self.moved.add(name)
-        return line.hand_over(node, held.document.life)
+        return line.hand_over(node, held.document.incarnation)
 
     # --- what follows ---
 
     def tick(self, mono_ns: int) -> None:
         self.now_ns = mono_ns
-        if self.absence.may_act(mono_ns) != self._may_act:
+        if self.failure_detector.may_act(mono_ns) != self._may_act:
             self._may_act = not self._may_act
             self.elections.now_ns = mono_ns
             self.elections.absence_counts()
@@ -276,11 +289,11 @@ class Offices:
         for node in self.members.unlinked_nodes:
             if self._is_gone(node):
                 self.members.gone(node, mono_ns)
-        for node, names in self.soundness.failed_of_node.items():
+        for node, names in self.corrupt_replicas.failed_of_node.items():
             for name in names & self.lines.keys():
                 self.members.failed(name, node, mono_ns)
         self.members.tick(mono_ns)
-        self.wishes.tick(mono_ns)
+        self.preferred_leaders.tick(mono_ns)
         self._give_way()
         self.elections.tick(mono_ns)
         for refused in [one for one in self._refused if one.due_ns <= mono_ns]:
@@ -294,8 +307,8 @@ class Offices:
             if due_ns <= mono_ns:
                 del self.handing[name]
                 if name in self.lines:
-                    self.lines[name].keep_office()
-                    self.moved.add(name)  # rows that waited for the heir may go
+                    self.lines[name].keep_leadership()
+                    self.moved.add(name)  # rows that waited for the successor may go
         for name, due_ns in tuple(self._leaving.items()):
             if due_ns <= mono_ns:
                 self._leaving[name] = mono_ns + ELECTION_RETRY_NS
@@ -306,25 +319,27 @@ class Offices:
         """Its process has ended, for certain: no commit need wait for it."""
         held = self.view.nodes.get(node)
         if held is None:
-            return self.absence.may_act(self.now_ns)
-        return bool(self.absence.why_gone(node, held.document.life, self.now_ns))
+            return self.failure_detector.may_act(self.now_ns)
+        return bool(self.failure_detector.why_gone(node, held.document.incarnation, self.now_ns))
 
     def _give_way(self) -> None:
-        """Offices whose log is corrupt here go to sound members."""
-        for name in self.soundness.corrupt & self.lines.keys() - self.handing.keys():
-            heir = self.soundness.heir(name, self.lines[name].record, self.absence.links)
-            if heir is not None:
-                self.hand_over(name, heir)
+        """Leaderships whose log is corrupt here go to sound members."""
+        for name in self.corrupt_replicas.corrupt & self.lines.keys() - self.handing.keys():
+            successor = self.corrupt_replicas.successor(
+                name, self.lines[name].record, self.failure_detector.links
+            )
+            if successor is not None:
+                self.hand_over(name, successor)
 
     def _leave_restored(self) -> None:
-        """Revisions have begun again: what an office has proposed cannot be settled any more."""
+        """Revisions have begun again: what a leadership has proposed cannot be settled any more."""
         if self.view.restorations != self._restorations:
             self._restorations = self.view.restorations
             for line in self.lines.values():
                 line.leave("the metadata was restored")
 
     def _correct(self, name: PartitionName) -> None:
-        """An office has ended here, and the record does not know it."""
+        """A leadership has ended here, and the record does not know it."""
         held = self.view.partitions.get(name)
         if held is None or name in self.lines or self.view.refusal(name):
             return
@@ -346,15 +361,15 @@ def _seen_by_view(settled: Settled) -> None:
     """What was done comes through the view, and what was not is tried again."""
 
 
-def _life_of(held: Held[Any] | None) -> int | None:
-    return held.document.life if held is not None else None
+def _incarnation_of(held: Held[Any] | None) -> int | None:
+    return held.document.incarnation if held is not None else None
 
 
-class Wishes:
+class PreferredLeaders:
     def __init__(
         self,
         view: View,
-        lines: dict[PartitionName, LeaderLine],
+        lines: dict[PartitionName, PartitionLeader],
         hand_over: Callable[[PartitionName, int], bool],
     ) -> None:
         self.view = view
@@ -378,15 +393,17 @@ class Wishes:
             self.forget(name)
 
     def forget(self, name: PartitionName) -> None:
-        """It has no wishes, or this node does not lead it."""
+        """It wants nothing, or this node does not lead it."""
         self.open.discard(name)
         self._tried_ns.pop(name, None)
 
     def tick(self, mono_ns: int) -> None:
         if mono_ns < self._due_ns or not self.open:
             return
-        self._due_ns = mono_ns + WISHES_NS
-        steady = [n for n, at_ns in self._linked_ns.items() if mono_ns - at_ns >= HEIR_STEADY_NS]
+        self._due_ns = mono_ns + PREFERRED_LEADERS_NS
+        steady = [
+            n for n, at_ns in self._linked_ns.items() if mono_ns - at_ns >= SUCCESSOR_STEADY_NS
+        ]
         begun = 0
         for name in sorted(self.open):
             line = self.lines[name]
@@ -397,12 +414,12 @@ class Wishes:
     def _begin(
         self, name: PartitionName, record: Record, steady: Collection[int], mono_ns: int
     ) -> bool:
-        heir = successor(record, [node for node in steady if self._is_present(record, node)])
+        node = successor(record, [one for one in steady if self._is_present(record, one)])
         tried_ns = self._tried_ns.get(name)
-        if heir is None or (tried_ns is not None and mono_ns - tried_ns < HAND_OVER_NS):
+        if node is None or (tried_ns is not None and mono_ns - tried_ns < HAND_OVER_NS):
             return False
         self._tried_ns[name] = mono_ns
-        return self._hand_over(name, heir)
+        return self._hand_over(name, node)
 
     def _is_present(self, record: Record, node: int) -> bool:
         """Its entry is of the node's present generation: it is no suspect."""

@@ -1,4 +1,4 @@
-"""A node makes itself known: its start first, then its life.
+"""A node makes itself known: its start first, then its incarnation.
 
 | phase | does | then |
 |---|---|---|
@@ -13,10 +13,10 @@ takes it for alive. It is compared; `nodes/<id>` is not: a start takes over the 
 before it, whose lease then holds nothing.
 
 **Who is refused.** A second machine with this id has another uuid, but for one that an operator has
-started in the place of the first. A node that finds a higher
-generation of itself was set back, or cloned: it ends. So does one that finds its own generation
-with another life: each start has one of its own, written to its disk first, so that one which was
-set back to before the last start has that one's number again.
+started in the place of the first. A node that finds a higher generation of itself was set back, or
+cloned: it ends. So does one that finds its own generation with another incarnation: each start has
+one of its own, written to its disk first, so that one which was set back to before the last start
+has that one's number again.
 
 The lease is kept from the loop's own turn, so that a process whose loop hangs is missed. `Leased`
 is what any daemon does that is known by a key with a lease.
@@ -201,7 +201,7 @@ class Registration(Leased):
 
     def _was_set_back(self, known: Membership) -> bool:
         own = self.membership
-        is_taken = known.generation == own.generation and known.life != own.life
+        is_taken = known.generation == own.generation and known.incarnation != own.incarnation
         return known.generation > own.generation or is_taken
 
     def _is_entered(self) -> bool:

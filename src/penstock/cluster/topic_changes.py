@@ -61,7 +61,7 @@ from penstock.replication.leader import Outcome
 from penstock.replication.record import Record
 
 
-class TopicGround(NamedTuple):
+class TopicDeps(NamedTuple):
     """What the node gives. `is_here`: nothing is left to do of what the view shows of a topic.
     `new_id` draws a random number that was never used before."""
 
@@ -83,9 +83,9 @@ def partitions_of(view: View, topic: str) -> Iterator[tuple[PartitionName, Held[
 
 
 class TopicChanges:
-    def __init__(self, ground: TopicGround, now_ns: int) -> None:
-        self._ground = ground
-        self._attempts = Attempts(ground.coordinator, now_ns)
+    def __init__(self, deps: TopicDeps, now_ns: int) -> None:
+        self._deps = deps
+        self._attempts = Attempts(deps.coordinator, now_ns)
         self.tick = self._attempts.tick
 
     @property
@@ -125,15 +125,15 @@ class TopicChanges:
         identity = live.identity
 
         def is_over() -> bool:
-            held = self._ground.view.topics.get(name)
+            held = self._deps.view.topics.get(name)
             is_live = held is not None and not held.document.deleted
             return not (is_live and held is not None and held.document.identity == identity)
 
         def is_gone() -> bool:
-            return is_over() and self._left(name) is None and self._ground.is_here(name)
+            return is_over() and self._left(name) is None and self._deps.is_here(name)
 
         def draw() -> Transaction | None:
-            return self._left(name) if is_over() else deletion(self._ground.view, name)
+            return self._left(name) if is_over() else deletion(self._deps.view, name)
 
         self._attempts.want(Goal(f"the end of topic {name}", draw, is_gone, is_over), done)
 
@@ -148,7 +148,7 @@ class TopicChanges:
         return NewTopic(self._count(name), extended, registered, replicas=live.replicas)
 
     def _live(self, name: str) -> Topic | None:
-        held = self._ground.view.topics.get(name)
+        held = self._deps.view.topics.get(name)
         return held.document if held is not None and not held.document.deleted else None
 
     def _is_there(self, name: str) -> bool:
@@ -157,21 +157,21 @@ class TopicChanges:
     def _count(self, name: str) -> int:
         """Of the present life."""
         live = self._live(name)
-        records = (held.document for _, held in partitions_of(self._ground.view, name))
+        records = (held.document for _, held in partitions_of(self._deps.view, name))
         return sum(1 for one in records if live is not None and one.identity == live.identity)
 
     def _is_led(self, name: str) -> bool:
         live = self._live(name)
-        if live is None or not self._ground.is_here(name):
+        if live is None or not self._deps.is_here(name):
             return False
-        records = [held.document for _, held in partitions_of(self._ground.view, name)]
+        records = [held.document for _, held in partitions_of(self._deps.view, name)]
         is_current = all(one.identity == live.identity for one in records)
         is_whole = len(records) >= live.hash_partitions  # those it was made with
         return is_whole and is_current and all(one.leader is not None for one in records)
 
     def _left(self, name: str) -> Transaction | None:
         """Of one that was deleted."""
-        return clearance(self._ground.view, name)
+        return clearance(self._deps.view, name)
 
     # --- transactions ---
 
@@ -179,22 +179,22 @@ class TopicChanges:
         live = self._live(name)
         if live is not None:
             return self._growth(name, live.hash_partitions)
-        ground = self._ground
-        like = ground.view.topics.get(new.like)
+        deps = self._deps
+        like = deps.view.topics.get(new.like)
         usual = like.document.replicas if like is not None else REPLICAS_DEFAULT
         chosen = TopicSettings(disable_channel_auto_create=new.registered or None)
         more = {EXTENDED: True} if new.extended else {}
-        settings = as_settings(chosen, **{CREATED: ground.wall_ns(), **more})
-        wanted = Wanted(name, ground.new_id(), new.partitions, new.replicas or usual, settings)
-        return creation(ground.view, wanted, self._places(), ground.new_id)
+        settings = as_settings(chosen, **{CREATED: deps.wall_ns(), **more})
+        wanted = Wanted(name, deps.new_id(), new.partitions, new.replicas or usual, settings)
+        return creation(deps.view, wanted, self._places(), deps.new_id)
 
     def _growth(self, name: str, partitions: int) -> Transaction | None:
         if not self._is_there(name):
             raise NotFound("topic", name)
-        return growth(self._ground.view, name, partitions, self._places(), self._ground.new_id)
+        return growth(self._deps.view, name, partitions, self._places(), self._deps.new_id)
 
     def _places(self) -> list[Place]:
-        view, places = self._ground.view, []
+        view, places = self._deps.view, []
         for number, held in sorted(view.memberships.items()):
             node, state = view.nodes.get(number), held.document.state
             if state == REMOVED:

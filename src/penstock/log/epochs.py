@@ -1,6 +1,6 @@
 """The epochs of a log: which there are, and the first offset of each.
 
-An epoch is the term of office of one leader; every batch carries that of the leader who made it.
+An epoch is the term of one leader; every batch carries that of the leader who made it.
 Epochs never fall along a log. So where each one begins follows from the headers alone, by
 bisection: first over the segments (the first batch of each), then over the entries of one sparse
 index, and only the stretch between two entries is walked. No second file could contradict the log.

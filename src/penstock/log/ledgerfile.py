@@ -60,7 +60,7 @@ class Unknown(Exception):
 
 class Node(NamedTuple):
     generation: int = 0  # of its starts
-    life: int = 0  # of its process: a random number
+    incarnation: int = 0  # of its process: a random number
     revision: int = 0  # the highest of the coordinator's that it has seen
     cluster: bytes = bytes(16)  # uuid
     uuid: bytes = bytes(16)  # of the node: drawn when its directory was new

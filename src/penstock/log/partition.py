@@ -27,7 +27,7 @@ from penstock.log.opening import Opening
 from penstock.log.restoring import check_restored, hole_at
 from penstock.log.retention import consumed_bytes, first_kept, first_may_go, first_sealed_ns
 from penstock.log.scan import Batch
-from penstock.log.segment import Ground, Segment
+from penstock.log.segment import Preallocation, Segment
 from penstock.log.settings import LogSettings
 from penstock.log.sync import SyncJob
 from penstock.log.writing import WrittenLog
@@ -303,7 +303,7 @@ class PartitionLog(WrittenLog):
     def _end_at(self, offset: int, newest_epoch: int, last_timestamp_ns: int) -> None:
         """Step 6, and what is kept in memory follows."""
         active = self._active = self._segments.active
-        self._ground = Ground(self._settings, active.data_bytes)
+        self._preallocation = Preallocation(self._settings, active.data_bytes)
         self.written_end = self._reader.end_offset = offset
         self.agreed_end = min(self.agreed_end, offset)
         self.last_timestamp_ns = last_timestamp_ns
@@ -376,10 +376,10 @@ class PartitionLog(WrittenLog):
     def _finish(self) -> None:
         self.sync()
         active = self._active
-        if self._ground.prepared > active.data_bytes:
+        if self._preallocation.prepared > active.data_bytes:
             active.file.truncate(active.data_bytes)
             active.file.fdatasync()
-            self._ground.prepared = active.data_bytes
+            self._preallocation.prepared = active.data_bytes
         self._segments.active_index.save(self._disk)
         if self._marked != Mark(self.synced_end, self.written_end, self.last_id, clean=True):
             self._write_mark_both(clean=True)

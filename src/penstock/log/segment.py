@@ -159,7 +159,7 @@ class Segment:
         return self._first
 
 
-class Ground:
+class Preallocation:
     """The active segment's prepared part: the file has bytes to overwrite up to `prepared`."""
 
     __slots__ = ("_bytes_max", "_bytes_min", "_segment_bytes_max", "prepared")

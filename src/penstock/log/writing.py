@@ -24,7 +24,7 @@ from penstock.log.opening import Opened
 from penstock.log.reader import LogReader
 from penstock.log.reading import ReadableLog
 from penstock.log.recovery import RecoveryReport
-from penstock.log.segment import Ground, Segment, remove_torn, write_at
+from penstock.log.segment import Preallocation, Segment, remove_torn, write_at
 from penstock.log.settings import LogSettings
 from penstock.log.spares import Spares
 from penstock.log.sync import SyncJob
@@ -44,7 +44,6 @@ class WrittenLog(ReadableLog):
         "_active",
         "_directory_dirty",
         "_disk",
-        "_ground",
         "_guarded",
         "_index_next",
         "_job",
@@ -54,6 +53,7 @@ class WrittenLog(ReadableLog):
         "_marked_ns",
         "_names",
         "_owner",
+        "_preallocation",
         "_roll_after_ns",
         "_settings",
         "_spares",
@@ -95,7 +95,7 @@ class WrittenLog(ReadableLog):
         self._settings = settings
         self._segments = opened.segments
         self._active = opened.segments.active
-        self._ground = Ground(settings, opened.prepared)
+        self._preallocation = Preallocation(settings, opened.prepared)
         self._reader = LogReader(opened.segments, self.damage, self.written_end)
         self._epochs = Epochs(opened.segments, opened.newest_epoch)
         self._last_position = -1  # of the last batch, once it was written here
@@ -155,8 +155,8 @@ class WrittenLog(ReadableLog):
             head = active.begin()
             buffers, begun = (head, *buffers), len(head)
         end = begun + length
-        if end > self._ground.prepared:
-            self._ground.extend(active, end, end - position)
+        if end > self._preallocation.prepared:
+            self._preallocation.extend(active, end, end - position)
         try:
             write_at(active, buffers, position, end - position)
         except OSError as error:
@@ -187,7 +187,7 @@ class WrittenLog(ReadableLog):
         """The same for the open batch of the kernel's tail, which is committed by that: in one call
         of the kernel, where nothing else is to be done. Returns its length; 0: `write` has to do
         it. Raises WriteRefused; then the batch is open as before."""
-        active, ground = self._active, self._ground
+        active, ground = self._active, self._preallocation
         position = active.data_bytes
         if (
             self._guarded
@@ -219,7 +219,7 @@ class WrittenLog(ReadableLog):
         return length
 
     def _write_failed(self, error: OSError) -> WriteRefused:
-        self._ground.prepared = self._active.data_bytes
+        self._preallocation.prepared = self._active.data_bytes
         self._torn = self._guarded = True
         return WriteRefused(self._active.path, f"the write failed: {error}")
 
@@ -301,7 +301,7 @@ class WrittenLog(ReadableLog):
         except OSError as error:
             self._stop(f"a sync failed: {error}")
             self.check_writable()
-        self._ground.prepared = active.data_bytes
+        self._preallocation.prepared = active.data_bytes
         self._torn = False
 
     def would_take(self, length: int) -> bool:
@@ -313,7 +313,7 @@ class WrittenLog(ReadableLog):
             if active.data_bytes and self._roll_after_ns < 0:
                 self._roll_or_refuse()
                 active = self._active
-            self._ground.try_extend(active, active.data_bytes, length)
+            self._preallocation.try_extend(active, active.data_bytes, length)
         except (OSError, StorageError):
             return False
         return True
@@ -371,12 +371,12 @@ class WrittenLog(ReadableLog):
         new.adopt(file)
         old = self._active
         old.unsynced = True
-        if self._ground.prepared > old.data_bytes:
+        if self._preallocation.prepared > old.data_bytes:
             self._trims.trim(old)
         self._segments.save_index(self._segments.active_index)
         self._segments.append(new, SparseIndex(new.index_path))
         self._active = new
-        self._ground = Ground(self._settings, prepared)
+        self._preallocation = Preallocation(self._settings, prepared)
         self._settle_active()
 
     def _settle_active(self) -> None:

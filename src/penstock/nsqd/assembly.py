@@ -206,7 +206,7 @@ def _shape_of(topic: Topic) -> str:
     noun = "partition" if count == 1 else "partitions"
     headers = ", messages have headers" if topic.extended else ""
     led = [str(leader.number) for leader in topic.leaders]
-    leads = f", leads {', '.join(led) or 'none'}" if topic.hosted else ""
+    leads = f", leads {', '.join(led) or 'none'}" if topic.replicated else ""
     return f"{count} {noun}{headers}{leads}"
 
 

@@ -34,7 +34,7 @@ from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
 from penstock.cluster.messages import decode_message, encode_message
-from penstock.cluster.node import Joined
+from penstock.cluster.node import ClusterNode
 from penstock.cluster.participant import Message
 from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
@@ -88,7 +88,7 @@ class ClusterMember:
         self._soon = soon
         self._on_fault = on_fault
         self._on_refused = on_refused
-        self._life = secrets.randbits(63) | 1
+        self._incarnation = secrets.randbits(63) | 1
         self._address = ("", 0, 0)  # where clients reach it: host, TCP and HTTP port
         self._listen_host, self._listen_port = _listen_address(options.replication_address)
         self._replication_port = 0
@@ -102,7 +102,7 @@ class ClusterMember:
         self.coordinator = EtcdCoordinator(self.address, etcd_secrets, on_fault)
         self.ledger: Ledger
         self.links: PeerLinks
-        self.cluster: Joined
+        self.cluster: ClusterNode
         self.state: ClusterState
 
     # --- start ---
@@ -163,19 +163,19 @@ class ClusterMember:
         ledger = self.ledger = self._open_ledger(str(data_path))
         node = ledger.node
         uuid = int.from_bytes(node.cluster, "big")
-        own = Own(self._options.node_id, self._life, uuid, self._secrets)
+        own = Own(self._options.node_id, self._incarnation, uuid, self._secrets)
         self.links = PeerLinks(
             own, self, Frames, lambda: os.urandom(32), self._may_link, self._on_fault,
             *self._tls, silence_ns=self._options.cluster_silence_ns,
         )  # fmt: skip
         membership = Membership(
             int.from_bytes(node.uuid, "big"), node.generation, node.boot.hex(),
-            node.memory_lost_generation, self._life, 0, ACTIVE,
+            node.memory_lost_generation, self._incarnation, 0, ACTIVE,
         )  # fmt: skip
         records = decode_remembered(
             entry.record for entry in ledger.replicas.values() if entry.record
         )
-        self.cluster = Joined(
+        self.cluster = ClusterNode(
             self._broker, self._options.node_id, membership, self._describe, self.coordinator,
             self.links, ledger, self._say, lambda: secrets.randbits(63), time.monotonic_ns(),
             Remembered(uuid, node.revision, node.restorations), records,
@@ -211,7 +211,10 @@ class ClusterMember:
             lost = generation  # the system's memory went with the machine
         ledger.set_node(
             node._replace(
-                generation=generation, life=self._life, boot=boot, memory_lost_generation=lost
+                generation=generation,
+                incarnation=self._incarnation,
+                boot=boot,
+                memory_lost_generation=lost,
             )
         )
         ledger.sync()
@@ -243,7 +246,7 @@ class ClusterMember:
         host, tcp, http = self._address
         free = self._disk.free_bytes(self._broker.path)
         return Node(
-            self._life, host, tcp, http, self._replication_host(), self._replication_port,
+            self._incarnation, host, tcp, http, self._replication_host(), self._replication_port,
             __version__, self._options.zone or self._options.topology_zone, free, 0,
         )  # fmt: skip
 
@@ -261,7 +264,7 @@ class ClusterMember:
             self.links.know(
                 {
                     node: Place(held.document.replication_host, held.document.replication_port,
-                                held.document.life)
+                                held.document.incarnation)
                     for node, held in view.nodes.items()
                 }
             )  # fmt: skip
@@ -320,22 +323,22 @@ class ClusterMember:
     def _say(self, node: int, message: Message) -> None:
         self.links.send(node, Lane.LIVE, encode(NO_TARGET, Note(0, encode_message(message))))
 
-    def _may_link(self, node: int, life: int) -> bool:
+    def _may_link(self, node: int, incarnation: int) -> bool:
         """A life that is not known here may be newer than what is."""
         return True
 
     # --- what the links report ---
 
-    def linked(self, node: int, life: int) -> None:
-        self.cluster.linked(node, life)
+    def linked(self, node: int, incarnation: int) -> None:
+        self.cluster.linked(node, incarnation)
         self._soon()
 
     def unlinked(self, node: int) -> None:
         self.cluster.unlinked(node)
         self._soon()
 
-    def refused(self, node: int, life: int) -> None:
-        self.cluster.refused(node, life)
+    def refused(self, node: int, incarnation: int) -> None:
+        self.cluster.refused(node, incarnation)
         self._soon()
 
     def received(self, node: int, target: Target, frame: Any) -> None:
@@ -395,12 +398,12 @@ class ClusterMember:
         """Each partition that is led here goes to another member, as far as one is in sync, and
         commits elsewhere wait for this node no more; in SHUTDOWN_HAND_OVER_NS at most."""
         participant = self.cluster.participant
-        offices, poll_s = participant.offices, limits.SHUTDOWN_POLL_NS / limits.SECOND
+        proposals, poll_s = participant.proposals, limits.SHUTDOWN_POLL_NS / limits.SECOND
         deadline_s = time.monotonic() + limits.SHUTDOWN_HAND_OVER_NS / limits.SECOND
         participant.leave()
-        while offices.lines and time.monotonic() < deadline_s:
+        while proposals.lines and time.monotonic() < deadline_s:
             self._hand_over_each()
-            if not offices.handing:
+            if not proposals.handing:
                 break  # nobody can take any of them
             await asyncio.sleep(poll_s)
         while self._is_waited_for() and time.monotonic() < deadline_s:
@@ -418,11 +421,11 @@ class ClusterMember:
         )
 
     def _hand_over_each(self) -> None:
-        offices = self.cluster.participant.offices
-        for name in offices.lines.keys() - offices.handing.keys():
-            record = offices.lines[name].record
+        proposals = self.cluster.participant.proposals
+        for name in proposals.lines.keys() - proposals.handing.keys():
+            record = proposals.lines[name].record
             others = [one.node for one in record.members if one.node != self.cluster.own]
-            any(offices.hand_over(name, node) for node in _first(record.wanted, others))
+            any(proposals.hand_over(name, node) for node in _first(record.wanted, others))
         self.cluster.tick(time.monotonic_ns())
         self._soon()
 

@@ -15,9 +15,9 @@ from penstock.cluster.metadata_topics import target_for
 from penstock.limits import SECOND
 
 if TYPE_CHECKING:
-    from penstock.broker.replicas.replicated_partition import HostedReplica
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.cluster.keys import PartitionName
-    from penstock.cluster.node import Joined
+    from penstock.cluster.node import ClusterNode
     from penstock.cluster.view import Held
     from penstock.replication.record import Record
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 class ClusterState:
     """`look` is called now and then: it remembers since when a partition is not well."""
 
-    def __init__(self, cluster: Joined, name: str) -> None:
+    def __init__(self, cluster: ClusterNode, name: str) -> None:
         self._cluster = cluster
         self._name = name
         self._since: dict[PartitionName, int] = {}
@@ -45,7 +45,7 @@ class ClusterState:
             self.offline += offline
             if short or offline:
                 self._since[name] = since.get(name, mono_ns)
-        for line in self._cluster.participant.offices.lines.values():
+        for line in self._cluster.participant.proposals.lines.values():
             for peer in line.peers.values():
                 if peer.replica:
                     self.lag = max(self.lag, line.end - max(peer.counted, 0))
@@ -63,9 +63,9 @@ class ClusterState:
                 yield name, held.document, topic.document.replicas
 
     def _is_offline(self, record: Record) -> bool:
-        return record.leader is None or not self._lives(record.leader.node)
+        return record.leader is None or not self._incarnations(record.leader.node)
 
-    def _lives(self, node: int) -> bool:
+    def _incarnations(self, node: int) -> bool:
         return node == self._cluster.own or node in self._cluster.participant.view.nodes
 
     @property
@@ -104,7 +104,7 @@ class ClusterState:
     def _partition(self, name: PartitionName, record: Record, replicas: int) -> Row:
         since_ns = self._since.get(name)
         waited_ns = time.monotonic_ns() - since_ns if since_ns is not None else 0
-        hosted = self._cluster.hosting.replica(target_for(record.identity, name.number))
+        replicated = self._cluster.replica_host.replica(target_for(record.identity, name.number))
         return {
             "topic": name.topic,
             "partition": name.number,
@@ -117,17 +117,17 @@ class ClusterState:
             "under_replicated": len(record.members) < replicas,
             "offline": self._is_offline(record),
             "since_seconds": round(waited_ns / SECOND, 1),
-            "end_offset": hosted.replica.log.written_end if hosted is not None else None,
-            "committed_offset": hosted.assigned.committed if hosted is not None else None,
-            "followers": self._followers(hosted),
+            "end_offset": replicated.replica.log.written_end if replicated is not None else None,
+            "committed_offset": replicated.assignment.committed if replicated is not None else None,
+            "followers": self._followers(replicated),
         }
 
-    def _followers(self, hosted: HostedReplica | None) -> list[Row]:
+    def _followers(self, replicated: ReplicatedPartition | None) -> list[Row]:
         """Of a partition that is led here."""
-        office = hosted.office if hosted is not None else None
-        if office is None:
+        leadership = replicated.leadership if replicated is not None else None
+        if leadership is None:
             return []
-        line = office.line
+        line = leadership.line
         return [
             {
                 "node": node,

@@ -31,7 +31,7 @@ from penstock.net.secretfile import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes
-from penstock.nsqd.http.ground import Ground, Identity
+from penstock.nsqd.http.deps import Deps, Identity
 from penstock.nsqd.http.routes import Routes
 from penstock.nsqd.lookups import lookup_identity
 from penstock.nsqd.options import Options
@@ -211,7 +211,7 @@ class Daemon:
 
     def _routes(self) -> Routes:
         routes = Routes(
-            Ground(
+            Deps(
                 broker=self.broker,
                 topics=self.node.topics,
                 protocol=self.protocol,

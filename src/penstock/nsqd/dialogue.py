@@ -134,7 +134,7 @@ def commands_of(
     """After a change of one topic."""
     if is_internal(topic.name):
         return []
-    if topic.hosted and change not in _DELETIONS:
+    if topic.replicated and change not in _DELETIONS:
         return list(_moved(topic, partitions))
     if change is Change.TOPIC_RESHAPED and not partitions:
         return []
@@ -162,7 +162,7 @@ def _moved(topic: Topic, partitions: bool) -> Iterator[str]:
 
 
 def _plain(topic: Topic) -> Iterator[str]:
-    if topic.hosted and not topic.leaders:
+    if topic.replicated and not topic.leaders:
         return
     if topic.channels:
         yield from (f"REGISTER {topic.name} {channel}" for channel in topic.channels)

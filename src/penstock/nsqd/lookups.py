@@ -25,7 +25,7 @@ from penstock.net.listener import keep_alive, parse_address
 from penstock.nsqd.dialogue import IDENTIFY, PING, Dialogue, all_commands, commands_of
 
 if TYPE_CHECKING:
-    from penstock.nsqd.http.ground import Identity
+    from penstock.nsqd.http.deps import Identity
     from penstock.nsqd.options import Options
 
 log = logging.getLogger("penstock.nsqd")

@@ -94,8 +94,8 @@ class TopicMaker:
             return topic
         if name in self._waiting:
             return None
-        hosting = self._broker.hosting
-        metadata = hosting.metadata if hosting is not None else None
+        replica_host = self._broker.replica_host
+        metadata = replica_host.metadata if replica_host is not None else None
         if metadata is not None and not (is_ephemeral(name) or is_internal(name)):
             self._check(name)
             return self._ask_cluster(metadata, name, shape)
@@ -111,7 +111,7 @@ class TopicMaker:
 
     def partitions_if_new(self, name: str) -> int:
         """How many a topic that nobody knows here would get; 0: it is known, or others decide."""
-        if self._broker.hosting is not None or name in self._broker.topics:
+        if self._broker.replica_host is not None or name in self._broker.topics:
             return 0
         return self._broker.default_partitions(name)
 
@@ -147,8 +147,8 @@ class TopicMaker:
     def _found(self, name: str, error: PenstockError | None) -> Found:
         """Where no partition of it is here, publishes are handed on."""
         found = error or self._broker.topics.get(name)
-        if found is None and self._broker.hosting is not None:
-            found = self._broker.hosting.remote_topic(name)
+        if found is None and self._broker.replica_host is not None:
+            found = self._broker.replica_host.remote_topic(name)
         return found or PartitionElsewhere(name)
 
     # --- by itself ---

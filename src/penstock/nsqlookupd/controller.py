@@ -83,10 +83,10 @@ class ControllerService:
         self._clock = clock
         self._fetcher = fetcher
         self._on_fault = on_fault
-        life = secrets.randbits(63) | 1
-        own = CONTROLLER.encode(ControllerDocument(name, life))
+        incarnation = secrets.randbits(63) | 1
+        own = CONTROLLER.encode(ControllerDocument(name, incarnation))
         self.key = _ControllerKey(coordinator, view, lambda: own)
-        self._controller = Controller(life)
+        self._controller = Controller(incarnation)
         self._documents: dict[int, Node] = {}  # as each node said when it last registered
         self._reachable: set[int] = set()
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -131,9 +131,9 @@ class ControllerService:
         """Only who holds the key looks at all partitions."""
         held = self._view.controller
         if held is None or not self.key.is_held(self._clock.mono_ns()):
-            return Situation(held.document.life if held is not None else None, 0, {}, {})
+            return Situation(held.document.incarnation if held is not None else None, 0, {}, {})
         return Situation(
-            held.document.life,
+            held.document.incarnation,
             held.created,
             self._nodes(),
             partitions_of(self._view),
@@ -152,7 +152,7 @@ class ControllerService:
                 _STANDINGS.get(member.state, Standing.SERVES),
                 member.generation,
                 member.memory_lost_generation,
-                node.document.life if node is not None else None,
+                node.document.incarnation if node is not None else None,
             )
         return found
 
@@ -188,7 +188,7 @@ class ControllerService:
 
 
 def partitions_of(view: View) -> dict[keys.PartitionName, PartitionSeen]:
-    """Those of topics that are there, and may be changed. That a leader is in office, or a replica
+    """Those of topics that are there, and may be changed. That a leader is leading, or a replica
     stopped, is known to the members alone, who elect another one themselves."""
     moves = {
         keys.partition_of(key): (MOVE.decode(key, entry.value), entry.revision)

@@ -10,9 +10,9 @@
 A topic is placed anew as a whole when something of it has changed, so that no answer has half of a
 transaction, and all nsqlookupds of a cluster give the same answers.
 
-**Absence** counts when the coordinator has been followed without a gap for a lease's time and
-ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and the
-leaders lead on: who dropped them then would answer that nobody has anything.
+**FailureDetector** counts when the coordinator has been followed without a gap for a lease's time
+and ABSENCE_GRACE_NS, as it does for nodes. After an outage of it all keys are gone at first, and
+the leaders lead on: who dropped them then would answer that nobody has anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     """A node that lives, as far as is known."""
 
     producer: Producer
-    life: int
+    incarnation: int
 
 
 class Feed:
@@ -68,7 +68,7 @@ class Feed:
             producer = None
         if held is not None and peer is not None:
             producer = producer or self._registry.join(peer, is_placed=True)
-            self._known[node] = Known(producer, held.document.life)
+            self._known[node] = Known(producer, held.document.incarnation)
 
 
 def changed(changes: Iterable[Change]) -> tuple[set[str], set[int]]:
@@ -102,8 +102,8 @@ def peer_of(node: Node) -> Peer:
 def placements(
     view: View, topics: Collection[str], nodes: Mapping[int, Known]
 ) -> dict[str, Placement | None]:
-    """Of each of these; None: there is no such topic. What is left of an earlier life of it counts
-    for nothing."""
+    """Of each of these; None: there is no such topic. What is left of an earlier incarnation of it
+    counts for nothing."""
     live: dict[str, Topic] = {}
     for topic in topics:
         held = view.topics.get(topic)
@@ -131,7 +131,11 @@ def _leader(record: Record, nodes: Mapping[int, Known]) -> Producer | None:
     """A process that was started again leads nothing of what the one before it has led."""
     leader = record.leader
     node = nodes.get(leader.node) if leader is not None else None
-    return node.producer if leader is not None and node and node.life == leader.life else None
+    return (
+        node.producer
+        if leader is not None and node and node.incarnation == leader.incarnation
+        else None
+    )
 
 
 def _meta(topic: Topic, partitions: int) -> Meta:

@@ -2,8 +2,8 @@
 
 Commits need no clock: a leader that was replaced cannot commit. But it can still give out what is
 committed, remove what was consumed, and send dead letters, while another leader does the same. So
-what a leader does alone needs **authority**: knowledge, two seconds old at most, that its office
-was in force. There are two sources of it.
+what a leader does alone needs **authority**: knowledge, two seconds old at most, that its
+leadership was in force. There are two sources of it.
 
 | source | says |
 |---|---|

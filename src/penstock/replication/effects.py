@@ -72,7 +72,7 @@ class Authority(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """The office is over. What is in flight has an unknown outcome."""
+    """The leadership is over. What is in flight has an unknown outcome."""
 
     reason: str
 
@@ -132,7 +132,7 @@ class Acknowledge(NamedTuple):
 
 class Refuse(NamedTuple):
     """`epoch` is the one that this replica has promised: a higher one than the sender's means that
-    its office is over; the same, that the replica has to be matched again."""
+    its leadership is over; the same, that the replica has to be matched again."""
 
     session: int
     epoch: int

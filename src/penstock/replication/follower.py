@@ -66,7 +66,7 @@ class Following(IntEnum):
     STOPPED = 4
 
 
-class FollowerLine:
+class PartitionFollower:
     __slots__ = (
         "committed",
         "epoch",

@@ -1,6 +1,6 @@
 """The channel journal of a partition on several nodes: what its leader sends and a follower takes.
 
-A record has a *place*: its generation (epoch and number) and its sequence in that. One office
+A record has a *place*: its generation (epoch and number) and its sequence in that. One leadership
 writes a generation, and each place of it once. So a place names one record, and whoever has it has
 all that its generation said before, beginning with a snapshot that says all.
 
@@ -21,9 +21,9 @@ else at a pace of its own. Most records say what was finished, and no answer wai
 So nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written
 into another file and synced before the one before it may be overwritten (`log.journalfile`).
 
-**The leader.** Its office begins a generation, with a snapshot, before its first record: what it
-took over says nothing about what other replicas have. A replica that stands just where the leader
-stands is sent what follows, and any other a new generation; one serves all who wait for it.
+**The leader.** Its leadership begins a generation, with a snapshot, before its first record: what
+it took over says nothing about what other replicas have. A replica that stands just where the
+leader stands is sent what follows, and any other a new generation; one serves all who wait for it.
 
 **Held** is the last place that every needed member has *synced*, and the leader itself. What must
 survive a failover is answered when its place is held: a seek, an empty, a finish by id, a redrive,
@@ -31,7 +31,7 @@ the start of a channel or of the log, a prepared commit, a stage. The leader ask
 and its own disk, to sync that place. A finished message is not answered so: its record is on its
 way, and a failover may bring the message again.
 
-**Stages** are listed in the journal, and their files go beside it (`stageline`). A place counts as
+**Stages** are listed in the journal, and their files go beside it (`stages`). A place counts as
 synced with the files of all that are listed up to it (`lacking`): so what is held has its files on
 every member, and a learner is level only with them.
 
@@ -371,7 +371,7 @@ class _Peer:
 
 
 class JournalLeader:
-    """In one office. `place` and `start` are those of the journal that it takes over."""
+    """In one leadership. `place` and `start` are those of the journal that it takes over."""
 
     __slots__ = (
         "_begun",
@@ -441,7 +441,7 @@ class JournalLeader:
         self._look()
 
     def sync_failed(self) -> None:
-        """What the files hold is unknown: from now on this office sends and answers nothing."""
+        """What the files hold is unknown: from now on this leadership sends and answers nothing."""
         self._over = True
         self.out.append(Leave("a sync of the channel journal failed"))
 
@@ -546,10 +546,10 @@ class JournalLeader:
         return peer.synced
 
     def _is_mine(self, place: Position) -> bool:
-        """A place of an earlier office proves nothing about what this one has said."""
+        """A place of an earlier leadership proves nothing about what this one has said."""
         return epoch_of(place.generation) == self._epoch
 
     def leave(self) -> list[Any]:
-        """The office is over: what waited has an unknown outcome."""
+        """The leadership is over: what waited has an unknown outcome."""
         waiting, self._waiting = self._waiting, deque()
         return [token for _, token in waiting]

@@ -1,4 +1,4 @@
-"""The leader of a partition in one office: the commit rule, and the changes of the set.
+"""The leader of a partition in one leadership: the commit rule, and the changes of the set.
 
 **Commit.** The committed end is the least of the leader's own end and of what every member of every
 *possible* set has acknowledged, in this session and after matching. `waits` says which end counts:
@@ -34,8 +34,8 @@ the shell says that it has that state, too: `completed`, in this session.
 A replica in `held_off` is fed and never demanded: its node was dropped lately, and has to prove
 itself first (`penstock.cluster.membership`).
 
-A record that names another epoch or seat ends the office, and so does a follower's refusal with a
-higher epoch, a failed write and a failed sync.
+A record that names another epoch or seat ends the leadership, and so does a follower's refusal with
+a higher epoch, a failed write and a failed sync.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from penstock.replication.matching import Extent, common_end
 from penstock.replication.record import Member, Record, Seat, elected, regrouped, resigned, touched
 
 UNMATCHED = -1
-_OFFICE_BITS = 32  # numbers of one office: one life may hold several, and their answers mix
+_LEADERSHIP_BITS = 32  # numbers of one leadership: one life may hold several, and their answers mix
 
 
 class Outcome(IntEnum):
@@ -85,17 +85,17 @@ class Peer:
         self.sent = UNMATCHED
 
 
-class LeaderLine:
+class PartitionLeader:
     __slots__ = (
         "_demanded",
         "_demanded_end",
-        "_heir",
         "_needed",
         "_number",
         "_own_entry",
         "_proposed",
         "_session",
         "_sets",
+        "_successor",
         "_unsettled",
         "beside",
         "committed",
@@ -134,7 +134,7 @@ class LeaderLine:
         self.beside = beside
         self.log = log
         self.heard = heard if heard is not None else Heard()
-        self.confirmed_ns = confirmed_ns  # when the record of this office was read
+        self.confirmed_ns = confirmed_ns  # when the record of this leadership was read
         self.isolation = isolation
         self.permits = ALL_PERMITS  # until the first tick
         self.held_off: set[int] = set()
@@ -147,7 +147,7 @@ class LeaderLine:
         self.committed = committed
         self.peers: dict[int, Peer] = {}
         self.over = False
-        self._heir: Seat | None = None  # who is to lead next
+        self._successor: Seat | None = None  # who is to lead next
         self.out: list[Any] = []
         self._sets: list[tuple[Member, ...]] = [record.members]
         self._demanded: Member | None = None
@@ -169,8 +169,8 @@ class LeaderLine:
 
     @property
     def takes_rows(self) -> bool:
-        """Not while the office is handed over, nor without the permit."""
-        return not self.over and self._heir is None and self.permits.publishes
+        """Not while the leadership is handed over, nor without the permit."""
+        return not self.over and self._successor is None and self.permits.publishes
 
     @property
     def possible_sets(self) -> list[tuple[Member, ...]]:
@@ -197,7 +197,7 @@ class LeaderLine:
             self.committed = end
             self.out.append(CommitTo(end))
             self._renew_own_entry()
-            self._propose_heir()
+            self._propose_successor()
 
     @property
     def synced_everywhere(self) -> int:
@@ -228,7 +228,7 @@ class LeaderLine:
             self.out.append(Authority(found))
 
     def _known_ns(self) -> int:
-        """As of when this office is known to have been in force."""
+        """As of when this leadership is known to have been in force."""
         known_ns = max(self.confirmed_ns, self.heard.confirmed_ns)
         if self._needed and all(self._counted(m) != UNMATCHED for m in self._needed):
             return max(known_ns, self.heard.from_all(m.node for m in self._needed))
@@ -266,7 +266,7 @@ class LeaderLine:
         if self.over:
             return
         self._session += 1
-        session = (self.record.epoch << _OFFICE_BITS) + self._session
+        session = (self.record.epoch << _LEADERSHIP_BITS) + self._session
         self.peers[node] = Peer(session, complete=not self.beside)
         self.out.append(Hello(node, session, self.record.epoch))
 
@@ -312,8 +312,8 @@ class LeaderLine:
             self.feed(node)
         self._consider(node, peer)
         self.advance()
-        if self._heir is not None:
-            self._propose_heir()
+        if self._successor is not None:
+            self._propose_successor()
 
     def refused(self, node: int, session: int, epoch: int) -> None:
         """A follower has promised a higher epoch, or must be matched again."""
@@ -442,38 +442,49 @@ class LeaderLine:
         return True
 
     def resign(self, reason: str) -> None:
-        """Give up the office: the members elect another. Its outcome does not matter here."""
+        """Give up the leadership: the members elect another. Its outcome does not matter here."""
         if not self.over:
             self.out.append(self._proposal(resigned(self.record)))
             self.leave(reason)
 
-    def hand_over(self, node: int, life: int) -> bool:
+    def hand_over(self, node: int, incarnation: int) -> bool:
         """Make the member on this node the leader, once what is in flight is committed and it has
-        everything. No row is begun from now on, until `keep_office`. False: it is no member."""
+        everything. No row is begun from now on, until `keep_leadership`. False: it is no member."""
         member = self.record.member_on(node)
-        if member is None or self.over or self._heir is not None or node == self.seat.node:
+        if member is None or self.over or self._successor is not None or node == self.seat.node:
             return False
-        self._heir = Seat(node, life, member.replica)
-        self._propose_heir()
+        self._successor = Seat(node, incarnation, member.replica)
+        self._propose_successor()
         return True
 
-    def keep_office(self) -> None:
+    def keep_leadership(self) -> None:
         """It took too long, if it is not proposed yet."""
         if self._proposed is None or self._proposed.record.epoch == self.record.epoch:
-            self._heir = None
+            self._successor = None
 
-    def _propose_heir(self) -> None:
-        heir = self._heir
-        if heir is None or self._proposed is not None or self._demanded is not None or self.over:
+    def _propose_successor(self) -> None:
+        successor = self._successor
+        if (
+            successor is None
+            or self._proposed is not None
+            or self._demanded is not None
+            or self.over
+        ):
             return
-        peer = self.peers.get(heir.node)
-        has_all = peer is not None and peer.replica == heir.replica and peer.counted >= self.end
-        if has_all and self.end == self.committed and self.record.has(heir.node, heir.replica):
-            self._propose(elected(self.record, heir))
+        peer = self.peers.get(successor.node)
+        has_all = (
+            peer is not None and peer.replica == successor.replica and peer.counted >= self.end
+        )
+        if (
+            has_all
+            and self.end == self.committed
+            and self.record.has(successor.node, successor.replica)
+        ):
+            self._propose(elected(self.record, successor))
 
     def _proposal(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> Propose:
         self._number += 1
-        number = (self.record.epoch << _OFFICE_BITS) + self._number
+        number = (self.record.epoch << _LEADERSHIP_BITS) + self._number
         return Propose(number, record, self.revision, generations)
 
     def _propose(self, record: Record, generations: tuple[tuple[int, int], ...] = ()) -> None:
@@ -490,7 +501,7 @@ class LeaderLine:
             return
         if outcome is Outcome.DONE:
             if proposed.record.epoch != self.record.epoch:
-                self.leave("the office was handed over")
+                self.leave("the leadership was handed over")
             else:
                 self._adopt(proposed.record, revision)
         else:
@@ -513,7 +524,7 @@ class LeaderLine:
         if self.over or revision <= self.revision:
             return
         if record.epoch != self.record.epoch or record.leader != self.seat:
-            self.leave("the record names another office")
+            self.leave("the record names another leadership")
         else:
             self._adopt(record, revision)
 
@@ -521,7 +532,7 @@ class LeaderLine:
         """It is in force, and nothing that was proposed before can be applied any more."""
         self.record, self.revision = record, revision
         self._proposed, self._unsettled, self._demanded = None, None, None
-        self._heir = None
+        self._successor = None
         self._sets = [record.members]
         self._need()
         for node, peer in self.peers.items():

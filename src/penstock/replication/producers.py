@@ -87,7 +87,7 @@ def _last(known: Known | None, newest: Newest | None, epoch: int) -> tuple[int, 
     return (known.epoch, known.next_sequence) if known is not None else (epoch, 0)
 
 
-class ProducerLine:
+class ProducerReplication:
     """The table of one replica as of `end`, and the batches above it. `table` is as of `end`."""
 
     __slots__ = ("_tail", "end", "table")

@@ -40,10 +40,10 @@ class Member(NamedTuple):
 
 
 class Seat(NamedTuple):
-    """Who leads. A restart of the process is another life, and ends the office."""
+    """Who leads. A restart of the process is another incarnation, and ends the leadership."""
 
     node: int
-    life: int
+    incarnation: int
     replica: int
 
 
@@ -104,8 +104,8 @@ def superfluous(record: Record) -> tuple[int, ...]:
 
 def successor(record: Record, steady: Collection[int]) -> int | None:
     """To whom the leader hands over: the first member in the order of preference, if that is not
-    itself. `steady`: nodes that have been there for a while, so that an office does not move to a
-    node that comes and goes."""
+    itself. `steady`: nodes that have been there for a while, so that a leadership does not move to
+    a node that comes and goes."""
     if record.leader is None:
         return None
     for node in record.wanted:
@@ -127,13 +127,13 @@ def broken_rule(before: Record, after: Record) -> str | None:
     if len(set(after.wanted)) < len(after.wanted):
         return "a node is wanted twice"
     if after.epoch == before.epoch:
-        return _broken_in_office(before, after)
+        return _broken_by_leader(before, after)
     if after.epoch != before.epoch + 1:
         return f"epoch {after.epoch} follows epoch {before.epoch}"
     return _broken_by_election(before, after)
 
 
-def _broken_in_office(before: Record, after: Record) -> str | None:
+def _broken_by_leader(before: Record, after: Record) -> str | None:
     if after.leader not in (before.leader, None):
         return "another leader in the same epoch"
     if after.leader is None and after.members != before.members:

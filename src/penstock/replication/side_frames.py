@@ -17,9 +17,9 @@ The frames that bring a publish to the node that leads its partition, and their 
 | 22 | BatchAnswered | number u64, ending u8, offset u64, id u64 | why it is not stored, UTF-8 |
 
 The session is the life of the node that sends, and `number` counts what it has sent in that life:
-so an answer to an earlier life is not taken for one to this life. The batch is as in the log; its
-offset, ids, time and epoch are put in by the leader, which answers where its first message is.
-`moved` 1: the messages were stored before, and only change their place (dead letters).
+so an answer to an earlier incarnation is not taken for one to this incarnation. The batch is as in
+the log; its offset, ids, time and epoch are put in by the leader, which answers where its first
+message is. `moved` 1: the messages were stored before, and only change their place (dead letters).
 
 The frames by which a corrupt range is fetched from another replica, and their bytes.
 

@@ -1,7 +1,7 @@
-"""The stages of a partition on several nodes, at its leader, in one office.
+"""The stages of a partition on several nodes, at its leader, in one leadership.
 
 A stage is a file that is the same on every replica. Its number names it for the partition's whole
-life: the epoch of the office in which it came, and a count. The leader's journal lists it with
+life: the epoch of the leadership in which it came, and a count. The leader's journal lists it with
 length and crc when all who need it have it, and it is answered when that record is held.
 
 | a stage is | on | to | effects |
@@ -10,13 +10,13 @@ length and crc when all who need it have it, and it is answered when that record
 | SENT | a needed member is linked, or another becomes one | SENT | Send |
 | SENT | every needed member has stored it | LISTED | List |
 | SENT | one of them can't store it | unknown | Unlist, Refuse |
-| listed in the journal, and not here | the office begins | LACKING | Ask, each that is linked |
+| listed in the journal, and not here | the leadership begins | LACKING | Ask, each that is linked |
 | LISTED | `damaged`: its file is corrupt here | LACKING | Ask, each that is linked |
 | LACKING | `wrote`: another replica had it | LISTED | Send, to those that asked for it |
 | LACKING | every needed member asks for it, too | unknown | Unlist |
 | any | `drop` | unknown | Unlist |
 
-A follower that finds one listed that it lacks asks for it (`journalline` says why the set waits for
+A follower that finds one listed that it lacks asks for it (`journal` says why the set waits for
 that). So who is not needed yet, a learner above all, is sent nothing here, and what was sent over a
 link that broke comes in one way or the other.
 
@@ -75,8 +75,9 @@ class Refuse(NamedTuple):
     reason: str
 
 
-class StageLine:
-    """`listed`: by the journal that the office took over; `here`: those of them whose files are."""
+class StageReplication:
+    """`listed`: by the journal that the leadership took over; `here`: those of them whose files
+    are."""
 
     __slots__ = ("_linked", "_needed", "_node", "_stored", "_without", "out", "states")
 

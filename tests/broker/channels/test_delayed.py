@@ -11,7 +11,7 @@ import pytest
 from penstock import limits
 from penstock.broker.channels import operator
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.trace_ids import Stored, publish_moved
 from penstock.kernel import Section, Stray
 
@@ -152,7 +152,7 @@ class Story:
         group = self.world.broker.find_topic("news").leader().group
         ids = [self.dice.choice([5, 6, group.sealed_base_id or 7]) for _ in said]
         sections = [{Section.ID: id, Section.DUE: due_ns} for id in ids]
-        letters = [Letter(body, one) for body, one in zip(said, sections, strict=True)]
+        letters = [DeadLetterContent(body, one) for body, one in zip(said, sections, strict=True)]
         outcome = Outcome()
         publish_moved(
             group, letters, lambda told: outcome(None if isinstance(told, Stored) else told)

@@ -72,7 +72,7 @@ def test_a_requeue_of_the_last_attempt_makes_a_dead_letter(start: Any) -> None:
 
 
 def test_a_partition_that_is_led_here_no_more_has_nothing_to_settle(start: Any) -> None:
-    """An office may end while a walk through the log looks for the message."""
+    """A leadership may end while a walk through the log looks for the message."""
     world = start()
     ids = three(world)
     channel = channel_of(world)

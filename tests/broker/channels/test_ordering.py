@@ -1,4 +1,4 @@
-"""Channels that keep an order: the setting, its life, and messages that hold it up."""
+"""Channels that keep an order: the setting, its incarnation, and messages that hold it up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.kernel import Section
 from sim.disk import Fault
 
-from ..replicas.cluster_world import BILLING, Cluster, PlacedChannel
+from ..replicas.cluster_world import BILLING, Cluster, ClusterChannel
 from ..world import Consumer, World, bodies
 
 SECOND = limits.SECOND
@@ -80,7 +80,7 @@ def ordered_ordergate(kernel: ModuleType, order: ChannelOrder = ChannelOrder.STR
 def set_order(cluster: Cluster, order: ChannelOrder) -> None:
     old = BILLING.entry
     entry = ChannelEntry(old.name, old.number, old.created_ns, False, ChannelSettings(order=order))
-    cluster.channels = [PlacedChannel(entry, BILLING.partitions_then)]
+    cluster.channels = [ClusterChannel(entry, BILLING.partitions_then)]
     cluster.announce_channels()
 
 

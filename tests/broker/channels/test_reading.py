@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from penstock import limits
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.channels.reading import Range, TopicReader
 from penstock.errors import LogDamaged, NotFound, OffsetBeyondEnd, OffsetGone
 from penstock.kernel import Section, decode_columns, decode_header
@@ -151,7 +151,7 @@ def test_ids_and_traces_that_messages_brought_along(start: Start) -> None:
     world = published(start)
     topic = world.broker.find_topic("news")
     sections: dict[int, int | bytes] = {Section.ID: 77, Section.TRACE: 99, Section.KEY: b"k"}
-    letters = [Letter(b"plain", {}), Letter(b"carried", sections)]
+    letters = [DeadLetterContent(b"plain", {}), DeadLetterContent(b"carried", sections)]
     topic.publish_letters(letters, lambda error, place: None)
     world.turns()
     read = reader(world)

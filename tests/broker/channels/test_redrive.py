@@ -9,7 +9,7 @@ import pytest
 
 from penstock import limits
 from penstock.broker.channels.channel import Channel
-from penstock.broker.channels.dead_letter import Letter, origin
+from penstock.broker.channels.dead_letter import DeadLetterContent, origin
 from penstock.broker.channels.dead_letters import REDRIVE_CHANNEL
 from penstock.errors import PenstockError, Refused
 from penstock.kernel import Section
@@ -174,7 +174,7 @@ def test_headers_of_its_own_come_back_without_the_origin(
     world: World = start()
     channel = give_up_after(world, 1)
     consumer = world.consumer("t", "ch")
-    letter = Letter(b"x", {Section.HEADERS: headers})
+    letter = DeadLetterContent(b"x", {Section.HEADERS: headers})
     world.broker.find_topic("t").publish_letters([letter], lambda error, place: None)
     world.turns()
     requeue_all(consumer)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.commits.apps import Place
 from penstock.broker.commits.stage_file import StageHead, head_line
-from penstock.broker.commits.stage_store import FollowedStages, StageStore, staged_of
+from penstock.broker.commits.stage_store import FollowerStages, StageStore, staged_of
 from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Health
 from penstock.broker.ports import Syncs
@@ -170,10 +170,10 @@ class Follower(Lab):
         self.line = JournalFollower(REPLICA, 3, Position(3 << 32, 0), 0)
         self.moves = 0
         self.place = Position(3 << 32, 0)
-        station: Any = SimpleNamespace(life=LIFE, peers=self.wire)
+        replication: Any = SimpleNamespace(incarnation=LIFE, peers=self.wire)
         journal: Any = SimpleNamespace(folding=self.folding)
-        self.stages = FollowedStages(
-            station, Target(1, 0), REPLICA, self.store, journal, self.line, self._moved
+        self.stages = FollowerStages(
+            replication, Target(1, 0), REPLICA, self.store, journal, self.line, self._moved
         )
         self.stages.greeted(LEADER)
 

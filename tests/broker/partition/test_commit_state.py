@@ -7,9 +7,9 @@ import random
 import pytest
 
 from cases import each, seeds
-from penstock.broker.partition.commit_state import MOVES, NONE, CommitLine, Move, State
+from penstock.broker.partition.commit_state import MOVES, NONE, CommitState, Move, State
 from penstock.replication.authority import Permits
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Chain, Extent
 from penstock.replication.record import Member, Record, Seat
 
@@ -38,14 +38,14 @@ class Log:
         raise NotImplementedError
 
 
-class Line(CommitLine):
+class Line(CommitState):
     """With the rule of a leader that is alone, and its log."""
 
     def __init__(self, end: int, waits: bool) -> None:
         self.log = Log(end)
         seat, members = Seat(0, 0, 0), (Member(0, 0, 0),)
         record = Record(0, 0, seat, members, 1, (0,))
-        super().__init__(LeaderLine(self.log, record, 0, seat, 0, end, waits), is_alone=True)
+        super().__init__(PartitionLeader(self.log, record, 0, seat, 0, end, waits), is_alone=True)
 
     def wrote(self, end: int) -> bool:
         self.log.end = end
@@ -132,11 +132,11 @@ def test_a_breach_is_found() -> None:
 
 
 class TestWhereOthersHaveRows:
-    def shared(self) -> CommitLine:
+    def shared(self) -> CommitState:
         seat, members = Seat(0, 0, 0), (Member(0, 0, 0), Member(1, 1, 1))
         record = Record(0, 1, seat, members, 1, (0, 1))
-        rule = LeaderLine(Log(10), record, 0, seat, 0, 10, waits=False)
-        return CommitLine(rule, is_alone=False)
+        rule = PartitionLeader(Log(10), record, 0, seat, 0, 10, waits=False)
+        return CommitState(rule, is_alone=False)
 
     def test_no_row_is_written_without_the_permit(self) -> None:
         line = self.shared()
@@ -150,13 +150,13 @@ class TestWhereOthersHaveRows:
         assert line.ready
         assert not line.permitted()  # it was before
 
-    def test_no_row_is_written_while_the_office_is_handed_over(self) -> None:
+    def test_no_row_is_written_while_the_leadership_is_handed_over(self) -> None:
         line = self.shared()
         line.rule.linked(1)
         assert line.rule.hand_over(1, 5)
         assert not line.permitted()
         assert not line.ready
-        line.rule.keep_office()
+        line.rule.keep_leadership()
         assert line.permitted()
 
     def test_a_commit_has_the_end_whatever_is_permitted(self) -> None:

@@ -213,7 +213,7 @@ def test_no_stop_of_any_kind_takes_back_what_was_certain(steps: list[str], seed:
 
 
 def led(disk: SimDisk, epoch: int) -> tuple[Journal, Cursor]:
-    """A replica takes office: its files are open already, and it begins with what it knows."""
+    """A replica takes over: its files are open already, and it begins with what it knows."""
     followed = FollowedJournal.open(disk, "/p")
     folded = followed.folded()
     cursor = Cursor(disk, "/p")

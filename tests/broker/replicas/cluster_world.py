@@ -14,8 +14,8 @@ from penstock.broker.channels.channel import Channel
 from penstock.broker.partition.idempotent import Stamp
 from penstock.broker.partition.leader import Leader
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import identity_number
-from penstock.broker.replicas.replica_host import Membership, PlacedChannel, PlacedTopic
+from penstock.broker.replicas.clustered_topic import ClusterChannel, ClusterTopic
+from penstock.broker.replicas.context import Membership, identity_number
 from penstock.broker.topics.topic_file import ChannelEntry
 from penstock.errors import PenstockError
 from penstock.log.ledger import Ledger
@@ -31,8 +31,8 @@ from sim.disk import SimDisk
 from ..world import Consumer, Outcome, World
 
 IDENTITY = "005-18a26f9ac7a69000"
-ORDERS = PlacedTopic("orders", IDENTITY, 1, 1, 1)
-BILLING = PlacedChannel(ChannelEntry("billing", 1, 5), 1)
+ORDERS = ClusterTopic("orders", IDENTITY, 1, 1, 1)
+BILLING = ClusterChannel(ChannelEntry("billing", 1, 5), 1)
 PATH = Path("/data")
 NODES = 3
 QUIET_TURNS = 4  # in which sync threads would have ended, and what follows from that been sent
@@ -56,7 +56,7 @@ class Known(NamedTuple):
 class Node(World):
     """One process on a disk that stays."""
 
-    def __init__(self, cluster: Cluster, number: int, disk: SimDisk, life: int) -> None:
+    def __init__(self, cluster: Cluster, number: int, disk: SimDisk, incarnation: int) -> None:
         self.cluster = cluster
         self.number = number
         self.is_up = False
@@ -66,12 +66,14 @@ class Node(World):
             retain_age_ns=cluster.retain_age_ns, segment_bytes_max=cluster.segment_bytes_max,
         )  # fmt: skip
         ledger = Ledger.open(disk, str(PATH))
-        self.life, self.generation = life, ledger.node.generation + 1
-        ledger.set_node(ledger.node._replace(generation=self.generation, life=life))
+        self.incarnation, self.generation = incarnation, ledger.node.generation + 1
+        ledger.set_node(ledger.node._replace(generation=self.generation, incarnation=incarnation))
         ledger.sync()
         self.heard = Heard()
-        membership = Membership(number, life, self.generation, ledger, self, self, self.heard)
-        self.hosting = self.broker.join(membership)
+        membership = Membership(
+            number, incarnation, self.generation, ledger, self, self, self.heard
+        )
+        self.replica_host = self.broker.join(membership)
         self.broker.open()
         self.is_up = True
 
@@ -92,7 +94,7 @@ class Node(World):
     def turn(self) -> None:
         super().turn()
         self.broker.synced()
-        self.hosting.turn()
+        self.replica_host.turn()
         self.broker.validate()
 
     @property
@@ -100,13 +102,13 @@ class Node(World):
         return self.broker.topics["orders"]
 
     def leader(self, partition: int = 0) -> Leader:
-        leader = self.hosting.leader(target(partition))
+        leader = self.replica_host.leader(target(partition))
         assert leader is not None, self.role(partition)
         return leader
 
     def role(self, partition: int = 0) -> str:
-        hosted = self.hosting.replica(target(partition))
-        return type(hosted.assigned.role).__name__ if hosted is not None else "none"
+        replicated = self.replica_host.replica(target(partition))
+        return type(replicated.assignment.role).__name__ if replicated is not None else "none"
 
     def put(self, *bodies: bytes, due_ns: int = 0) -> Outcome:
         """A publish that is not waited for."""
@@ -127,9 +129,9 @@ class Node(World):
         return Consumer(self, channel, rdy)
 
     def bodies(self, partition: int = 0) -> bytes:
-        hosted = self.hosting.replica(target(partition))
-        assert hosted is not None
-        log = hosted.replica.log
+        replicated = self.replica_host.replica(target(partition))
+        assert replicated is not None
+        log = replicated.replica.log
         return b"".join(bytes(data) for _, data in log.batches(log.start_offset))
 
 
@@ -137,8 +139,8 @@ class Cluster:
     def __init__(
         self,
         kernel: ModuleType,
-        placed: PlacedTopic = ORDERS,
-        channels: Sequence[PlacedChannel] = (BILLING,),
+        placed: ClusterTopic = ORDERS,
+        channels: Sequence[ClusterChannel] = (BILLING,),
         retain_age_ns: int = 1 << 60,
         segment_bytes_max: int = 1 << 20,
     ) -> None:
@@ -154,7 +156,7 @@ class Cluster:
         self.cut: set[int] = set()  # nodes without links
         self.known: dict[Target, Known] = {}
         self._revision = 100
-        self._lives = 500
+        self._incarnations = 500
         self.nodes = [self._new_node(number) for number in range(NODES)]
 
     def _new_node(self, number: int) -> Node:
@@ -165,8 +167,8 @@ class Cluster:
         return self._start(number, disk)
 
     def _start(self, number: int, disk: SimDisk) -> Node:
-        self._lives += 1
-        return Node(self, number, disk, self._lives)
+        self._incarnations += 1
+        return Node(self, number, disk, self._incarnations)
 
     # --- what the layer above would do ---
 
@@ -174,9 +176,11 @@ class Cluster:
         """A partition for each of these leaders, with replicas on those nodes."""
         for partition, leader in enumerate(leaders):
             for node in on:
-                self.nodes[node].hosting.host(self.placed, partition, replica_on(node), "in_sync")
+                self.nodes[node].replica_host.host(
+                    self.placed, partition, replica_on(node), "in_sync"
+                )
             members = tuple(Member(n, replica_on(n), self.nodes[n].generation) for n in on)
-            seat = Seat(leader, self.nodes[leader].life, replica_on(leader))
+            seat = Seat(leader, self.nodes[leader].incarnation, replica_on(leader))
             record = Record(target().identity, 1, seat, members, min(2, len(on)), tuple(on))
             self.write(target(partition), record)
         self.announce_channels()
@@ -188,7 +192,7 @@ class Cluster:
         for node in self.up():
             if "orders" in node.broker.topics:
                 started = node.started
-                node.hosting.adopt_channels(
+                node.replica_host.adopt_channels(
                     IDENTITY, self.channels, lambda part, n, to=started: to.append((part, n))
                 )  # fmt: skip
 
@@ -197,28 +201,30 @@ class Cluster:
         self._revision += 1
         self.known[at] = Known(self._revision, record)
         for node in self.up():
-            node.hosting.assign(at, self._revision, record)
+            node.replica_host.assign(at, self._revision, record)
 
     def elect(self, number: int, partition: int = 0, gone: Sequence[int] = ()) -> None:
         at = target(partition)
         before, node = self.known[at].record, self.nodes[number]
         left_out = tuple(member for member in before.members if member.node in gone)
-        self.write(at, elected(before, Seat(number, node.life, replica_on(number)), left_out))
+        self.write(
+            at, elected(before, Seat(number, node.incarnation, replica_on(number)), left_out)
+        )
         self.run()
 
     def link(self, node: Node) -> None:
         for other in self.up():
             if other is not node:
-                other.hosting.linked(node.number)
-                node.hosting.linked(other.number)
+                other.replica_host.linked(node.number)
+                node.replica_host.linked(other.number)
 
     def unlink(self, node: Node) -> None:
         self.sent = [one for one in self.sent if node.number not in one[:2]]
         for other in self.up():
             if other is not node:
-                other.hosting.unlinked(node.number)
+                other.replica_host.unlinked(node.number)
                 if node.is_up:
-                    node.hosting.unlinked(other.number)
+                    node.replica_host.unlinked(other.number)
 
     def up(self) -> list[Node]:
         return [node for node in getattr(self, "nodes", []) if node.is_up]
@@ -233,7 +239,7 @@ class Cluster:
     def start(self, number: int) -> Node:
         node = self.nodes[number] = self._start(number, self.nodes[number].disk)
         for at, known in self.known.items():
-            node.hosting.assign(at, known.revision, known.record)
+            node.replica_host.assign(at, known.revision, known.record)
         self.announce_channels()
         self.link(node)
         self.run()
@@ -262,18 +268,18 @@ class Cluster:
         node = self.nodes[to]
         if node.is_up and not self.cut & {source, to}:
             for at, frame in Frames(source).feed(data):
-                node.hosting.receive(source, at, frame)
+                node.replica_host.receive(source, at, frame)
 
     def _answer(self, node: Node, at: Target, proposal: Propose | None) -> None:
         known = self.known[at]
         if proposal is None:
-            node.hosting.read(at, known.revision, known.record)
+            node.replica_host.read(at, known.revision, known.record)
         elif proposal.revision != known.revision:
-            node.hosting.outcome(at, proposal.number, Settled.REFUSED, 0)
+            node.replica_host.outcome(at, proposal.number, Settled.REFUSED, 0)
         else:
             self._revision += 1
             self.known[at] = Known(self._revision, proposal.record)
-            node.hosting.outcome(at, proposal.number, Settled.DONE, self._revision)
+            node.replica_host.outcome(at, proposal.number, Settled.DONE, self._revision)
             self.write(at, proposal.record)
 
     def pass_ns(self, ns: int) -> None:
@@ -281,7 +287,7 @@ class Cluster:
         self.clock.pass_ns(ns)
         for node in self.up():
             node.turn()
-            node.hosting.tell_committed()
+            node.replica_host.tell_committed()
             node.broker.housekeeping()
             while node.broker.search():
                 node.turn()

@@ -10,7 +10,7 @@ import pytest
 from penstock.broker.health import Health, Trouble
 from penstock.broker.options import BrokerOptions
 from penstock.broker.ports import Syncs
-from penstock.broker.replicas.journal_sender import InheritedCursors
+from penstock.broker.replicas.journal_sender import ElectedJournal
 from penstock.log.fold import (
     PARTITION,
     Entry,
@@ -48,7 +48,7 @@ class Lab:
         self.followed.replace(encode_record(1, generation_of(3, 0), 0, 12, groups))
         self.context = Context()
         context: Any = self.context
-        self.cursors = InheritedCursors(self.followed, 4, context, "orders")
+        self.cursors = ElectedJournal(self.followed, 4, context, "orders")
         self.records: list[bytes] = []
         self.synced: list[OSError | None] = []
         self.cursors.on_record = self.records.append

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.ports import Lane, Led
 from penstock.broker.replicas.forwarding import Answer, Forwarding
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
@@ -24,7 +24,7 @@ BATCH = encode_batch([b"one", b"two"], 0, 0, 0, 0, 0, sections={Section.KEY: {1:
 class Node:
     """One end of a link. What it sends waits in `sent`. A leader has committed up to 100."""
 
-    def __init__(self, number: int, led: Sequence[Led] = (), life: int = 0) -> None:
+    def __init__(self, number: int, led: Sequence[Led] = (), incarnation: int = 0) -> None:
         self.number = number
         self.sent: list[tuple[Lane, bytes]] = []
         self.links = {0, 1, 2} - {number}
@@ -32,7 +32,7 @@ class Node:
         self.refusal: PenstockError | None = None
         self.leads = True
         self.forwarding = Forwarding(
-            number, life or 500 + number, self, lambda *_: led, self.links.__contains__,
+            number, incarnation or 500 + number, self, lambda *_: led, self.links.__contains__,
             self._leader, lambda: None,
         )  # fmt: skip
         self.heard: list[Answer] = []
@@ -118,7 +118,7 @@ def test_a_partition_that_is_led_here_takes_no_link(here: Node) -> None:
 
 
 def test_dead_letters_keep_their_trailers(here: Node, there: Node) -> None:
-    letter = Letter(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
+    letter = DeadLetterContent(b"x", {Section.ID: 77, Section.HEADERS: b"{}"})
     heard: list[PenstockError | None] = []
     here.forwarding.carry("dead", [letter], heard.append)
     here.pass_to(there)
@@ -155,7 +155,7 @@ def test_with_the_link_the_answer_is_lost(here: Node, there: Node) -> None:
 def test_an_answer_to_an_earlier_life_is_none_to_this_one(here: Node, there: Node) -> None:
     here.forward()
     here.pass_to(there)
-    again = Node(0, [Led(1, TARGET)], life=900)
+    again = Node(0, [Led(1, TARGET)], incarnation=900)
     again.forward()
     there.published[0][1](None)
     there.pass_to(again)

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from cases import each, seeds
-from penstock.broker.partition.commit_state import CommitLine
+from penstock.broker.partition.commit_state import CommitState
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.ports import Lane
 from penstock.broker.replicas.context import CatchUp
-from penstock.broker.replicas.leadership import Office, Post, end_of
+from penstock.broker.replicas.leadership import Leadership, Post, end_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import PenstockError, PublishUnknown, WriteRefused
 from penstock.limits import CATCH_UP_STALL_NS, SECOND
-from penstock.nsqd.http.ground import unavailable
+from penstock.nsqd.http.deps import unavailable
 from penstock.replication.effects import Acknowledge, Hello, MatchAt, Matched, Propose, Tell
 from penstock.replication.frames import Frames, Row, Target
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.matching import Extent
 from penstock.replication.record import Member, Record, Seat
 
@@ -66,30 +66,32 @@ class Shared:
         self.catch_up = CatchUp(1)
         record = Record(9, EPOCH, SEAT, MEMBERS, 1, (1, 2))
         waits = durability == "disk"
-        line = LeaderLine(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
-        self.office = Office(log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up))
+        line = PartitionLeader(LogView(log), record, 1, SEAT, 1, log.written_end, waits)
+        self.leadership = Leadership(
+            log, line, Post(Target(9, 0), self.wire, self.wire, self.catch_up)
+        )
         self.group = GroupCommit(
-            world.broker.context, "t", self.topic, self.leader.tail, log, self.office,
+            world.broker.context, "t", self.topic, self.leader.tail, log, self.leadership,
             "disk" if waits else "os", True, self.topic.refresh_refusal,
         )  # fmt: skip
-        self.leader.group, self.leader.office = self.group, self.office
+        self.leader.group, self.leader.leadership = self.group, self.leadership
         self.session = 0
 
     def link(self, extent: Extent = Extent(0, 0, ())) -> list[Any]:  # noqa: B008
         """A follower that has this much is matched. Returns what it is sent then."""
-        self.office.linked(2)
+        self.leadership.linked(2)
         (hello,) = self.wire.take()
         assert isinstance(hello, Hello)
         self.session = hello.session
-        self.office.receive(2, Tell(hello.session, EPOCH, 102, 1, extent, 0))
+        self.leadership.receive(2, Tell(hello.session, EPOCH, 102, 1, extent, 0))
         (match,) = self.wire.take()
         assert isinstance(match, MatchAt)
-        self.office.receive(2, Matched(hello.session, match.end))
+        self.leadership.receive(2, Matched(hello.session, match.end))
         return self.wire.take()
 
     def acknowledge(self, end: int, synced: int | None = None) -> None:
         synced = end if synced is None else synced
-        self.office.receive(2, Acknowledge(self.session, EPOCH, 102, end, synced))
+        self.leadership.receive(2, Acknowledge(self.session, EPOCH, 102, end, synced))
         self.world.turns()
 
     def publish(self, *bodies: bytes) -> list[PenstockError | None]:
@@ -119,7 +121,7 @@ def test_a_row_goes_out_before_its_sync_and_is_answered_when_all_have_it(
     assert answers == [None]
     assert shared.leader.tail.committed_end == 2
     assert shared.wire.take() == []
-    shared.office.tell_committed()
+    shared.leadership.tell_committed()
     (news,) = shared.wire.take()
     assert (news.batches, news.committed) == (b"", 2)
 
@@ -129,7 +131,7 @@ def test_headers_say_what_every_member_has(start: Start) -> None:
     shared.link()
     shared.publish(b"one")
     shared.acknowledge(1)
-    shared.office.unlinked(2)
+    shared.leadership.unlinked(2)
     shared.wire.take()
     shared.link(Extent(0, 1, ((EPOCH, 0),)))
     shared.publish(b"two")  # matched again, and nothing acknowledged yet
@@ -143,7 +145,7 @@ def test_a_failed_sync_leaves_it_unknown_whether_a_row_is_stored(start: Start) -
     shared = Shared(start())
     shared.link()
     ends: list[str] = []
-    shared.office.on_over = lambda: ends.append(shared.office.reason)
+    shared.leadership.on_over = lambda: ends.append(shared.leadership.reason)
     shared.world.threads.error = OSError(5, "the disk is gone")
     answers = shared.publish(b"one")
     assert [type(error) for error in answers] == [PublishUnknown]
@@ -154,7 +156,7 @@ def test_a_failed_sync_leaves_it_unknown_whether_a_row_is_stored(start: Start) -
     assert (said.status, said.details) == (503, {"stored": "unknown"})
 
 
-def test_a_failed_write_ends_the_office(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_ends_the_leadership(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = Shared(start())
     shared.link()
 
@@ -163,7 +165,7 @@ def test_a_failed_write_ends_the_office(start: Start, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(GroupCommit, "_put", refuse)
     assert [type(error) for error in shared.publish(b"one")] == [PublishUnknown]
-    assert shared.office.line.over
+    assert shared.leadership.line.over
     assert shared.wire.take() == []
 
 
@@ -174,7 +176,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     for number in range(3):
         shared.publish(b"%d" % number * 200_000)
         shared.acknowledge(number + 1)
-    shared.office.unlinked(2)
+    shared.leadership.unlinked(2)
     shared.wire.take()
     (row,) = shared.link()
     assert (row.start, end_of(row.batches)) == (0, 1)
@@ -185,7 +187,7 @@ def test_who_has_much_to_catch_up_with_is_fed_from_the_log(start: Start) -> None
     shared.acknowledge(3)
     shared.acknowledge(4)
     assert answers == [None]
-    shared.office.tell_committed()
+    shared.leadership.tell_committed()
     assert shared.wire.take()[-1].committed == 4
     shared.publish(b"next")
     assert [lane for _, lane, _ in shared.wire.sent] == [Lane.LIVE]
@@ -197,8 +199,8 @@ def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start,
     dice = random.Random(seed)
     log = start().broker.topic("t").leader().log
     waits = dice.random() < 0.5
-    office, asked = Office.of_one(log, 0, waits), Office.of_one(log, 0, waits)
-    line = CommitLine(office.line, is_alone=True)
+    leadership, asked = Leadership.of_one(log, 0, waits), Leadership.of_one(log, 0, waits)
+    line = CommitState(leadership.line, is_alone=True)
     log.synced_end = 0
     for _ in range(50):
         if dice.random() < 0.6:
@@ -207,9 +209,9 @@ def test_alone_nothing_asks_the_machine_and_all_is_as_it_would_say(start: Start,
             asked.wrote(log.written_end)
         else:
             log.synced_end = dice.randrange(log.synced_end, log.written_end + 1)
-            office.synced()
+            leadership.synced()
             asked.synced()
-        mine, its = office.line, asked.line
+        mine, its = leadership.line, asked.line
         assert (mine.end, mine.own, mine.committed) == (its.end, its.own, its.committed)
         assert mine.out == its.out == []
     log.written_end = log.synced_end = 0
@@ -222,16 +224,16 @@ def test_a_learner_is_fed_from_the_log_in_its_turn(start: Start) -> None:
     shared.acknowledge(1)
     assert shared.catch_up.ask(3, other, 1, 100, lambda: None)
     shared.wire.take()
-    shared.office.linked(3)
+    shared.leadership.linked(3)
     (hello,) = shared.wire.take()
-    shared.office.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
+    shared.leadership.receive(3, Tell(hello.session, EPOCH, 103, 1, Extent(0, 0, ()), 0))
     (match,) = shared.wire.take()
-    shared.office.receive(3, Matched(hello.session, match.end))
+    shared.leadership.receive(3, Matched(hello.session, match.end))
     assert shared.wire.take() == []  # the place on node 3 is taken
     shared.catch_up.leave(3, other)
     (row,) = shared.wire.take()
     assert (row.start, end_of(row.batches)) == (0, 1)
-    shared.office.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
+    shared.leadership.receive(3, Acknowledge(hello.session, EPOCH, 103, 1, 1))
     assert shared.catch_up.ask(
         3, other, 1, 100, lambda: None
     )  # it has all, and gave its place back

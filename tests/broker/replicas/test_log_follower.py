@@ -13,8 +13,8 @@ from penstock.broker.commits.stage_store import StageStore
 from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Health, Trouble
 from penstock.broker.ports import Syncs
-from penstock.broker.replicas.context import Promises, Station
-from penstock.broker.replicas.journal_follower import FollowedChannels
+from penstock.broker.replicas.context import EpochLedger, ReplicationContext
+from penstock.broker.replicas.journal_receiver import JournalReceiver
 from penstock.broker.replicas.log_follower import Awaited
 from penstock.errors import PartitionStopped
 from penstock.log.fold import (
@@ -54,7 +54,7 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     lab.followed.receive(LEADER, Hello(LEADER, SESSION, 6))
     assert lab.followed.awaited is Awaited.EPOCH
     assert lab.wire.take() == []
-    lab.promises.flush()
+    lab.epoch_ledger.flush()
     assert lab.wire.take() == []  # the sync has ended, and nobody has looked
     lab.syncs.settle()
     (tell,) = lab.wire.take()
@@ -62,7 +62,7 @@ def test_an_epoch_is_on_the_disk_before_it_is_answered() -> None:
     assert (tell.epoch, tell.replica, tell.generation) == (6, 99, 4)
     lab.disk.crash(random.Random(1))
     lab.open()
-    assert lab.promises.epoch(KEY) == 6
+    assert lab.epoch_ledger.epoch(KEY) == 6
     assert lab.hello(epoch=5) == [Refuse(SESSION, 6)]
 
 
@@ -214,10 +214,10 @@ def test_what_every_member_has_synced_is_never_cut() -> None:
 def test_a_stop_waits_for_the_sync_of_promises_that_is_under_way() -> None:
     lab = Lab()
     lab.threads.held = True
-    lab.promises.save(KEY, 9, lambda: None)
-    lab.promises.flush()
-    lab.promises.close()
-    lab.promises.ledger.close()
+    lab.epoch_ledger.save(KEY, 9, lambda: None)
+    lab.epoch_ledger.flush()
+    lab.epoch_ledger.close()
+    lab.epoch_ledger.ledger.close()
     assert Ledger.open(lab.disk, "data").replicas[KEY].epoch == 9
 
 
@@ -225,22 +225,22 @@ def test_promises_of_a_turn_share_a_sync_and_a_failed_one_keeps_none() -> None:
     lab = Lab()
     done: list[str] = []
     syncs = lab.disk.syncs
-    lab.promises.save(KEY, 3, lambda: done.append("three"))
-    lab.promises.save(KEY._replace(partition=1), 8, lambda: done.append("eight"))
-    lab.promises.flush()
+    lab.epoch_ledger.save(KEY, 3, lambda: done.append("three"))
+    lab.epoch_ledger.save(KEY._replace(partition=1), 8, lambda: done.append("eight"))
+    lab.epoch_ledger.flush()
     lab.syncs.settle()
     assert done == ["three", "eight"]
     assert lab.disk.syncs == syncs + 1
-    lab.promises.save(KEY, 3, lambda: done.append("again"))
+    lab.epoch_ledger.save(KEY, 3, lambda: done.append("again"))
     assert done[-1] == "again"
     with pytest.raises(ValueError, match="epoch 2"):
-        lab.promises.save(KEY, 2, lambda: done.append("never"))
+        lab.epoch_ledger.save(KEY, 2, lambda: done.append("never"))
     lab.disk.inject(Fault("sync", path_part="ledger"))
-    lab.promises.save(KEY, 4, lambda: done.append("never"))
-    lab.promises.flush()
+    lab.epoch_ledger.save(KEY, 4, lambda: done.append("never"))
+    lab.epoch_ledger.flush()
     lab.syncs.settle()
     assert done[-1] == "again"
-    assert "a sync failed" in lab.promises.trouble
+    assert "a sync failed" in lab.epoch_ledger.trouble
 
 
 # --- A follower's journal at the end of a link ---
@@ -266,18 +266,18 @@ class ChannelsLab:
 
     def __init__(self) -> None:
         self.disk = new_disk()
-        ledger = Ledger.create(self.disk, "data", Node(generation=4, life=5))
+        ledger = Ledger.create(self.disk, "data", Node(generation=4, incarnation=5))
         ledger.put(KEY, ReplicaEntry(EPOCH, b""))
         self.threads, self.wire, self.health = Threads(), Wire(), Health()
         self.syncs = Syncs(self.threads)
-        self.station = Station(3, 5, 4, Promises(ledger, self.syncs), self.wire)
+        self.replication = ReplicationContext(3, 5, 4, EpochLedger(ledger, self.syncs), self.wire)
         self.stops: list[str] = []
         self.drops: list[int] = []
         self.open()
 
     def open(self) -> None:
-        self.channels = FollowedChannels(
-            self.station, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
+        self.channels = JournalReceiver(
+            self.replication, KEY, "orders", REPLICA, FollowedJournal.open(self.disk, "data"),
             self.syncs, self.health, self.drops.append, self.stops.append, self.store(),
         )  # fmt: skip
 

@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from penstock import limits
-from penstock.broker.replicas.producer_tables import LedTables
-from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.replicas.producer_tables import ProducerTableSender
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from sim.disk import Fault
 
 from .cluster_world import ORDERS, Cluster, target
@@ -29,12 +29,12 @@ def cluster(kernel: ModuleType) -> Cluster:
     for _ in range(3):
         cluster.pass_ns(2 * HOUR_NS)
         cluster.pass_ns(limits.JOURNAL_SYNC_EVERY_NS)
-    assert hosted(cluster, 0).replica.log.start_offset > 1
+    assert replicated(cluster, 0).replica.log.start_offset > 1
     return cluster
 
 
-def hosted(cluster: Cluster, number: int) -> HostedReplica:
-    found = cluster.nodes[number].hosting.replica(target())
+def replicated(cluster: Cluster, number: int) -> ReplicatedPartition:
+    found = cluster.nodes[number].replica_host.replica(target())
     assert found is not None
     return found
 
@@ -42,7 +42,7 @@ def hosted(cluster: Cluster, number: int) -> HostedReplica:
 def join(cluster: Cluster) -> None:
     """A third replica is wanted, on an empty disk."""
     node = cluster.nodes[JOINER]
-    node.hosting.host(ORDERS, 0, 102)
+    node.replica_host.host(ORDERS, 0, 102)
     cluster.announce_channels()
     cluster.write(target(), cluster.known[target()].record._replace(wanted=(0, 1, JOINER)))
     cluster.unlink(node)
@@ -71,16 +71,16 @@ def test_a_retry_is_known_though_retention_has_removed_what_was_stored(cluster: 
 
 
 def test_who_has_not_got_it_is_no_member(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LedTables, "ship", lambda *_: None)
+    monkeypatch.setattr(ProducerTableSender, "ship", lambda *_: None)
     join(cluster)
     cluster.pass_ns(limits.SECOND)
-    assert hosted(cluster, JOINER).replica.log.written_end > 0
+    assert replicated(cluster, JOINER).replica.log.written_end > 0
     assert not is_member(cluster)
 
 
 def test_what_the_disk_refuses_is_tried_again(cluster: Cluster) -> None:
     node = cluster.nodes[JOINER]
-    node.hosting.host(ORDERS, 0, 102)
+    node.replica_host.host(ORDERS, 0, 102)
     node.disk.inject(Fault("rename", path_part="producers"))
     join(cluster)
     assert "table of producers" in node.broker.health or "producers" in node.broker.health

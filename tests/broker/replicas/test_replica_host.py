@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import limits
-from penstock.broker.replicas.clustered_topic import when_held
-from penstock.broker.replicas.replica_host import PlacedTopic
+from penstock.broker.replicas.clustered_topic import ClusterTopic, when_held
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.replication.record import arranged
 from sim.disk import Fault
@@ -25,73 +24,73 @@ def cluster(kernel: ModuleType) -> Cluster:
 
 
 def test_another_replica_or_topic_is_not_overwritten(cluster: Cluster) -> None:
-    hosting = cluster.nodes[0].hosting
-    hosting.host(ORDERS, 0, 7)
+    replica_host = cluster.nodes[0].replica_host
+    replica_host.host(ORDERS, 0, 7)
     with pytest.raises(Refused, match="another replica of orders is here"):
-        hosting.host(ORDERS, 0, 8)
+        replica_host.host(ORDERS, 0, 8)
     with pytest.raises(Refused, match="another topic orders is here"):
-        hosting.host(ORDERS._replace(identity="another"), 0, 8)
+        replica_host.host(ORDERS._replace(identity="another"), 0, 8)
     with pytest.raises(NotFound):
-        hosting.adopt_channels("another", [])
+        replica_host.adopt_channels("another", [])
 
 
 def test_what_is_released_is_moved_aside_and_is_made_again_empty(cluster: Cluster) -> None:
     cluster.place([0])
     cluster.publish(0, b"kept aside")
     node = cluster.nodes[1]
-    place = node.hosting.release(target())
+    place = node.replica_host.release(target())
     assert node.disk.exists(f"{place}/replica.json")
-    assert (node.hosting.targets(), list(node.broker.topics)) == ([], [])
-    node.hosting.host(ORDERS, 0, 55)
+    assert (node.replica_host.targets(), list(node.broker.topics)) == ([], [])
+    node.replica_host.host(ORDERS, 0, 55)
     assert node.bodies() == b""
-    assert node.hosting.release(target()) != place
+    assert node.replica_host.release(target()) != place
     cluster.kill(1)
     assert list(cluster.start(1).broker.topics) == []
 
 
 def test_a_replica_that_cannot_be_moved_is_let_go_all_the_same(cluster: Cluster) -> None:
     node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.hosting.host(placed, 0, 7)
-    node.hosting.host(placed, 1, 7)
+    node.replica_host.host(placed, 0, 7)
+    node.replica_host.host(placed, 1, 7)
     node.disk.inject(Fault("rename", path_part="orders/1"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
-        node.hosting.release(target(1))
-    assert node.hosting.targets() == [target(0)]
-    node.hosting.host(placed, 1, 8)  # what is left there is moved aside first
-    assert node.hosting.targets() == [target(0), target(1)]
+        node.replica_host.release(target(1))
+    assert node.replica_host.targets() == [target(0)]
+    node.replica_host.host(placed, 1, 8)  # what is left there is moved aside first
+    assert node.replica_host.targets() == [target(0), target(1)]
 
 
 def test_a_replica_that_cannot_be_made_leaves_nothing(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     node.disk.inject(Fault("rename", path_part="replica.json"))
     with pytest.raises(StorageError, match="the replica cannot be made"):
-        node.hosting.host(ORDERS, 0, 7)
-    assert node.hosting.targets() == []
-    node.hosting.host(ORDERS, 0, 7)
+        node.replica_host.host(ORDERS, 0, 7)
+    assert node.replica_host.targets() == []
+    node.replica_host.host(ORDERS, 0, 7)
     node.disk.inject(Fault("rename", path_part="1/producers"))
     with pytest.raises(StorageError):
-        node.hosting.host(ORDERS._replace(partitions=2, hash_partitions=2), 1, 7)
-    assert node.hosting.targets() == [target()]
+        node.replica_host.host(ORDERS._replace(partitions=2, hash_partitions=2), 1, 7)
+    assert node.replica_host.targets() == [target()]
 
 
 def test_a_directory_without_its_replica_file_is_not_a_replica(cluster: Cluster) -> None:
     node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.hosting.host(placed, 0, 7)
-    node.hosting.host(placed, 1, 7)
+    node.replica_host.host(placed, 0, 7)
+    node.replica_host.host(placed, 1, 7)
     node.disk.unlink(f"{PATH}/topics/orders/1/replica.json")
     cluster.kill(0)
     again = cluster.start(0)
-    assert again.hosting.targets() == [target(0)]
-    again.hosting.host(placed, 1, 9)
-    assert again.hosting.targets() == [target(0), target(1)]
+    assert again.replica_host.targets() == [target(0)]
+    again.replica_host.host(placed, 1, 9)
+    assert again.replica_host.targets() == [target(0), target(1)]
     assert again.disk.listdir(f"{PATH}/aside") == ["orders-1"]
 
 
-def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, PlacedTopic]:
+def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, ClusterTopic]:
     """A node that was started with the `replica.json` of partition 0 corrupt."""
     node, placed = cluster.nodes[0], ORDERS._replace(partitions=2, hash_partitions=2)
-    node.hosting.host(placed, 0, 7)
-    node.hosting.host(placed, 1, 7)
+    node.replica_host.host(placed, 0, 7)
+    node.replica_host.host(placed, 1, 7)
     node.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)
     cluster.kill(0)
     return cluster.start(0), placed
@@ -99,66 +98,66 @@ def unreadable_one_of_two(cluster: Cluster) -> tuple[Any, PlacedTopic]:
 
 def test_only_the_partition_with_the_corrupt_replica_file_is_set_aside(cluster: Cluster) -> None:
     again, placed = unreadable_one_of_two(cluster)
-    assert again.hosting.targets() == [target(1)]
+    assert again.replica_host.targets() == [target(1)]
     assert "orders/0: set aside until it is repaired" in again.broker.health
-    assert [again.hosting.is_set_aside(target(number)) for number in range(2)] == [True, False]
+    assert [again.replica_host.is_set_aside(target(number)) for number in range(2)] == [True, False]
     with pytest.raises(Refused, match="orders/0 is set aside"):
-        again.hosting.host(placed, 0, 9)
-    again.hosting.host(placed._replace(partitions=3), 2, 9)
-    assert again.hosting.targets() == [target(1), target(2)]
+        again.replica_host.host(placed, 0, 9)
+    again.replica_host.host(placed._replace(partitions=3), 2, 9)
+    assert again.replica_host.targets() == [target(1), target(2)]
     again.disk.flip(f"{PATH}/topics/orders/0/replica.json", 20, 3)  # it is repaired
     cluster.kill(0)
     repaired = cluster.start(0)
-    assert repaired.hosting.targets() == [target(0), target(1), target(2)]
+    assert repaired.replica_host.targets() == [target(0), target(1), target(2)]
     assert repaired.broker.health == "OK"
 
 
 def test_another_replica_may_take_the_place_of_one_that_cannot_be_read(cluster: Cluster) -> None:
     again, placed = unreadable_one_of_two(cluster)
-    assert again.hosting.discard("orders", 0) == f"{PATH}/aside/orders-0"
+    assert again.replica_host.discard("orders", 0) == f"{PATH}/aside/orders-0"
     assert again.broker.health == "OK"
-    again.hosting.host(placed, 0, 9)
-    assert again.hosting.targets() == [target(1), target(0)]
+    again.replica_host.host(placed, 0, 9)
+    assert again.replica_host.targets() == [target(1), target(0)]
 
 
 def test_so_may_another_topic_take_the_place_of_one_whose_file_is_corrupt(cluster: Cluster) -> None:
     node = cluster.nodes[0]
-    node.hosting.host(ORDERS, 0, 7)
+    node.replica_host.host(ORDERS, 0, 7)
     node.disk.flip(f"{PATH}/topics/orders/topic.json", 20, 3)
     cluster.kill(0)
     again = cluster.start(0)
     with pytest.raises(Refused, match="topic orders is set aside"):
-        again.hosting.host(ORDERS, 0, 9)
-    assert again.hosting.discard("orders") == f"{PATH}/aside/orders"
+        again.replica_host.host(ORDERS, 0, 9)
+    assert again.replica_host.discard("orders") == f"{PATH}/aside/orders"
     assert again.broker.health == "OK"
-    again.hosting.host(ORDERS, 0, 9)
-    assert again.hosting.targets() == [target()]
+    again.replica_host.host(ORDERS, 0, 9)
+    assert again.replica_host.targets() == [target()]
     assert again.disk.exists(f"{PATH}/aside/orders/0/replica.json")
 
 
 def test_what_is_set_aside_outlives_the_topic_here(cluster: Cluster) -> None:
     again, _ = unreadable_one_of_two(cluster)
-    again.hosting.release(target(1))
+    again.replica_host.release(target(1))
     assert "orders" not in again.broker.topics
     assert again.disk.exists(f"{PATH}/aside/orders-0/replica.json")
     assert again.broker.health == "OK"
-    assert not again.hosting.is_set_aside(target(0))
+    assert not again.replica_host.is_set_aside(target(0))
 
 
 def test_what_cannot_be_moved_aside_is_not_removed_with_its_topic(cluster: Cluster) -> None:
     again, _ = unreadable_one_of_two(cluster)
     again.disk.inject(Fault("rename", path_part="orders/0"))
     with pytest.raises(StorageError, match="cannot be moved aside"):
-        again.hosting.release(target(1))
+        again.replica_host.release(target(1))
     assert again.disk.exists(f"{PATH}/topics/orders/0/replica.json")
-    assert again.hosting.is_set_aside(target(0))
+    assert again.replica_host.is_set_aside(target(0))
 
 
 def test_a_daemon_of_no_cluster_does_not_serve_such_a_topic(
     cluster: Cluster, kernel: ModuleType
 ) -> None:
     node = cluster.nodes[0]
-    node.hosting.host(ORDERS, 0, 7)
+    node.replica_host.host(ORDERS, 0, 7)
     cluster.kill(0)
     alone = World(Path(PATH), kernel, [], disk=node.disk, clock=cluster.clock)
     with pytest.raises(StorageError, match="a cluster places its replicas"):
@@ -192,9 +191,9 @@ def test_a_learner_becomes_a_member_when_it_has_the_journal_too(cluster: Cluster
     learner = cluster.nodes[2]
     known = cluster.known[target()]
     cluster.write(target(), arranged(known.record, (0, 1, 2), 2))
-    learner.hosting.host(ORDERS, 0, replica_on(2))
+    learner.replica_host.host(ORDERS, 0, replica_on(2))
     cluster.announce_channels()
-    learner.hosting.assign(
+    learner.replica_host.assign(
         target(), cluster.known[target()].revision, cluster.known[target()].record
     )
     cluster.unlink(learner)
@@ -215,9 +214,9 @@ def test_a_failed_sync_of_the_journal_ends_the_replica(cluster: Cluster) -> None
     when_held(node.topic.leaders, lambda error: None)
     cluster.run()
     assert node.role() == "Stopped"
-    hosted = node.hosting.replica(target())
-    assert hosted is not None
-    assert hosted.own.state == "stopped"
+    replicated = node.replica_host.replica(target())
+    assert replicated is not None
+    assert replicated.own.state == "stopped"
     cluster.kill(0)
     cluster.elect(1, gone=[0])
     cluster.publish(1, b"x")
@@ -231,4 +230,4 @@ def test_promises_that_cannot_be_kept_are_shown(cluster: Cluster) -> None:
     cluster.elect(1)
     assert node.role() == "Follower"
     cluster.pass_ns(limits.SECOND)
-    assert "no office can begin" in node.broker.health
+    assert "no leadership can begin" in node.broker.health

@@ -38,24 +38,24 @@ def test_a_follower_has_no_window_and_an_outbox_for_publishes(cluster: Cluster) 
     outcome = Outcome()
     follower.topic.publish([b"x"], 0, outcome)
     follower.turn()
-    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    follower.broker.replica_host.tick(cluster.clock.mono_ns())
     cluster.clock.pass_ns(limits.FORWARD_WAIT_NS)
-    follower.broker.hosting.tick(cluster.clock.mono_ns())
+    follower.broker.replica_host.tick(cluster.clock.mono_ns())
     (refused,) = outcome.told
     assert "no leader of partition 0 was reached for 5 s" in str(refused)
 
 
-def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
+def test_a_publish_that_is_committed_as_the_leadership_ends_is_known_to_the_next(
     cluster: Cluster,
 ) -> None:
     """Its publisher hears that the outcome is not known, and sends it again."""
     node = cluster.nodes[0]
     told = node.put_stamped(0, b"once")
     leader = node.leader()
-    office = leader.office
+    leadership = leader.leadership
     leader.group.leave("it resigned")
-    office.leave("it resigned")
-    office.line.committed = office.line.end  # as by an acknowledgement in the same moment
+    leadership.leave("it resigned")
+    leadership.line.committed = leadership.line.end  # as by an acknowledgement in the same moment
     cluster.run()
     assert isinstance(told[0], PublishUnknown)
     cluster.elect(0)
@@ -65,7 +65,7 @@ def test_a_publish_that_is_committed_as_the_office_ends_is_known_to_the_next(
     assert node.bodies().count(b"once") == 1
 
 
-def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluster) -> None:
+def test_a_leadership_that_ends_leaves_its_consumers_and_publishers(cluster: Cluster) -> None:
     """The leader is replaced while it lives: in flight are a row and a message."""
     leader = cluster.nodes[0]
     consumer = leader.consume()
@@ -89,14 +89,14 @@ def test_an_office_that_ends_leaves_its_consumers_and_publishers(cluster: Cluste
 
 def test_revisions_begin_again_when_the_metadata_is_restored(cluster: Cluster) -> None:
     before, node = cluster.known[target()].record, cluster.nodes[1]
-    record = elected(before, Seat(1, node.life, replica_on(1)), ())
-    node.hosting.assign(target(), 3, record)
+    record = elected(before, Seat(1, node.incarnation, replica_on(1)), ())
+    node.replica_host.assign(target(), 3, record)
     cluster.run()
     assert node.role() == "Follower"  # an older revision says nothing
-    node.hosting.assign(target(), 3, record, restorations=1)
+    node.replica_host.assign(target(), 3, record, restorations=1)
     cluster.run()
     assert node.role() == "Leading"
-    node.hosting.assign(target(), 1000, before)
+    node.replica_host.assign(target(), 1000, before)
     assert node.role() == "Leading"  # of before the restoration
 
 
@@ -187,8 +187,8 @@ def small(kernel: ModuleType) -> Cluster:
 def permit(cluster: Cluster, permits: Permits) -> None:
     """As `tick` says it when the leader has heard from its set, or has not."""
     leader = cluster.nodes[0].leader()
-    leader.office.line.permits = permits
-    leader.office.moved()
+    leader.leadership.line.permits = permits
+    leader.leadership.moved()
     leader.permit(permits)
     cluster.run()
 
@@ -230,9 +230,9 @@ def test_nothing_is_removed_before_every_member_knows_where_the_log_begins(
 def starts(cluster: Cluster) -> list[int]:
     found = []
     for node in cluster.nodes:
-        hosted = node.hosting.replica(target())
-        assert hosted is not None
-        found.append(hosted.replica.log.start_offset)
+        replicated = node.replica_host.replica(target())
+        assert replicated is not None
+        found.append(replicated.replica.log.start_offset)
     return found
 
 
@@ -271,14 +271,14 @@ def test_authority_is_by_the_clock_and_what_was_heard(kernel: ModuleType) -> Non
     node = cluster.nodes[0]
     for other in (1, 2):
         node.heard.answered(other, cluster.clock.mono_ns())
-    node.hosting.tick(cluster.clock.mono_ns())
+    node.replica_host.tick(cluster.clock.mono_ns())
     assert node.leader().acts
     cluster.clock.pass_ns(3 * limits.SECOND)
-    node.hosting.tick(cluster.clock.mono_ns())
+    node.replica_host.tick(cluster.clock.mono_ns())
     assert not node.leader().acts
     assert node.topic.silent == set()
     cluster.clock.pass_ns(20 * limits.SECOND)
-    node.hosting.tick(cluster.clock.mono_ns())
+    node.replica_host.tick(cluster.clock.mono_ns())
     assert node.topic.silent == {0}
 
 
@@ -288,7 +288,7 @@ def test_without_authority_a_gap_is_none(kernel: ModuleType) -> None:
     node = cluster.nodes[0]
     for other in (1, 2):
         node.heard.answered(other, cluster.clock.mono_ns())
-    node.hosting.tick(cluster.clock.mono_ns())
+    node.replica_host.tick(cluster.clock.mono_ns())
     with pytest.raises(SequenceGap):
         node.put_stamped(5, b"x")
     cluster.clock.pass_ns(3 * limits.SECOND)
@@ -351,7 +351,7 @@ def test_what_must_survive_is_answered_when_the_set_has_it(kernel: ModuleType) -
     assert bodies(cluster.nodes[1].consume().take()) == [b"b"]
 
 
-def test_an_office_that_ends_answers_that_it_is_not_known(kernel: ModuleType) -> None:
+def test_a_leadership_that_ends_answers_that_it_is_not_known(kernel: ModuleType) -> None:
     cluster = small(kernel)
     node = cluster.nodes[0]
     told: list[object] = []

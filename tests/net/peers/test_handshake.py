@@ -21,7 +21,7 @@ NONCES = b"d" * 32, b"l" * 32
 def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = None) -> Dialling:
     """Both handshakes to their end. Raises what the dialling node finds out."""
     dialling = Dialling(one, target, Lane.LIVE, 7, NONCES[0])
-    listening = Listening(two, NONCES[1], lambda node, life, session: may)
+    listening = Listening(two, NONCES[1], lambda node, incarnation, session: may)
     try:
         welcome = listening.feed(dialling.begin())
     except PeerRefused as refused:
@@ -33,7 +33,10 @@ def meet(one: Own = ONE, two: Own = TWO, target: int = 2, may: Reason | None = N
         dialling.feed(refused.answer)
         raise
     assert (listening.state, listening.lane) == (State.OPEN, Lane.LIVE)
-    assert (listening.greeting.source, listening.greeting.life) == (one.node, one.life)
+    assert (listening.greeting.source, listening.greeting.incarnation) == (
+        one.node,
+        one.incarnation,
+    )
     return dialling
 
 
@@ -176,13 +179,13 @@ class Desk:
     def __init__(self) -> None:
         self.story: list[str] = []
         self.link = Link(
-            3, lambda node, life: self.story.append(f"linked {life}"),
+            3, lambda node, incarnation: self.story.append(f"linked {incarnation}"),
             lambda node: self.story.append("unlinked"),
         )  # fmt: skip
 
-    def open(self, session: Session, lane: Lane, name: str, life: int = 9) -> Wire:
+    def open(self, session: Session, lane: Lane, name: str, incarnation: int = 9) -> Wire:
         wire = Wire(self.story, name)
-        self.link.opened(session, lane, life, wire)
+        self.link.opened(session, lane, incarnation, wire)
         return wire
 
     def told(self) -> list[str]:
@@ -229,7 +232,7 @@ def test_an_older_session_comes_too_late(late: Session) -> None:
 
 def test_a_process_that_was_started_again_begins_at_one() -> None:
     desk, _, _ = whole()
-    desk.open(RESTARTED, Lane.BULK, "new", life=10)
+    desk.open(RESTARTED, Lane.BULK, "new", incarnation=10)
     assert desk.told() == ["close bulk", "close live", "unlinked"]
 
 
@@ -241,8 +244,8 @@ def test_half_a_link_that_ends_was_never_one() -> None:
 
 def test_the_other_process_ended_between_two_lanes() -> None:
     desk = Desk()
-    desk.open(FIRST, Lane.BULK, "bulk", life=9)
-    desk.open(FIRST, Lane.LIVE, "live", life=10)
+    desk.open(FIRST, Lane.BULK, "bulk", incarnation=9)
+    desk.open(FIRST, Lane.LIVE, "live", incarnation=10)
     assert desk.told() == ["close live", "close bulk"]
     assert not desk.link.is_whole
 
@@ -250,4 +253,4 @@ def test_the_other_process_ended_between_two_lanes() -> None:
 def test_two_nodes_of_one_cluster() -> None:
     dialling = meet()
     assert dialling.state is State.OPEN
-    assert dialling.life == TWO.life
+    assert dialling.incarnation == TWO.incarnation

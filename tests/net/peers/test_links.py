@@ -40,16 +40,17 @@ SILENCE_NS = 2 * SECOND
 class Node:
     """Links, and what became known through them."""
 
-    def __init__(self, number: int, life: int, tls: Any = (None, None), **own: Any) -> None:
+    def __init__(self, number: int, incarnation: int, tls: Any = (None, None), **own: Any) -> None:
         known = {"secrets": SECRETS, **own}
-        self.number, self.life = number, life
+        self.number, self.incarnation = number, incarnation
         self.story: list[tuple[Any, ...]] = []
         self.faults: list[Exception] = []
         self.strangers: set[int] = set()
         self.silent = False
         self.links = PeerLinks(
-            Own(number, life, CLUSTER)._replace(**known), self, Frames, lambda: os.urandom(32),
-            lambda node, life: life not in self.strangers, self.faults.append, *tls,
+            Own(number, incarnation, CLUSTER)._replace(**known), self, Frames,
+            lambda: os.urandom(32),
+            lambda node, incarnation: incarnation not in self.strangers, self.faults.append, *tls,
             silence_ns=SILENCE_NS,
         )  # fmt: skip
         self.port = 0
@@ -59,12 +60,12 @@ class Node:
 
     @property
     def place(self) -> Place:
-        return Place("127.0.0.1", self.port, self.life)
+        return Place("127.0.0.1", self.port, self.incarnation)
 
     # --- events ---
 
-    def linked(self, node: int, life: int) -> None:
-        self.story.append(("linked", node, life))
+    def linked(self, node: int, incarnation: int) -> None:
+        self.story.append(("linked", node, incarnation))
 
     def unlinked(self, node: int) -> None:
         self.story.append(("unlinked", node))
@@ -73,8 +74,8 @@ class Node:
         assert target == TARGET
         self.story.append((node, frame))
 
-    def refused(self, node: int, life: int) -> None:
-        self.story.append(("refused", node, life))
+    def refused(self, node: int, incarnation: int) -> None:
+        self.story.append(("refused", node, incarnation))
 
     # --- what tests do ---
 

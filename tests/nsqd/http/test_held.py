@@ -98,7 +98,7 @@ def test_it_is_answered_when_the_set_has_it(cluster: Cluster, verb: str) -> None
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_office_that_ends_says_that_it_is_not_known(cluster: Cluster, verb: str) -> None:
+def test_a_leadership_that_ends_says_that_it_is_not_known(cluster: Cluster, verb: str) -> None:
     asked = ask(cluster, verb, cut=0)
     assert asked.answers == []
     cluster.cut.clear()

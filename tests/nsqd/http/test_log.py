@@ -12,7 +12,7 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.kernel import Section, decode_columns
 from penstock.log.head import HEAD_BYTES
 
@@ -194,7 +194,11 @@ def test_a_message_with_all_that_can_be_stored_of_it(nsqd: Running) -> None:
         Section.HEADERS: b'{"a":1}',
     }
     topic = nsqd.daemon.broker.topics["full"]
-    nsqd.call(lambda: topic.publish_letters([Letter(b"x", sections)], lambda error, place: None))
+    nsqd.call(
+        lambda: topic.publish_letters(
+            [DeadLetterContent(b"x", sections)], lambda error, place: None
+        )
+    )
     assert nsqd.request("POST", "/pub?topic=full", b"y").status == 200
     status, document = nsqd.ask("GET", "/message/get?topic=full&id=0000000000000abc")
     assert (status, document["timestamp_ns"], document["attempts"]) == (200, 5, 3)

@@ -32,7 +32,7 @@ from penstock.cluster.metadata_topics import (
     EXTENDED,
     as_settings,
     channel_document,
-    placed_topic,
+    cluster_topic,
 )
 from penstock.cluster.view import View
 from penstock.net.api import HttpError
@@ -166,7 +166,7 @@ def test_what_cannot_be_understood_is_refused(query: str, body: bytes | None, re
 def test_what_the_view_lacks_is_told_from_the_files() -> None:
     """As where the node was started after etcd had lost everything."""
     desk = Desk()
-    file = placed_topic("orders", ORDERS, 1).file()
+    file = cluster_topic("orders", ORDERS, 1).file()
     file.channels.append(ChannelEntry("work", 4, 6))
     records = {PLACE: desk.view.partitions[PLACE]}
     memory = memory_of(told_by(1, View(desk.view.remembered, records), [file]))

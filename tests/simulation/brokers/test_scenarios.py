@@ -120,7 +120,7 @@ def test_one_nodes_word_is_not_enough_to_replace_another(cluster: JoinedCluster)
     node = others(cluster, leader)[0]
     cluster.cut_between(leader.number, node.number)
     for _ in range(3):
-        node.joined.refused(leader.number, leader.life)
+        node.cluster_node.refused(leader.number, leader.incarnation)
         cluster.run(0.5)
     assert cluster.record("orders").epoch == epoch
     settle(cluster)

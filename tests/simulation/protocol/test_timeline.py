@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from sim.main import sim_main
 from sim.protocol.timeline import timeline
 from sim.timeline import as_html, as_text
@@ -29,7 +29,7 @@ def test_a_page_has_a_column_for_each_node() -> None:
 def test_a_broken_promise_is_the_last_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LeaderLine, "_counted", lambda line, member: line.end)
+    monkeypatch.setattr(PartitionLeader, "_counted", lambda line, member: line.end)
     assert any(sim_main(["--seed", str(seed)]) for seed in range(20))
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("BROKEN I") for line in lines)

@@ -58,7 +58,7 @@ class Channel:
         self.paused = False
         self.skips = Skips(self)
         self.rate = RateLimit(self)
-        self._gated: set[int] = set()  # partitions whose next message waits (`ordergate.py`)
+        self._gated: set[int] = set()  # partitions whose next message waits (`leader.py`)
         self._begun = False  # its trace rate is in force
         self._delivered_to_gone = 0  # to consumers that have left
         self.settings = ChannelSettings()

@@ -40,7 +40,7 @@ CAUSES = {
 }
 
 
-class Letter(NamedTuple):
+class DeadLetterContent(NamedTuple):
     """A message to publish, and what its batch's trailer is to say of it."""
 
     body: bytes
@@ -67,11 +67,11 @@ def _headers(text: bytes) -> dict[str, Any]:
         return {}
 
 
-def dead_letter(stored: Stored, record: StrayRecord, channel: Channel) -> Letter:
+def dead_letter(stored: Stored, record: StrayRecord, channel: Channel) -> DeadLetterContent:
     headers = _headers(stored.headers)
     cause = CAUSES.get(Cause(record.cause), "")
     headers[_HEADER] = Origin(channel.topic.name, channel.name, record.attempts, cause)
-    return Letter(
+    return DeadLetterContent(
         stored.body,
         {
             Section.TIMESTAMP: stored.timestamp_ns,
@@ -88,7 +88,7 @@ def origin(stored: Stored) -> Origin | None:
         return None  # a client published it there
 
 
-def live_letter(stored: Stored) -> Letter:
+def live_letter(stored: Stored) -> DeadLetterContent:
     """A dead letter on its way back: itself, with its attempts counted from 1 again."""
     headers = _headers(stored.headers)
     headers.pop(_HEADER, None)
@@ -98,7 +98,7 @@ def live_letter(stored: Stored) -> Letter:
     }
     if headers:
         sections[Section.HEADERS] = msgspec.json.encode(headers)
-    return Letter(stored.body, sections)
+    return DeadLetterContent(stored.body, sections)
 
 
 class Stored(NamedTuple):

@@ -20,7 +20,7 @@ each message that was requeued or timed out: after a restart it is not known.
 
 In a cluster the dead-letter topic is made in its metadata, with as many replicas as the topic has.
 A letter goes to a partition of it that is led here, or to the leader of one
-(`forwarding.py`). Where that one's answer is lost with a link or an office, it is sent again:
+(`forwarding.py`). Where that one's answer is lost with a link or a leadership, it is sent again:
 such a failover may make a second dead letter, too.
 
 The dead-letter topic is a topic like any other. It has one channel from the start, `redrive`, whose
@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
 from penstock.broker.channels.dead_letter import (
-    Letter,
+    DeadLetterContent,
     Reader,
     Stored,
     dead_letter,
@@ -190,12 +190,12 @@ class DeadLetters:
 
     def _letters(
         self, channel: Channel, window: Window, records: list[StrayRecord]
-    ) -> dict[int, Letter]:
+    ) -> dict[int, DeadLetterContent]:
         """By id. What is corrupt is stepped over or waited for, as it is for deliveries. What would
         be too much at a time is offered again."""
         leader: Leader = window.tail.owner
         reader = Reader(leader.log)
-        letters: dict[int, Letter] = {}
+        letters: dict[int, DeadLetterContent] = {}
         bytes_left = limits.DEAD_LETTER_BYTES_AT_ONCE
         for record in records:
             if bytes_left <= 0:
@@ -213,7 +213,9 @@ class DeadLetters:
                     self._put_back(channel, window, [record.id], error)
         return letters
 
-    def _publish(self, channel: Channel, window: Window, letters: dict[int, Letter]) -> None:
+    def _publish(
+        self, channel: Channel, window: Window, letters: dict[int, DeadLetterContent]
+    ) -> None:
         def done(error: PenstockError | None) -> None:
             self._end(window, letters)
             if error is not None:
@@ -233,20 +235,24 @@ class DeadLetters:
                 raise
             self._context.engine.wake()
 
-    def _send(self, channel: Channel, letters: list[Letter], done: MetadataDone) -> None:
+    def _send(self, channel: Channel, letters: list[DeadLetterContent], done: MetadataDone) -> None:
         """To the dead-letter topic. Raises PenstockError instead of a call of `done`, too."""
         metadata, name = channel.topic.metadata, channel.dead_letter_topic
         if metadata is None:
             topic = self._topic(name)
             topic.channel(REDRIVE_CHANNEL)
             topic.publish_letters(letters, lambda error, _: done(error))
-        elif (topic_here := self._topics.get(name)) is not None and not topic_here.hosted:
+        elif (topic_here := self._topics.get(name)) is not None and not topic_here.replicated:
             raise Refused(f"topic {name} is of this node alone, not of the cluster")
         else:
             self._send_placed(channel, metadata, letters, done)
 
     def _send_placed(
-        self, channel: Channel, metadata: ClusterMetadata, letters: list[Letter], done: MetadataDone
+        self,
+        channel: Channel,
+        metadata: ClusterMetadata,
+        letters: list[DeadLetterContent],
+        done: MetadataDone,
     ) -> None:
         """The topic and its channel are made first, if they are not there."""
         name = channel.dead_letter_topic
@@ -268,13 +274,15 @@ class DeadLetters:
         partitions = self._context.options.default_partitions
         metadata.make_topic(name, NewTopic(partitions, like=channel.topic.name), made)
 
-    def _publish_placed(self, name: str, letters: list[Letter], done: MetadataDone) -> None:
+    def _publish_placed(
+        self, name: str, letters: list[DeadLetterContent], done: MetadataDone
+    ) -> None:
         """Into a partition that is led here, or else by another node."""
-        topic, hosting = self._topics.get(name), self._context.hosting
+        topic, replica_host = self._topics.get(name), self._context.replica_host
         if topic is not None and topic.leaders:
             topic.publish_letters(letters, lambda error, _: done(error))
-        elif hosting is not None:
-            hosting.forwarding.carry(name, letters, done)
+        elif replica_host is not None:
+            replica_host.forwarding.carry(name, letters, done)
 
     def _end(self, window: Window, letters: Iterable[int]) -> None:
         """They are written, or refused."""

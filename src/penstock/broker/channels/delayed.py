@@ -64,7 +64,7 @@ class DelaySearch:
         del self._leaders[leader]
         channels = leader.topic.channels.values()
         found = (channel.windows.get(leader.number) for channel in channels)
-        # Of another leader are those of an office that began since.
+        # Of another leader are those of a leadership that began since.
         windows = [one for one in found if one is not None and one.tail.owner is leader]
         windows = [window for window in windows if window.search_start < window.search_end]
         if leader.topic.deleted or not windows:

@@ -104,7 +104,7 @@ def _settle(
     settled = 0
     for number in partitions:
         window = channel.windows.get(number)
-        if window is None:  # led here no more: an office may end while this goes on
+        if window is None:  # led here no more: a leadership may end while this goes on
             continue
         records = window.stray_records(Stray.DELAYED, limits.PARKED_MAX)
         ids = [record.id for record in records if wanted(record)]

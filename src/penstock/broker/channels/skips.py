@@ -1,9 +1,9 @@
 """A channel that an operator skips: nothing is delivered, and its cursor follows the end.
 
-It is as with a maximum age of nothing (`age.py`): what the channel is given, what waits to be sent
-again and what is delayed is done at once, traced as skipped, and not delivered when the skipping
-ends. What is in flight may still be finished; when it comes back, it is dropped, too. The state
-is in topic.json, so a start goes on skipping.
+It is as with a maximum age of nothing (`retention.py`): what the channel is given, what waits to be
+sent again and what is delayed is done at once, traced as skipped, and not delivered when the
+skipping ends. What is in flight may still be finished; when it comes back, it is dropped, too. The
+state is in topic.json, so a start goes on skipping.
 
 One partition may be skipped by itself. When all that there are have been skipped one by one, the
 channel is: partitions to come are skipped as well.

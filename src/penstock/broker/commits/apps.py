@@ -35,7 +35,7 @@ from penstock.broker.commits.stage_file import StageHead
 from penstock.errors import CommitGap, Refused, StageSuperseded
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.leader_stages import LedStages
+    from penstock.broker.commits.leader_stages import LeaderStages
 
 
 class Ref(NamedTuple):
@@ -66,7 +66,7 @@ class Stage:
         directory: str,
         file_name: str,
         body_at: int,
-        led: LedStages | None = None,
+        led: LeaderStages | None = None,
     ) -> None:
         self.head = head
         self.directory = directory
@@ -265,7 +265,7 @@ class Place(NamedTuple):
     partition: int
 
 
-class Shelf:
+class PartitionStages:
     __slots__ = ("bytes", "place", "stages")
 
     def __init__(self, place: Place) -> None:
@@ -285,25 +285,28 @@ class Shelf:
         self.bytes -= stage.head.bytes
 
 
-class Shelves:
+class StagesByPartition:
     """Of all partitions that have stages, and of those whose replicas ask."""
 
     def __init__(self) -> None:
-        self._shelves: dict[Place, Shelf] = {}
+        self._stages_by_partition: dict[Place, PartitionStages] = {}
 
-    def __iter__(self) -> Iterator[Shelf]:
-        return iter(self._shelves.values())
+    def __iter__(self) -> Iterator[PartitionStages]:
+        return iter(self._stages_by_partition.values())
 
-    def at(self, place: Place) -> Shelf:
-        shelf = self._shelves.get(place)
-        if shelf is None:
-            shelf = self._shelves[place] = Shelf(place)
-        return shelf
+    def at(self, place: Place) -> PartitionStages:
+        partition_stages = self._stages_by_partition.get(place)
+        if partition_stages is None:
+            partition_stages = self._stages_by_partition[place] = PartitionStages(place)
+        return partition_stages
 
-    def release(self, shelf: Shelf) -> None:
+    def release(self, partition_stages: PartitionStages) -> None:
         """Its replica is gone. What still lies there keeps it until it is given up."""
-        if not shelf and self._shelves.get(shelf.place) is shelf:
-            del self._shelves[shelf.place]
+        if (
+            not partition_stages
+            and self._stages_by_partition.get(partition_stages.place) is partition_stages
+        ):
+            del self._stages_by_partition[partition_stages.place]
 
 
 _Key = tuple[str, int]  # app, version

@@ -230,7 +230,7 @@ class CommitRun:
             topic = self._topics.get(ref.topic)
             if topic is None:
                 raise NotFound("topic", ref.topic)
-            if topic.hosted:
+            if topic.replicated:
                 raise Refused("stages of a cluster's topics cannot be committed yet")
             stage = self._stages.find(ref)
             if stage.head.identity != topic.identity:
@@ -436,7 +436,7 @@ class CommitRun:
 
     def _clean(self) -> Steps:
         """No promise hangs on this: a start would do it. What fails is done again
-        (`stageretry.py`, `notes.py`)."""
+        (`retry.py`, `commits.py`)."""
         names = [name for target in self._targets for name, _ in target.stages]
         names += [name for part in self.file.parts for name in part.stages]
         stages = [self._stages.of_file(name) for name in dict.fromkeys(names)]

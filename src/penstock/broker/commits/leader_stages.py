@@ -1,8 +1,8 @@
 """A leader's shell for the stages of its partition: `replication/stages.py` over their files.
 
 A new one is written here first, then sent to all who need it, then listed in the journal, and its
-writer is answered when that record is held. An office that ends meanwhile leaves the outcome open:
-the same stage sent again, to whichever leader comes next, settles it.
+writer is answered when that record is held. A leadership that ends meanwhile leaves the outcome
+open: the same stage sent again, to whichever leader comes next, settles it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.broker.commits.stage_store import staged_of
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.errors import ChangeUnknown, PenstockError, WriteRefused
 from penstock.log.names import hosted_stage_number
 from penstock.replication.frames import encode
 from penstock.replication.side_frames import AskStage, SendStage, StageFrame, StageStored
-from penstock.replication.stages import Ask, List, Refuse, Send, StageLine, Unlist
+from penstock.replication.stages import Ask, List, Refuse, Send, StageReplication, Unlist
 
 if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 StageDone = Callable[[PenstockError | None], None]
 _COUNT_BITS = 32  # of a stage's number; above it is the epoch
-_OVER = "the office of this leader has ended: the outcome is unknown, send the stage again"
+_OVER = "the leadership of this leader has ended: the outcome is unknown, send the stage again"
 
 
-class LedStages:
-    """In one office. `stages`: those of the node that can be committed."""
+class LeaderStages:
+    """In one leadership. `stages`: those of the node that can be committed."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         key: ReplicaKey,
         replica: int,
         epoch: int,
@@ -47,8 +47,8 @@ class LedStages:
         store: StageStore,
         stages: Stages,
     ) -> None:
-        self.line = StageLine(station.node, cursors.stages, store.stages)
-        self._station = station
+        self.line = StageReplication(replication.node, cursors.stages, store.stages)
+        self._replication = replication
         self._target = target_of(key)
         self._replica = replica
         self._epoch = epoch
@@ -174,8 +174,8 @@ class LedStages:
             case Send(node, number):
                 self._send_file(node, number)
             case Ask(node, number):
-                question = AskStage(self._station.life, self._replica, number)
-                self._station.peers.send(node, Lane.LIVE, encode(self._target, question))
+                question = AskStage(self._replication.incarnation, self._replica, number)
+                self._replication.peers.send(node, Lane.LIVE, encode(self._target, question))
             case List(number):
                 self._list(number)
             case Refuse(number, reason):
@@ -206,8 +206,8 @@ class LedStages:
         self._store.load(number, self._cursors.stages.get(number), loaded)
 
     def _send(self, node: int, number: int, file: bytes | bytearray) -> None:
-        frame = SendStage(self._station.life, number, file)
-        self._station.peers.send(node, Lane.BULK, encode(self._target, frame))
+        frame = SendStage(self._replication.incarnation, number, file)
+        self._replication.peers.send(node, Lane.BULK, encode(self._target, frame))
 
     def _list(self, number: int) -> None:
         file, created_ns, _ = self._coming[number]
@@ -223,7 +223,7 @@ class LedStages:
     # --- the end ---
 
     def leave(self) -> None:
-        """The office is over."""
+        """The leadership is over."""
         self._is_over = True
         self._stages.let_go(list(self._store.stages.values()))
         for stage in self._store.stages.values():

@@ -33,7 +33,7 @@ class StageHead(msgspec.Struct, forbid_unknown_fields=True):
     created_ns: int
     partition: int = 0
     version: int = 1  # of this form
-    app: str = ""  # for which it was staged, as which version, in which attempt (`stageapps.py`)
+    app: str = ""  # for which it was staged, as which version, in which attempt (`apps.py`)
     app_version: int = -1
     attempt: str = ""
 

@@ -36,7 +36,7 @@ from penstock.broker.commits.stage_file import (
 from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station
+from penstock.broker.replicas.context import ReplicationContext
 from penstock.kernel import crc32c
 from penstock.limits import STAGES_GIVEN_UP_MAX
 from penstock.log.fold import Position, Staged, epoch_of
@@ -231,12 +231,12 @@ def _fault_of(file: bytearray, staged: Staged | None) -> str:
 NO_NODE = -1
 
 
-class FollowedStages:
+class FollowerStages:
     """`moved`: the machine has something to say to the leader."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         target: Target,
         replica: int,
         store: StageStore,
@@ -244,7 +244,7 @@ class FollowedStages:
         line: JournalFollower,
         moved: Callable[[], None],
     ) -> None:
-        self._station = station
+        self._replication = replication
         self._target = target
         self._replica = replica
         self._store = store
@@ -296,7 +296,7 @@ class FollowedStages:
         for number in self._line.lacking:
             if number not in self._asked:
                 self._asked.add(number)
-                question = AskStage(self._station.life, self._replica, number)
+                question = AskStage(self._replication.incarnation, self._replica, number)
                 self._send(self._leader, question)
 
     def came(self, node: int, frame: SendStage) -> None:
@@ -309,7 +309,7 @@ class FollowedStages:
             if self._is_given_up(frame.number):
                 self._store.remove([frame.number])
                 return
-            answer = StageStored(self._station.life, self._replica, frame.number, reason)
+            answer = StageStored(self._replication.incarnation, self._replica, frame.number, reason)
             self._send(node, answer)
             if reason:
                 self._asked.discard(frame.number)
@@ -332,4 +332,4 @@ class FollowedStages:
             self._ask()
 
     def _send(self, node: int, frame: AskStage | StageStored) -> None:
-        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))

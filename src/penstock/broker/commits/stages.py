@@ -55,8 +55,8 @@ from penstock.errors import (
 from penstock.log.names import STAGES
 
 if TYPE_CHECKING:
-    from penstock.broker.commits.apps import Shelf
-    from penstock.broker.commits.leader_stages import LedStages
+    from penstock.broker.commits.apps import PartitionStages
+    from penstock.broker.commits.leader_stages import LeaderStages
     from penstock.broker.context import Context
     from penstock.broker.topics.topic import Topic
 
@@ -84,7 +84,7 @@ class Stages:
         self._context = context
         self._found: dict[Ref, Stage] = {}
         self._numbers: dict[str, Stage] = {}  # by file name: those of this node alone
-        self._shelves = context.shelves
+        self._stages_by_partition = context.stages_by_partition
         self._writing: dict[Ref, list[Callable[[], None]]] = {}  # and who waits for the outcome
         self._number_next = 1
         self._row = JobRow(context.syncs)
@@ -152,7 +152,7 @@ class Stages:
         if stage.led is None:
             self._numbers[stage.file_name] = stage
         self.bytes += stage.head.bytes
-        self._shelves.at(stage.place).add(stage)
+        self._stages_by_partition.at(stage.place).add(stage)
         self.apps.add(stage)
 
     def take_in(self, stage: Stage) -> None:
@@ -165,11 +165,11 @@ class Stages:
         self.forget(list(stages))
 
     def _forget(self, stage: Stage) -> None:
-        if self._shelves.at(stage.place).stages.get(stage.file_name) is not stage:
+        if self._stages_by_partition.at(stage.place).stages.get(stage.file_name) is not stage:
             return
         self._numbers.pop(stage.file_name, None)
         self.bytes -= stage.head.bytes
-        self._shelves.at(stage.place).remove(stage)
+        self._stages_by_partition.at(stage.place).remove(stage)
         self.apps.remove(stage)
         if self._found.get(stage.ref) is stage:
             del self._found[stage.ref]
@@ -327,7 +327,7 @@ class Stages:
 
     def discard(self, stages: list[Stage]) -> None:
         """Forget them, and remove the files soon, on all nodes that have them."""
-        of_led: dict[LedStages, list[Stage]] = {}
+        of_led: dict[LeaderStages, list[Stage]] = {}
         for stage in stages:
             if stage.led is not None:
                 of_led.setdefault(stage.led, []).append(stage)
@@ -365,12 +365,12 @@ class Stages:
         name and an identity whether there is such a topic."""
         oldest_ns = wall_ns - limits.STAGE_EXPIRE_NS
         stale: list[Stage] = []
-        unowned: list[Shelf] = []
-        for shelf in self._shelves:
-            is_known_here = is_known(shelf.place.topic, shelf.place.identity)
+        unowned: list[PartitionStages] = []
+        for partition_stages in self._stages_by_partition:
+            is_known_here = is_known(partition_stages.place.topic, partition_stages.place.identity)
             if not is_known_here:
-                unowned.append(shelf)
-            for stage in shelf.stages.values():
+                unowned.append(partition_stages)
+            for stage in partition_stages.stages.values():
                 if is_known_here and stage.head.created_ns >= oldest_ns:
                     break
                 if not stage.pinned and len(stale) < limits.STAGES_SWEPT_MAX:
@@ -379,8 +379,8 @@ class Stages:
             _log.info("stage %s of topic %s is given up", stage.head.name, stage.head.topic)
         if stale:
             self.discard(stale)
-        for shelf in unowned:
-            self._shelves.release(shelf)
+        for partition_stages in unowned:
+            self._stages_by_partition.release(partition_stages)
 
     def close(self) -> None:
         self._context.syncs.wait_for(lambda: self._row.busy)

@@ -1,8 +1,8 @@
 """Who may write rows to one partition, and which of them is in flight.
 
-Values in, values out: no clock, disk, thread or kernel. `groupcommit.GroupCommit` is its only
+Values in, values out: no clock, disk, thread or kernel. `group_commit.GroupCommit` is its only
 caller; it reports what has happened and does what the answer says. How far all is committed is the
-word of the partition's `LeaderLine` (`replication/leader.py`).
+word of the partition's `PartitionLeader` (`replication/leader.py`).
 
 A row is any number of batches that are written by one gathered write, made safe by one sync and
 answered at once. At most one row is in flight:
@@ -20,7 +20,7 @@ answered at once. At most one row is in flight:
 | RETIRED: the topic is being deleted | were the last ones | are dropped | refused |
 
 Where there are other replicas, rows are also held back while the leader's rule wants none: while
-the office is handed over, and when a leader that is its only member has not heard of the
+the leadership is handed over, and when a leader that is its only member has not heard of the
 coordinator for too long.
 
 STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED into RETIRED.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
     from penstock.kernel import Tail
     from penstock.log.partition import PartitionLog
-    from penstock.replication.leader import LeaderLine
+    from penstock.replication.leader import PartitionLeader
 
 
 NONE = -1  # no row is in flight
@@ -93,12 +93,12 @@ MOVES: dict[tuple[State, Move], State] = {
 }
 
 
-class CommitLine:
+class CommitState:
     """`ready`: a row of publishers may be written now. `is_alone`: no other replica has rows."""
 
     __slots__ = ("in_flight_end", "is_alone", "ready", "rule", "state")
 
-    def __init__(self, rule: LeaderLine, is_alone: bool) -> None:
+    def __init__(self, rule: PartitionLeader, is_alone: bool) -> None:
         self.rule = rule
         self.is_alone = is_alone
         self.state = State.LEADING
@@ -161,11 +161,11 @@ class CommitLine:
             raise RuntimeError("whether a row may be written is not what the state says")
 
 
-class AtOnce:
+class DirectPublish:
     __slots__ = ("_context", "_epoch", "_ids", "_line", "_log", "_pace", "_tail", "_topic")
 
     def __init__(
-        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, line: CommitLine
+        self, context: Context, topic: Topic, tail: Tail, log: PartitionLog, line: CommitState
     ) -> None:
         self._context = context
         self._ids = context.ids

@@ -4,14 +4,14 @@ This is the one writer of a partition. What publishers bring gathers: in the tai
 behind it while that is full (`Gathered`), or as batches of their own (`Whole`, of producers that
 number their messages). `write` makes one row of it, puts it into the log with one gathered write,
 has it synced where the topic asks for that, and answers. The parts of a commit of stages are rows
-too; they are hidden until `release`. `commitline.py` says when what is allowed and done.
+too; they are hidden until `release`. `commit_state.py` says when what is allowed and done.
 
 A write that was refused (a full disk) fails its row and nothing else: the next one may fit. A sync
 that failed stops the partition for good: what the file holds is unknown, so nothing more may be
 built on it.
 
-Where other replicas have rows (`office.py`), a row goes to them between its write and its sync.
-What was sent cannot be taken back: when a write or a sync fails, or the office ends, the row in
+Where other replicas have rows (`leadership.py`), a row goes to them between its write and its sync.
+What was sent cannot be taken back: when a write or a sync fails, or the leadership ends, the row in
 flight has an unknown outcome, and its publishers hear so.
 """
 
@@ -28,9 +28,9 @@ from penstock.broker.commits.blocks import put_in_place
 from penstock.broker.context import Context
 from penstock.broker.health import Trouble
 from penstock.broker.options import Durability
-from penstock.broker.partition.commit_state import NONE, AtOnce, CommitLine, Move, State
+from penstock.broker.partition.commit_state import NONE, CommitState, DirectPublish, Move, State
 from penstock.broker.partition.rows import Encode, Gathered, PublishDone, Row, Sections, Whole
-from penstock.broker.replicas.leadership import Office
+from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.replicas.outbox import Outbox
 from penstock.errors import (
     LeadershipEnded,
@@ -60,7 +60,7 @@ class GroupCommit:
         "_at_once", "_context", "_epoch", "_gate", "_gathered", "_ids", "_is_alone", "_job",
         "_kept", "_label", "_on_trouble", "_open_done", "_pace", "_row", "_rule", "_syncs",
         "_topic", "_touched", "_waits_end", "_waits_ns", "_whole", "_writing_whole", "blocked",
-        "durability", "held_count", "line", "log", "office", "refused_bytes", "reserved_count",
+        "durability", "held_count", "leadership", "line", "log", "refused_bytes", "reserved_count",
         "sealed_base", "sealed_base_id", "stopped", "tail",
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ class GroupCommit:
         topic: Topic,
         tail: Tail,
         log: PartitionLog,
-        office: Office,
+        leadership: Leadership,
         durability: Durability,
         kept: bool,
         on_trouble: Callable[[], None],
@@ -87,21 +87,21 @@ class GroupCommit:
         self.sealed_base = 0  # offset of the first message of the open batch that was sealed last
         self.sealed_base_id = 0  # and its id
         self.refused_bytes = 0  # length of the row that failed last; 0: none has since
-        self.office = office
-        self.line = CommitLine(office.line, office.is_alone)
+        self.leadership = leadership
+        self.line = CommitState(leadership.line, leadership.is_alone)
         self._context = context
         self._label = label  # of the partition, for people
         self._topic = topic
-        self._rule = office.line
-        self._is_alone = office.is_alone
-        self._epoch = office.line.record.epoch
+        self._rule = leadership.line
+        self._is_alone = leadership.is_alone
+        self._epoch = leadership.line.record.epoch
         self._kept = kept
         self._on_trouble = on_trouble
         self._ids = context.ids
         self._syncs = context.syncs
         self._touched = context.touched
         self._pace = topic.pace
-        self._at_once = AtOnce(context, topic, tail, log, self.line)
+        self._at_once = DirectPublish(context, topic, tail, log, self.line)
         self._job: SyncJob | None = None
         self._gate: Callable[[], None] | None = None  # of the commit that has the log's end
         self._open_done: list[PublishDone] = []  # publishers in the open batch
@@ -115,7 +115,7 @@ class GroupCommit:
             self.stopped = log.stopped.reason
             self.line.move(Move.STOP)
             context.health.report(label, Trouble.STOPPED, self.stopped)
-        office.on_change = self._look
+        leadership.on_change = self._look
 
     @property
     def busy(self) -> bool:
@@ -131,7 +131,7 @@ class GroupCommit:
         log = self.log
         if self.tail.sealed_count or self.busy or log.synced_end != log.written_end:
             return False
-        return not self.office.is_shared or self._rule.committed >= log.written_end
+        return not self.leadership.is_shared or self._rule.committed >= log.written_end
 
     @property
     def agreed_end(self) -> int:
@@ -308,15 +308,15 @@ class GroupCommit:
             self._fail_write(row, error)
             return
         self._row = row
-        office, end = self.office, row.end
+        leadership, end = self.leadership, row.end
         if not self._is_alone:
-            office.row = row
-            office.wrote(end)
+            leadership.row = row
+            leadership.wrote(end)
         if self.line.wrote(end):
             self._commit()
         elif self._rule.own < end:
             if not self.sync():
-                office.synced()  # the log says that all of it is on the disk already
+                leadership.synced()  # the log says that all of it is on the disk already
                 if self.line.advanced():
                     self._commit()
             return
@@ -325,9 +325,9 @@ class GroupCommit:
             self._pace.look(unsynced_count, wall_ns)
 
     def _look(self) -> None:
-        """The office has heard from outside."""
+        """The leadership has heard from outside."""
         if self._rule.over:
-            self.leave(f"the office of this leader is over: {self.office.reason}")
+            self.leave(f"the leadership of this leader is over: {self.leadership.reason}")
         elif self.line.advanced():
             self._commit()
             self.write(self._context.clock.wall_ns())
@@ -354,7 +354,7 @@ class GroupCommit:
 
     def _commit(self) -> None:
         if not self._is_alone:
-            self.office.let_go()
+            self.leadership.let_go()
         self.tail.commit_to(self.tail.written_end)
         if self.refused_bytes:
             self.note_writable()
@@ -369,9 +369,9 @@ class GroupCommit:
         """This row was not stored; its publishers hear so. The next one is tried."""
         self.refused_bytes = row.length
         self._context.health.report(self._label, Trouble.WRITE, error.reason)
-        if self.office.is_shared:  # a part of it may stand in the file, and come back
+        if self.leadership.is_shared:  # a part of it may stand in the file, and come back
             self._row = row
-            self.office.failed(f"a write failed: {error.reason}")
+            self.leadership.failed(f"a write failed: {error.reason}")
             self.leave(error.reason)
             return
         self.tail.fail_from(row.base_offset)
@@ -416,9 +416,11 @@ class GroupCommit:
         line, rule = self.line, self._rule
         awaited = line.in_flight_end != NONE
         if rule.waits:
-            self.office.synced()
+            self.leadership.synced()
         elif awaited:
-            self.office.wrote(rule.end)  # the row waits for the disk no more: the topic has changed
+            self.leadership.wrote(
+                rule.end
+            )  # the row waits for the disk no more: the topic has changed
         if line.advanced():
             self._commit()
         elif awaited:
@@ -430,8 +432,8 @@ class GroupCommit:
 
     def _fail_sync(self, error: StorageError) -> None:
         row = self._row
-        if self.office.is_shared:
-            self.office.failed(error.reason)
+        if self.leadership.is_shared:
+            self.leadership.failed(error.reason)
             self.leave(error.reason)
             return
         if self.line.in_flight_end != NONE:
@@ -441,12 +443,11 @@ class GroupCommit:
         row.tell(error)
 
     def leave(self, reason: str) -> None:
-        """The office is over. What gathered was never sent: it goes to the next leader. The row in
-        flight may be committed by that."""
+        """The leadership is over. The next leader gets what gathered, and may commit the row."""
         if self.stopped:
             return
         row, tail = self._row, self.tail
-        self.office.let_go()
+        self.leadership.let_go()
         self.line.move(Move.STOP)
         self.line.failed()
         self.stopped = reason
@@ -463,15 +464,15 @@ class GroupCommit:
         if not waits or self.tail.committed_end != self._waits_end:
             self._waits_ns, self._waits_end = mono_ns, self.tail.committed_end
         if waits and mono_ns - self._waits_ns >= limits.PUBLISH_WAIT_NS:
-            seconds = limits.PUBLISH_WAIT_NS // limits.SECOND
-            self._fail_open(WriteRefused(self._label, f"a row was not stored for {seconds} s"))
+            reason = f"a row was not stored for {limits.PUBLISH_WAIT_NS // limits.SECOND} s"
+            self._fail_open(WriteRefused(self._label, reason))
 
     def _hand_on(self) -> None:
-        hosting, tail = self._context.hosting, self.tail
-        if hosting is None or not (tail.open_count or self._gathered):
+        host, tail = self._context.replica_host, self.tail
+        if host is None or not (tail.open_count or self._gathered):
             return
         self._append_gathered(inf)
-        outbox = Outbox(self._context, self._topic, tail.partition, hosting.forwarding, tail)
+        outbox = Outbox(self._context, self._topic, tail.partition, host.forwarding, tail)
         outbox.adopt(self._open_done)
         self._open_done = []
 
@@ -505,7 +506,7 @@ class GroupCommit:
             put_in_place(batch, row.end, base_id, wall_ns, row.agreed_end, self._epoch)
             row.add([batch], len(batch), count, base_id)
         self._put(row, wall_ns)
-        self.office.wrote(row.end)
+        self.leadership.wrote(row.end)
         for batch, _ in batches:
             self.tail.note_stored(batch)  # a commit that stores is decided: it will be shown
 

@@ -148,7 +148,7 @@ class StampedPublishes:
         try:
             return judge(known, newest, stamp.epoch, stamp.sequence, count)
         except SequenceGap as error:
-            line = self._group.office.line
+            line = self._group.leadership.line
             line.tick(self._context.clock.mono_ns())
             if line.permits.acts:
                 raise

@@ -6,7 +6,7 @@ lists them, `Cursors` keeps their state in the journal), and `GroupCommit`, the 
 Damage below the synced end is found while reading, or was found at the start. On a node by itself
 the corrupt offsets are stepped over, everything else is served, and health warns of it. Where a
 cluster has placed the partition, another member may have these messages: the reader waits until
-they are fetched (`repairing.py`), for the journal would take "done" to every replica; or until they
+they are fetched (`repair.py`), for the journal would take "done" to every replica; or until they
 are conceded, because no replica has them or an operator said so. Publishing goes on, unless the end
 of the log is corrupt: then it is not known where the next batch belongs, and an operator has to
 look.
@@ -39,7 +39,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.group_commit import GroupCommit
 from penstock.broker.partition.idempotent import StampedPublishes
 from penstock.broker.partition.journal import PartitionEnds, start_of_unknown
-from penstock.broker.replicas.leadership import Office
+from penstock.broker.replicas.leadership import Leadership
 from penstock.broker.topics.retention import AgeMarks
 from penstock.broker.topics.settings import ORDERS, ChannelOrder
 from penstock.durations import DURATION_NS_MAX
@@ -49,19 +49,21 @@ from penstock.log.damage import describe, joined, outside
 
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
-    from penstock.broker.commits.leader_stages import LedStages
+    from penstock.broker.commits.leader_stages import LeaderStages
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
     from penstock.broker.partition.rows import PublishDone
-    from penstock.broker.replicas.journal_sender import LedChannels
+    from penstock.broker.replicas.journal_sender import JournalSender
     from penstock.errors import PenstockError
     from penstock.log.fold import ChannelState, Group
     from penstock.replication.authority import Permits
 
 
 class Leader:
-    def __init__(self, context: Context, replica: Replica, office: Office | None = None) -> None:
-        """`office`: of a partition that has other replicas, all of its log committed."""
+    def __init__(
+        self, context: Context, replica: Replica, leadership: Leadership | None = None
+    ) -> None:
+        """`leadership`: of a partition that has other replicas, all of its log committed."""
         topic, log = replica.topic, replica.log
         self.topic = topic
         self.replica = replica
@@ -83,17 +85,18 @@ class Leader:
         self.tail.owner = self
         self.tail.traceable = not topic.internal
         durability = topic.effective.durability if replica.kept else "os"
-        self.office = office or Office.of_one(log, replica.epoch, durability == "disk")
+        self.leadership = leadership or Leadership.of_one(log, replica.epoch, durability == "disk")
         self.group = GroupCommit(
-            context, replica.label, topic, self.tail, log, self.office, durability, replica.kept,
+            context, replica.label, topic, self.tail, log, self.leadership, durability,
+            replica.kept,
             topic.refresh_refusal,
         )  # fmt: skip
         self.stamped = StampedPublishes(context, replica.label, self.group, replica.producers)
-        self.steps_over_damage = self.office.is_alone
+        self.steps_over_damage = self.leadership.is_alone
         self._conceded: list[tuple[int, int]] = []  # what readers do not wait for any more
-        self.led: LedChannels | None = None  # the journals of other replicas
-        self.stages: LedStages | None = None  # where a cluster has the partition
-        self._permits = self.office.line.permits
+        self.led: JournalSender | None = None  # the journals of other replicas
+        self.stages: LeaderStages | None = None  # where a cluster has the partition
+        self._permits = self.leadership.line.permits
         self.cursors: Cursors | None = None
         if replica.journal is not None:
             self.cursors = Cursors(context, replica.label, replica.journal, replica.folded)
@@ -115,8 +118,8 @@ class Leader:
 
     @property
     def acts(self) -> bool:
-        """May it remove what is old, and send messages elsewhere, by what is known of its office?
-        (`replication/authority.py`)"""
+        """May it remove what is old, and send messages elsewhere, by what is known of its
+        leadership? (`replication/authority.py`)"""
         return self._permits.acts
 
     def permit(self, permits: Permits) -> None:
@@ -131,19 +134,20 @@ class Leader:
 
     def when_held(self, done: PublishDone) -> None:
         """When all that the journal says by now is on the disk of every needed member; with
-        ChangeUnknown when the office ends before that, or has. A node by itself answers at once."""
+        ChangeUnknown when the leadership ends before that, or has. A node by itself answers at
+        once."""
         led = self.led
         if led is None:
             done(None)
             return
-        reason = "the office of this leader has ended: the outcome is unknown, ask again"
+        reason = "the leadership of this leader has ended: the outcome is unknown, ask again"
         lost = ChangeUnknown(self.replica.label, reason)
         led.when_held(lambda: done(None), lambda: done(lost))
 
-    def keep_order(self, office: Office) -> None:
+    def keep_order(self, leadership: Leadership) -> None:
         """In strictly ordered channels the next message waits for the set, where others are wanted
         to have the partition."""
-        line, channels = office.line, self.topic.channels.values
+        line, channels = leadership.line, self.topic.channels.values
         gates = OrderGates(
             self.number, channels, self.when_held, lambda: len(line.record.wanted) > 1
         )
@@ -199,7 +203,7 @@ class Leader:
     ) -> ChannelState:
         """`handed_end`: as the journal has it. A partition of several replicas may not know a
         channel: then it has never confirmed it."""
-        if self.office.is_alone or cursors.knows(channel.number):
+        if self.leadership.is_alone or cursors.knows(channel.number):
             return cursors.state(channel.number, channel.name, self.log)
         gathers = self.topic.paused or not any(cursors.knows(one.number) for one in channels)
         ends = PartitionEnds(self.log.start_offset, handed_end, self.log.written_end)
@@ -247,8 +251,8 @@ class Leader:
         return joined(self.replica.damaged) if self.steps_over_damage else self._conceded
 
     def concede(self, start: int, end: int) -> None:
-        """Readers do not wait for [start, end) any more. It holds for this office, and the journal
-        takes to every replica what the channels have passed."""
+        """Readers do not wait for [start, end) any more. It holds for this leadership, and the
+        journal takes to every replica what the channels have passed."""
         if any(known[0] <= start and end <= known[1] for known in self._conceded):
             return
         self._conceded.append((start, end))
@@ -485,7 +489,7 @@ WhenHeld = Callable[[Callable[["PenstockError | None"], None]], None]
 
 
 class OrderGates:
-    """Of one partition, in one office. `channels`: those of the topic. `has_others`: is another
+    """Of one partition, in one leadership. `channels`: those of the topic. `has_others`: is another
     node to have the partition?"""
 
     def __init__(
@@ -518,6 +522,6 @@ class OrderGates:
     def _held(self, channel: Channel, said: int, error: PenstockError | None) -> None:
         window = channel.windows.get(self._partition)
         if error is not None or window is None or self._said.get(channel) != said:
-            return  # the office is over, or more was said since
+            return  # the leadership is over, or more was said since
         if not window.in_flight and not window.journal_dirty:
             channel.open_gate(self._partition)

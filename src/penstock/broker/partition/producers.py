@@ -26,7 +26,7 @@ follower folds what it learns to be committed, a new leader takes what lies abov
 learner is given its leader's table. The file is made with the replica, so "before the first such
 batch" holds for batches that come from a leader, too.
 
-`stamped.py` has the publishes that are on their way.
+`idempotent.py` has the publishes that are on their way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.kernel import decode_header
 from penstock.log.disk import Disk, read_file, replace_file
 from penstock.log.names import PRODUCERS
 from penstock.log.sealed import seal, unseal
-from penstock.replication.producers import Known, ProducerLine, Stamped
+from penstock.replication.producers import Known, ProducerReplication, Stamped
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -145,7 +145,7 @@ class ProducerTable:
         self._counted = (0, 0)  # messages and bytes, when the last candidate was made
         end = log.written_end if committed_end is None else committed_end
         file = read_producers(context.disk, log.path) if kept else None
-        self._line = ProducerLine(end, {})
+        self._line = ProducerReplication(end, {})
         self._read_end = end  # of the log: batches below it were reported to the line
         if file is not None:
             self._bring_back(file, end)
@@ -208,7 +208,7 @@ class ProducerTable:
 
     def _fold(self, end: int, table: dict[int, Known], committed_end: int) -> None:
         """What the log says from `end` on, with `table` as of there."""
-        self._line = ProducerLine(end, table)
+        self._line = ProducerReplication(end, table)
         self._read_end = max(end, self._log.start_offset)
         self.learn(committed_end)
 
@@ -254,9 +254,10 @@ class ProducerTable:
             self._read_end = self._log.written_end  # though its end may not be readable
         self._line.committed(min(committed_end, self._read_end))
 
-    def leave_office(self, committed_end: int, noted_end: int) -> None:
+    def leave_leadership(self, committed_end: int, noted_end: int) -> None:
         """Of a leader that was: what its log has above the committed end may be cut. Only what lies
-        below `noted_end` was noted: an office can end at once with the commit of its last row."""
+        below `noted_end` was noted: a leadership can end at once with the commit of its last
+        row."""
         self.pending = ()
         self._line.committed(noted_end)
         self._read_end = noted_end
@@ -297,7 +298,7 @@ class ProducerTable:
             rule = f"the log here goes from {log.start_offset} to {log.synced_end}, synced"
             raise StorageError(self._path, f"a table that ends at {file.end} was sent: {rule}")
         before, committed_end = self._line, max(self._line.end, file.end)
-        self._line = ProducerLine(file.end, _known(file))
+        self._line = ProducerReplication(file.end, _known(file))
         try:
             self._replace(file.end)
         except StorageError:

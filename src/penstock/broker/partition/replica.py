@@ -5,7 +5,7 @@
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
 A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
-places some partitions are here, and `hosted.py` says what they are when they are not led.
+places some partitions are here, and `replicated.py` says what they are when they are not led.
 
 A role is an object that is replaced as a whole, so that nothing of one is left in another.
 """
@@ -19,7 +19,7 @@ from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.producers import ProducerTable
-from penstock.broker.replicas.replicated_partition import HostedReplica
+from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.topic_file import Marks
 from penstock.errors import PartitionElsewhere, StorageError
 from penstock.log.damage import describe
@@ -27,8 +27,8 @@ from penstock.log.damage import describe
 if TYPE_CHECKING:
     from penstock.broker.channels.channel import Channel
     from penstock.broker.context import Context
-    from penstock.broker.replicas.leadership import Office
-    from penstock.broker.replicas.replica_file import OwnFile
+    from penstock.broker.replicas.leadership import Leadership
+    from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.topics.topic import Topic
     from penstock.log.damage import Damage
     from penstock.log.fold import Folded
@@ -51,7 +51,7 @@ class Replica:
         log: PartitionLog,
         kept: bool,
         marks: Marks | None = None,
-        own: OwnFile | None = None,
+        own: ReplicaFileStore | None = None,
     ) -> None:
         """`own`: of a replica that a cluster has placed here."""
         self.topic = topic
@@ -68,13 +68,13 @@ class Replica:
         self._damage_count = 0  # of ranges, when retention was last looked at
         committed_end = None if own is None else log.agreed_end if own.believes_headers else 0
         self.producers = ProducerTable(context, self.label, log, kept, topic.touch, committed_end)
-        self.stages = context.shelves.at(Place(topic.name, topic.identity, number))
+        self.stages = context.stages_by_partition.at(Place(topic.name, topic.identity, number))
         self.journal: Journal | None = None  # of a leader
         self.folded: Folded | None = None  # what it said when that began
-        self.hosted: HostedReplica | None = None
-        if own is not None and context.hosting is not None:
+        self.replicated: ReplicatedPartition | None = None
+        if own is not None and context.replica_host is not None:
             log.damage.lost_is_news = True  # another replica may have it
-            self.hosted = HostedReplica(context, context.hosting, self, own)
+            self.replicated = ReplicatedPartition(context, context.replica_host, self, own)
         elif kept:
             self.journal, self.folded = self._open_journal()
         if log.report.leftovers:
@@ -90,13 +90,13 @@ class Replica:
         except OSError as error:
             raise StorageError(self.path, f"the channel journal cannot be read: {error}") from error
 
-    def lead(self, office: Office | None = None) -> Leader:
+    def lead(self, leadership: Leadership | None = None) -> Leader:
         """The role of the leader: a tail that continues the log, and no windows yet."""
-        leader = self.role = Leader(self._context, self, office)
+        leader = self.role = Leader(self._context, self, leadership)
         return leader
 
     def step_down(self) -> None:
-        """Its office is over, and the topic has nothing of it any more."""
+        """Its leadership is over, and the topic has nothing of it any more."""
         self._marks = self.marks
         self.role = Unassigned()
         self.topic.leaderships_ended += 1
@@ -147,8 +147,8 @@ class Replica:
     def rest(self) -> None:
         """While nothing is to do, hold no descriptors: so ten thousand topics fit a node."""
         self.log.rest()
-        if self.hosted is not None and self.journal is None:
-            self.hosted.rest()
+        if self.replicated is not None and self.journal is None:
+            self.replicated.rest()
         if self.journal is not None:
             self.journal.rest()
 
@@ -164,7 +164,7 @@ class Replica:
 
     def destroy(self) -> None:
         """Remove the log. What could not be removed is tried again with the topic's directory."""
-        self._context.shelves.release(self.stages)
+        self._context.stages_by_partition.release(self.stages)
         try:
             self.log.destroy()
         except StorageError as error:

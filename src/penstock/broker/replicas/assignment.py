@@ -1,12 +1,12 @@
 """What the record makes of a replica: its role, from one record to the next.
 
-An office begins when the record names this replica in this life of its process, its epoch is in the
-ledger, and what the log had before is committed (`Elected` until then). It ends with a record of a
-higher epoch, a hello of one, a failed write or sync; then the replica is a follower to be matched,
-or, if its disk failed, stopped. An epoch gives one office: where it ended, only another election
-begins one.
+A leadership begins when the record names this replica in this incarnation of its process, its epoch
+is in the ledger, and what the log had before is committed (`Elected` until then). It ends with a
+record of a higher epoch, a hello of one, a failed write or sync; then the replica is a follower to
+be matched, or, if its disk failed, stopped. An epoch gives one leadership: where it ended, only
+another election begins one.
 
-`turn` is called once a turn, after what came was handed on: an office that ended is cleared away
+`turn` is called once a turn, after what came was handed on: a leadership that ended is cleared away
 there, when none of its methods is running.
 
 The roles that a replica of several plays with its files, and its place in the record.
@@ -16,12 +16,12 @@ The roles that a replica of several plays with its files, and its place in the r
 | Unassigned | a hello makes it one of the next two | – | as its file says |
 | Learner | are followed | no | its own mark alone |
 | Follower | are followed | yes, as the record lists it | headers, once it is in sync |
-| Elected | a hello of a higher epoch ends its office | no publish is taken yet | the same |
+| Elected | a hello of a higher epoch ends its leadership | no publish is taken yet | the same |
 | Leading | the same | publishers and consumers are served | the same |
 | Stopped | are dropped | – | nothing: it is copied again, as another replica |
 
 A role is an object that is replaced as a whole. A learner that the record begins to list becomes a
-follower without being matched again, and goes on with the same `Followed`: it was level."""
+follower without being matched again, and goes on with the same `LogFollower`: it was level."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
-from penstock.broker.replicas.leadership import Office, Post, Records
-from penstock.broker.replicas.log_follower import Awaited, Files, Followed, Watch
+from penstock.broker.replicas.context import ReplicationContext, target_of
+from penstock.broker.replicas.leadership import Leadership, Post, Records
+from penstock.broker.replicas.log_follower import Awaited, Files, LogFollower, Watch
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import WriteRefused
 from penstock.replication.effects import Hello, Refuse
 from penstock.replication.frames import Frame, encode
-from penstock.replication.leader import LeaderLine
+from penstock.replication.leader import PartitionLeader
 from penstock.replication.record import Record, Seat
 
 if TYPE_CHECKING:
@@ -51,29 +51,29 @@ class Beside(NamedTuple):
     """What is kept beside the log, and goes from role to role with it."""
 
     watch: Watch
-    is_free: Callable[[], bool]  # no thread has its files: an office may begin to serve
+    is_free: Callable[[], bool]  # no thread has its files: a leadership may begin to serve
     stir: Callable[[], None]  # `turn` is to be called
 
 
-class Assigned:
-    """`serve` makes what an office serves with, `cease` takes it away. `beside`: None where there
-    is the log alone."""
+class Assignment:
+    """`serve` makes what a leadership serves with, `cease` takes it away. `beside`: None where
+    there is the log alone."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         records: Records,
         files: Files,
         syncs: Syncs,
         health: Health,
         waits: bool,
-        serve: Callable[[Office], Served],
+        serve: Callable[[Leadership], Served],
         cease: Callable[[Served], None],
         beside: Beside | None = None,
     ) -> None:
         self.files = files
         self._beside = beside
-        self._stop_due = ""  # why this replica is to end with its office
+        self._stop_due = ""  # why this replica is to end with its leadership
         self._promising = False
         self.record: Record | None = None
         self.revision = 0
@@ -82,7 +82,7 @@ class Assigned:
         log = files.log
         reason = files.own.file.reason if log.stopped is None else log.stopped.reason
         self.role: Role = Stopped(reason) if reason else Unassigned()
-        self._station = station
+        self._replication = replication
         self._records = records
         self._syncs = syncs
         self._health = health
@@ -90,38 +90,38 @@ class Assigned:
         self._serve = serve
         self._cease = cease
         self._linked: set[int] = set()
-        self._office_epoch = 0  # of the last office of this life
-        self._due_epoch = 0  # of an office that begins when a sync has ended
-        self._is_over = False  # the office, and it is not cleared away yet
-        self._job: SyncJob | None = None  # of what the log had before the office
+        self._leadership_epoch = 0  # of the last leadership of this incarnation
+        self._due_epoch = 0  # of a leadership that begins when a sync has ended
+        self._is_over = False  # the leadership, and it is not cleared away yet
+        self._job: SyncJob | None = None  # of what the log had before the leadership
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
     @property
     def seat(self) -> Seat:
-        station = self._station
-        return Seat(station.node, station.life, self.files.own.replica)
+        replication = self._replication
+        return Seat(replication.node, replication.incarnation, self.files.own.replica)
 
     @property
-    def office(self) -> Office | None:
-        return self.role.office if isinstance(self.role, (Elected, Leading)) else None
+    def leadership(self) -> Leadership | None:
+        return self.role.leadership if isinstance(self.role, (Elected, Leading)) else None
 
     @property
-    def followed(self) -> Followed | None:
-        return self.role.followed if isinstance(self.role, (Learner, Follower)) else None
+    def follower(self) -> LogFollower | None:
+        return self.role.follower if isinstance(self.role, (Learner, Follower)) else None
 
     @property
     def has_failed(self) -> bool:
         """It acknowledges nothing: it is stopped, or its disk takes nothing."""
-        followed = self.followed
-        waits = followed is not None and followed.awaited is Awaited.ROOM
+        follower = self.follower
+        waits = follower is not None and follower.awaited is Awaited.ROOM
         return waits or isinstance(self.role, Stopped)
 
     @property
     def committed(self) -> int:
         """What this replica knows to be."""
-        if self.office is not None:
-            return self.office.line.committed
-        return self._committed if self.followed is None else self.followed.line.committed
+        if self.leadership is not None:
+            return self.leadership.line.committed
+        return self._committed if self.follower is None else self.follower.line.committed
 
     @property
     def linked_nodes(self) -> frozenset[int]:
@@ -135,7 +135,7 @@ class Assigned:
 
     @property
     def busy(self) -> bool:
-        """A sync of this office, before it serves, has the log's files."""
+        """A sync of this leadership, before it serves, has the log's files."""
         return self._job is not None
 
     def _stir(self) -> None:
@@ -143,10 +143,10 @@ class Assigned:
             self._beside.stir()
 
     def set_waits(self, waits: bool) -> None:
-        """The topic's durability has changed. An office's own line follows its `GroupCommit`."""
+        """The topic's durability has changed. A leadership's own line follows its `GroupCommit`."""
         self._waits = waits
-        if self.followed is not None:
-            self.followed.line.waits = waits
+        if self.follower is not None:
+            self.follower.line.waits = waits
 
     # --- the record ---
 
@@ -157,8 +157,8 @@ class Assigned:
             return
         self._restorations = restorations
         self.revision, self.record = revision, record
-        if self.office is not None:
-            self.office.seen(revision, record)
+        if self.leadership is not None:
+            self.leadership.seen(revision, record)
             self.turn()
         place = place_in(record, self.seat)
         if place is Place.LEADER:
@@ -166,56 +166,56 @@ class Assigned:
         self._list(record, place)
 
     def _list(self, record: Record, place: Place) -> None:
-        followed = self.followed
-        if followed is None:
+        follower = self.follower
+        if follower is None:
             return
         is_listed = place is not Place.OTHER
-        followed.record_seen(is_listed, record.unclean_epoch)
+        follower.record_seen(is_listed, record.unclean_epoch)
         if is_listed and isinstance(self.role, Learner):
-            self.role = Follower(followed)
+            self.role = Follower(follower)
         elif not is_listed and isinstance(self.role, Follower):
-            self.role = Learner(followed)
+            self.role = Learner(follower)
 
     def _promise(self, epoch: int) -> None:
-        promises, key = self._station.promises, self.files.key
+        epoch_ledger, key = self._replication.epoch_ledger, self.files.key
         is_free = isinstance(self.role, (Unassigned, Learner, Follower))
-        if not is_free or epoch <= self._office_epoch or epoch < promises.epoch(key):
+        if not is_free or epoch <= self._leadership_epoch or epoch < epoch_ledger.epoch(key):
             return
-        self._office_epoch = epoch
-        if self.followed is not None:
-            self.followed.abandon(epoch)
+        self._leadership_epoch = epoch
+        if self.follower is not None:
+            self.follower.abandon(epoch)
         self._promising = True
         self._stir()
-        promises.save(key, epoch, lambda: self._sit_down(epoch))
+        epoch_ledger.save(key, epoch, lambda: self._sit_down(epoch))
 
     def _sit_down(self, epoch: int) -> None:
         """The promise is durable. Does the record still name this replica?"""
         self._promising = False
-        record, promises = self.record, self._station.promises
-        if record is None or record.epoch != epoch or promises.epoch(self.files.key) != epoch:
+        record, epoch_ledger = self.record, self._replication.epoch_ledger
+        if record is None or record.epoch != epoch or epoch_ledger.epoch(self.files.key) != epoch:
             return
-        if self.followed is not None and self.followed.busy:
+        if self.follower is not None and self.follower.busy:
             self._due_epoch = epoch  # when its sync job lets go of the log's files
             return
         free = isinstance(self.role, (Unassigned, Learner, Follower))
         if not free or place_in(record, self.seat) is not Place.LEADER:
             return
-        line = LeaderLine(
-            LogView(self.files.log), record, self.revision, self.seat, self._station.generation,
-            self.committed, self._waits, heard=self._station.heard,
-            isolation=self._station.isolation, beside=self._beside is not None,
+        line = PartitionLeader(
+            LogView(self.files.log), record, self.revision, self.seat, self._replication.generation,
+            self.committed, self._waits, heard=self._replication.heard,
+            isolation=self._replication.isolation, beside=self._beside is not None,
         )  # fmt: skip
-        post = Post(self.target, self._station.peers, self._records, self._station.catch_up)
-        office = Office(self.files.log, line, post)
-        office.on_over, office.on_change = self._note_over, self._look
-        self.role = Elected(office)
+        post = Post(self.target, self._replication.peers, self._records, self._replication.catch_up)
+        leadership = Leadership(self.files.log, line, post)
+        leadership.on_over, leadership.on_change = self._note_over, self._look
+        self.role = Elected(leadership)
         self._sync()
-        office.work()
+        leadership.work()
         for node in sorted(self._linked):
-            office.linked(node)
+            leadership.linked(node)
         self._look()
 
-    # --- an office that begins ---
+    # --- a leadership that begins ---
 
     def _sync(self) -> None:
         """What an earlier leader wrote, and this disk may not have yet."""
@@ -228,14 +228,14 @@ class Assigned:
         job, self._job = self._job, None
         if job is None:
             raise RuntimeError(f"{self.files.label}: a sync ended that was never begun")
-        log, office = self.files.log, self.office
+        log, leadership = self.files.log, self.leadership
         log.sync_end(job, error)
-        if office is None:
+        if leadership is None:
             return
         if log.stopped is not None:
-            office.failed(log.stopped.reason)
+            leadership.failed(log.stopped.reason)
         else:
-            office.synced()
+            leadership.synced()
         self._look()
 
     def _look(self) -> None:
@@ -244,9 +244,9 @@ class Assigned:
         if not isinstance(role, Elected) or self._is_over or self._job is not None:
             return
         is_free = self._beside is None or self._beside.is_free()
-        if role.office.has_level_tail and is_free:
+        if role.leadership.has_level_tail and is_free:
             self._note_in_sync()
-            self.role = Leading(role.office, self._serve(role.office))
+            self.role = Leading(role.leadership, self._serve(role.leadership))
 
     def _note_in_sync(self) -> None:
         log, own = self.files.log, self.files.own
@@ -256,7 +256,7 @@ class Assigned:
             except WriteRefused as error:
                 self._health.report(self.files.label, Trouble.WRITE, error.reason)
 
-    # --- an office that ends ---
+    # --- a leadership that ends ---
 
     def _note_over(self) -> None:
         """Before a publisher hears of it. That a sync failed is written down first."""
@@ -273,16 +273,16 @@ class Assigned:
             self._health.report(self.files.label, Trouble.WRITE, error.reason)
 
     def turn(self) -> None:
-        stopped, office = self.files.log.stopped, self.office
-        if office is not None and stopped is not None and not self._is_over:
-            office.failed(stopped.reason)  # by a sync of its own, say
-        if office is not None and self._is_over:
-            self._clear(office)
+        stopped, leadership = self.files.log.stopped, self.leadership
+        if leadership is not None and stopped is not None and not self._is_over:
+            leadership.failed(stopped.reason)  # by a sync of its own, say
+        if leadership is not None and self._is_over:
+            self._clear(leadership)
         self._look()
         if self._due_epoch:
             epoch, self._due_epoch = self._due_epoch, 0
             self._sit_down(epoch)
-        if self._stop_due and self.office is None:
+        if self._stop_due and self.leadership is None:
             reason, self._stop_due = self._stop_due, ""
             self._stop_for(reason)
         if stopped is not None and not isinstance(self.role, Stopped):
@@ -290,33 +290,33 @@ class Assigned:
             self.role = Stopped(stopped.reason)
 
     def stop(self, reason: str) -> None:
-        """What is kept beside the log is in doubt: the replica ends, and an office before it."""
-        office = self.office
-        if office is None:
+        """What is kept beside the log is in doubt: the replica ends, and a leadership before it."""
+        leadership = self.leadership
+        if leadership is None:
             self._stop_for(reason)
             return
         self._stop_due = reason
-        office.leave(reason)
+        leadership.leave(reason)
         self._stir()
 
     def _stop_for(self, reason: str) -> None:
-        if self.followed is not None:
-            self.followed.stop(reason)
+        if self.follower is not None:
+            self.follower.stop(reason)
         elif not isinstance(self.role, Stopped):
             self._mark_stopped(reason)
             self.role = Stopped(reason)
 
     def resign(self, reason: str) -> None:
-        """The office ends, if there is one, and is cleared away at once."""
-        office = self.office
-        if office is not None:
-            office.leave(reason)
-            office.on_change()
+        """The leadership ends, if there is one, and is cleared away at once."""
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.leave(reason)
+            leadership.on_change()
             self.turn()
 
-    def _clear(self, office: Office) -> None:
+    def _clear(self, leadership: Leadership) -> None:
         role = self.role
-        self._committed = office.line.committed
+        self._committed = leadership.line.committed
         self._is_over = False  # what ends while this waits may call `turn`
         self._syncs.wait_for(lambda: self._is_busy(role))
         self.role = Unassigned()
@@ -330,69 +330,69 @@ class Assigned:
 
     def linked(self, node: int) -> None:
         self._linked.add(node)
-        if self.office is not None:
-            self.office.linked(node)
+        if self.leadership is not None:
+            self.leadership.linked(node)
 
     def unlinked(self, node: int) -> None:
         self._linked.discard(node)
-        if self.office is not None:
-            self.office.unlinked(node)
-        elif self.followed is not None:
-            self.followed.unlinked(node)
+        if self.leadership is not None:
+            self.leadership.unlinked(node)
+        elif self.follower is not None:
+            self.follower.unlinked(node)
 
     def receive(self, node: int, frame: Frame) -> None:
         if isinstance(frame, Hello) and not self._may_follow(node, frame):
             return
-        if self.office is not None:
-            self.office.receive(node, frame)
-        elif self.followed is not None:
-            self.followed.receive(node, frame)
+        if self.leadership is not None:
+            self.leadership.receive(node, frame)
+        elif self.follower is not None:
+            self.follower.receive(node, frame)
 
     def _may_follow(self, node: int, hello: Hello) -> bool:
-        """A leader greets. A leader that is greeted ends its office for a higher epoch."""
+        """A leader greets. A leader that is greeted ends its leadership for a higher epoch."""
         if isinstance(self.role, Stopped):
             return False
-        office = self.office
-        if office is not None:
-            if hello.epoch <= office.line.record.epoch:
-                refusal = Refuse(hello.session, office.line.record.epoch)
-                self._station.peers.send(node, Lane.LIVE, encode(self.target, refusal))
+        leadership = self.leadership
+        if leadership is not None:
+            if hello.epoch <= leadership.line.record.epoch:
+                refusal = Refuse(hello.session, leadership.line.record.epoch)
+                self._replication.peers.send(node, Lane.LIVE, encode(self.target, refusal))
                 return False
-            office.leave("another leader has a higher epoch")
-            office.on_change()
+            leadership.leave("another leader has a higher epoch")
+            leadership.on_change()
             self.turn()
         if isinstance(self.role, Unassigned):
             self._follow()
         return True
 
     def _follow(self) -> None:
-        followed = Followed(
-            self._station, self.files, self._syncs, self._health, self._waits, self._stop,
+        follower = LogFollower(
+            self._replication, self.files, self._syncs, self._health, self._waits, self._stop,
             self._committed, None if self._beside is None else self._beside.watch,
         )  # fmt: skip
         record = self.record
         place = Place.OTHER if record is None else place_in(record, self.seat)
-        self.role = Learner(followed) if place is Place.OTHER else Follower(followed)
+        self.role = Learner(follower) if place is Place.OTHER else Follower(follower)
         unclean_epoch = 0 if record is None else record.unclean_epoch
-        followed.record_seen(place is not Place.OTHER, unclean_epoch)
+        follower.record_seen(place is not Place.OTHER, unclean_epoch)
 
     def _stop(self, reason: str) -> None:
         self.role = Stopped(reason)
 
     def settle(self) -> None:
         """Housekeeping."""
-        if self.followed is not None:
-            self.followed.settle()
+        if self.follower is not None:
+            self.follower.settle()
 
     def validate(self) -> None:
-        if self.followed is not None:
-            self.followed.validate()
-        elif self.office is not None:
-            self.office.line.validate()
+        if self.follower is not None:
+            self.follower.validate()
+        elif self.leadership is not None:
+            self.leadership.line.validate()
 
 
 class Served(Protocol):
-    """What an office serves publishers and consumers with."""
+    """What a leadership serves publishers and consumers with."""
 
     @property
     def busy(self) -> bool:
@@ -405,23 +405,23 @@ class Unassigned:
 
 
 class Learner:
-    def __init__(self, followed: Followed) -> None:
-        self.followed = followed
+    def __init__(self, follower: LogFollower) -> None:
+        self.follower = follower
 
 
 class Follower:
-    def __init__(self, followed: Followed) -> None:
-        self.followed = followed
+    def __init__(self, follower: LogFollower) -> None:
+        self.follower = follower
 
 
 class Elected:
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, leadership: Leadership) -> None:
+        self.leadership = leadership
 
 
 class Leading:
-    def __init__(self, office: Office, served: Served) -> None:
-        self.office = office
+    def __init__(self, leadership: Leadership, served: Served) -> None:
+        self.leadership = leadership
         self.served = served
 
 
@@ -442,8 +442,8 @@ class Place(IntEnum):
 
 
 def place_in(record: Record, seat: Seat) -> Place:
-    """`seat`: the replica, on its node, in its process. A leader's seat of another life is an
-    office that is over."""
+    """`seat`: the replica, on its node, in its process. A leader's seat of another incarnation is
+    an leadership that is over."""
     if record.leader == seat:
         return Place.LEADER
     return Place.MEMBER if record.has(seat.node, seat.replica) else Place.OTHER

@@ -1,20 +1,25 @@
-"""A topic that a cluster places: what the metadata says of it, and offices that begin and end while
-its clients are connected.
+"""A topic that a cluster places: what the metadata says of it, and leaderships that begin and end
+while its clients are connected.
 
     the metadata          settings, partitions, channels come and go as it has them; topic.json is
                           what a start knows before it was read
-    an office begins      a tail, windows of all channels as the journal has them; consumers of the
+    a leadership begins      a tail, windows of all channels as the journal has them; consumers of
+    the
                           channels are subscribed to the windows
-    an office ends        the windows go, then the tail; what was in flight comes again elsewhere
+    a leadership ends        the windows go, then the tail; what was in flight comes again elsewhere
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from penstock.broker.channels.channel import NOT_KEPT, Channel
-from penstock.broker.topics.settings import sample_below
+from penstock.broker.topics.settings import TopicSettings, sample_below
+from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
+from penstock.limits import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from penstock.broker.partition.leader import Leader
@@ -22,6 +27,39 @@ if TYPE_CHECKING:
     from penstock.broker.topics.topic import Topic
     from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
     from penstock.errors import PenstockError
+
+
+class ClusterTopic(NamedTuple):
+    """What the metadata says of a topic."""
+
+    name: str
+    identity: str
+    partitions: int
+    hash_partitions: int
+    created_ns: int
+    extended: bool = False
+    paused: bool = False
+    settings: TopicSettings = TopicSettings()
+
+    def file(self) -> TopicFile:
+        return TopicFile(
+            name=self.name,
+            identity=self.identity,
+            created_ns=self.created_ns,
+            paused=self.paused,
+            partitions=self.partitions,
+            hash_partitions=self.hash_partitions,
+            settings=self.settings,
+            extended=self.extended or msgspec.UNSET,
+            placed=True,
+        )
+
+
+class ClusterChannel(NamedTuple):
+    """What it says of a channel. `partitions_then`: how many its topic had when it was made."""
+
+    entry: ChannelEntry
+    partitions_then: int = PARTITIONS_MAX
 
 
 def adopt(topic: Topic, file: TopicFile) -> None:
@@ -69,8 +107,8 @@ def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> N
         topic.add_channel(channel)
 
 
-def begin_office(topic: Topic, leader: Leader) -> None:
-    """It leads a partition from now on. Raises StorageError: then the office cannot go on."""
+def begin_leadership(topic: Topic, leader: Leader) -> None:
+    """It leads a partition from now on. Raises StorageError: then the leadership cannot go on."""
     topic.prepare_route()
     leader.tail.trace_below = sample_below(topic.trace_rate)
     channels = list(topic.channels.values())
@@ -84,7 +122,7 @@ def begin_office(topic: Topic, leader: Leader) -> None:
     topic.reshaped()
 
 
-def end_office(topic: Topic, leader: Leader) -> None:
+def end_leadership(topic: Topic, leader: Leader) -> None:
     """It leads no more. What its consumers have in flight is not theirs to finish any more."""
     topic.silent.discard(leader.number)
     for channel in topic.channels.values():
@@ -96,8 +134,8 @@ def end_office(topic: Topic, leader: Leader) -> None:
 
 def when_held(leaders: Sequence[Leader], done: PublishDone) -> None:
     """When the sets of these partitions have what their journals say by now; with ChangeUnknown
-    when an office ends before, or has ended. A node by itself: at once. Who changes something takes
-    the leaders before, so that an office that ends meanwhile is noticed."""
+    when a leadership ends before, or has ended. A node by itself: at once. Who changes something
+    takes the leaders before, so that a leadership that ends meanwhile is noticed."""
     waiting, failures = len(leaders), list["PenstockError"]()
 
     def held(error: PenstockError | None) -> None:

@@ -1,28 +1,26 @@
-"""Which learners are fed from the logs at a time: a few for each node, the neediest first.
+"""What the replicas of a node share: who the node is, its epochs, and the way to other nodes.
 
-After an outage of an hour every partition of a node is to be fed. All at once, they would share the
-link and the disk so that none of them becomes level for long, and publishers would wait for the
-rest. So each node has PLACES, and a learner needs one to be fed from its leader's log.
+There is one context only where partitions are kept on several nodes.
+
+**Epochs** are in the ledger before they are acted on, with one sync for all that come together. A
+replica that answers a leader of an epoch, or begins a leadership, has promised to have nothing to
+do with lower ones; a crash must not undo that.
+
+**Catching up.** After an outage of an hour every partition of a node is to be fed. All at once,
+they would share the link and the disk so that none of them becomes level for long, and publishers
+would wait for the rest. So each node has PLACES, and a learner needs one to be fed from its
+leader's log.
 
 | | |
 |---|---|
-| has a place | until it takes part in rows as they come, its session or the office ends |
+| has a place | until it takes part in rows as they come, its session or the leadership ends |
 | waits | first whose partition has the fewest members above its minimum, then who lacks the least |
 | acknowledges nothing for CATCH_UP_STALL_NS | gives its place to the next, and waits behind all |
 | a member | needs none: commits wait for it |
 
 No clock is read: `tick` brings the time. What `ask` refused is asked for again by `again`, which is
 called when there is a place.
-
-What this node has promised, made durable: epochs in the ledger, with one sync for all that come
-together.
-
-A replica that answers a leader of an epoch, or begins an office, has promised to have nothing to do
-with lower ones. It may do so only when the promise is on the disk, for a crash must not undo it.
-
-What the replicas of a node share: who the node is, what it has promised, and the way to others.
-
-There is one only where partitions are kept on several nodes."""
+"""
 
 from __future__ import annotations
 
@@ -41,6 +39,7 @@ from penstock.replication.frames import Target
 
 if TYPE_CHECKING:
     from penstock.broker.ports import Syncs
+    from penstock.broker.replicas.leadership import Records
     from penstock.log.ledger import Ledger, LedgerJob
 
 
@@ -102,7 +101,7 @@ class CatchUp:
             self._fill(node)
 
     def leave_all(self, target: Target) -> None:
-        """The office is over."""
+        """The leadership is over."""
         for node in {*self._fed, *self._waiting}:
             self.leave(node, target)
 
@@ -144,7 +143,7 @@ def _neediest(waiting: dict[Target, _Waiting]) -> Target:
     return min(waiting, key=lambda target: waiting[target].need)
 
 
-class Promises:
+class EpochLedger:
     """`flush` is called once a turn. `trouble` says why nothing is made durable at present; it ends
     with a later flush, or, if the ledger has stopped, with the process."""
 
@@ -234,14 +233,27 @@ class Promises:
 _IDENTITY_BYTES = 8
 
 
-@dataclass(slots=True)
-class Station:
+class Membership(NamedTuple):
+    """Of this node in a cluster, in this incarnation of its process."""
+
     node: int
-    life: int  # a random number of this process
-    generation: int  # of its start, durable
-    promises: Promises
+    incarnation: int
+    generation: int  # durable in the ledger, and in the coordinator
+    ledger: Ledger
     peers: Peers
-    heard: Heard = field(default_factory=Heard)  # by which offices know that they are in force
+    records: Records
+    heard: Heard  # shared with the cluster's `Proposals`
+    isolation: Isolation = Isolation()
+
+
+@dataclass(slots=True)
+class ReplicationContext:
+    node: int
+    incarnation: int  # a random number of this process
+    generation: int  # of its start, durable
+    epoch_ledger: EpochLedger
+    peers: Peers
+    heard: Heard = field(default_factory=Heard)  # by which leaderships know that they are in force
     isolation: Isolation = field(default_factory=Isolation)
     catch_up: CatchUp = field(default_factory=CatchUp)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.channels.dead_letter import Letter
+from penstock.broker.channels.dead_letter import DeadLetterContent
 from penstock.broker.commits.blocks import put_in_place, sound_header
 from penstock.broker.ports import Lane, Led, MetadataDone, Peers
 from penstock.errors import LeadershipEnded, PenstockError, PublishUnknown, Refused
@@ -61,7 +61,7 @@ class Forwarding:
     def __init__(
         self,
         node: int,
-        life: int,
+        incarnation: int,
         peers: Peers,
         led: Callable[[str, int | None], Sequence[Led]],
         is_linked: Callable[[int], bool],
@@ -69,7 +69,7 @@ class Forwarding:
         wake: Callable[[], None],
     ) -> None:
         self._node = node
-        self._life = life
+        self._incarnation = incarnation
         self._peers = peers
         self._led = led
         self._is_linked = is_linked
@@ -106,13 +106,13 @@ class Forwarding:
             return
         self._number += 1
         try:
-            frames = encode(led.target, SendBatch(self._life, self._number, moved, batch))
+            frames = encode(led.target, SendBatch(self._incarnation, self._number, moved, batch))
         except ValueError as error:
             raise Refused(str(error)) from error
         self._sent[self._number] = _Sent(led.node, done)
         self._peers.send(led.node, Lane.BULK, frames)
 
-    def carry(self, topic: str, letters: Sequence[Letter], done: MetadataDone) -> None:
+    def carry(self, topic: str, letters: Sequence[DeadLetterContent], done: MetadataDone) -> None:
         """Dead letters to the leader of some partition. Raises Refused where none can be
         reached."""
         reached = [one for one in self._led(topic, None) if self._is_reached(one)]
@@ -128,8 +128,8 @@ class Forwarding:
 
     def _answered(self, node: int, frame: BatchAnswered) -> None:
         sent = self._sent.get(frame.number)
-        if frame.session != self._life or sent is None or sent.node != node:
-            return  # to an earlier life, or of a link that has ended meanwhile
+        if frame.session != self._incarnation or sent is None or sent.node != node:
+            return  # to an earlier incarnation, or of a link that has ended meanwhile
         del self._sent[frame.number]
         reason = f"node {node}: {frame.reason}"
         sent.done(Answer(frame.ending, frame.offset, frame.id, reason))

@@ -2,11 +2,11 @@
 
 `Cursors` writes the records, in whose generations and when is its own business; each goes to the
 followers as it was written. Who must not be answered before the set has what was just said calls
-`when_held`. An office that ends gives no answers: what waits has an unknown outcome.
+`when_held`. A leadership that ends gives no answers: what waits has an unknown outcome.
 
 The channel journal of a replica that was elected and cannot serve yet.
 
-An office serves when all that its log had before is committed. Where the set has shrunk to its
+A leadership serves when all that its log had before is committed. Where the set has shrunk to its
 minimum and one of its members is lost for good, only a learner can help with that, and a learner
 becomes a member only with the journal. So an elected replica that has waited for a while begins a
 generation with what it has inherited, and feeds it to learners as a leader does.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.fold import PARTITION, Group, Position, partition_entries, state_entries
 from penstock.replication.chunks import Payload, cut
 from penstock.replication.effects import Leave
@@ -57,22 +57,22 @@ def _nothing() -> None:
     """The caller does not ask."""
 
 
-class LedChannels:
-    """In one office. `drop_below`: whole segments below an offset may be removed, once or later.
-    `on_leave`: the office has to end, and why."""
+class JournalSender:
+    """In one leadership. `drop_below`: whole segments below an offset may be removed, once or
+    later. `on_leave`: the leadership has to end, and why."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         key: ReplicaKey,
         epoch: int,
-        cursors: Cursors | InheritedCursors,
+        cursors: Cursors | ElectedJournal,
         drop_below: Callable[[int], None],
         on_leave: Callable[[str], None],
     ) -> None:
         self.epoch = epoch
-        self.line = JournalLeader(station.node, epoch, cursors.written, cursors.start_offset)
-        self._station = station
+        self.line = JournalLeader(replication.node, epoch, cursors.written, cursors.start_offset)
+        self._replication = replication
         self._target = target_of(key)
         self._cursors = cursors
         self._drop_below = drop_below
@@ -102,7 +102,7 @@ class LedChannels:
 
     def when_held(self, then: Held, lost: Held = _nothing) -> None:
         """When every needed member has, on its disk, all that the journal is to say by now. `lost`:
-        the office ends before that, or has."""
+        the leadership ends before that, or has."""
         if self._is_over:
             lost()
         elif self._cursors.is_behind:
@@ -142,7 +142,7 @@ class LedChannels:
             case AcknowledgePlace(session, epoch, replica, written, synced) if epoch == self.epoch:
                 self.line.acknowledged(node, session, replica, written, synced)
             case _:
-                return  # of another office, or for a follower
+                return  # of another leadership, or for a follower
         self._carry_out()
 
     # --- what is done ---
@@ -172,10 +172,10 @@ class LedChannels:
                 raise RuntimeError(f"nothing is known of {effect}")
 
     def _send(self, node: int, frames: Sequence[Encoded]) -> None:
-        self._station.peers.send(node, Lane.LIVE, frames)
+        self._replication.peers.send(node, Lane.LIVE, frames)
 
     def leave(self) -> int:
-        """The office is over. Returns for how much the outcome is unknown."""
+        """The leadership is over. Returns for how much the outcome is unknown."""
         self._cursors.on_record = self._cursors.on_synced = self._cursors.on_said = None
         self._is_over = True
         waiting = [*self.line.leave(), *self._unwritten]
@@ -185,8 +185,8 @@ class LedChannels:
         return len(waiting)
 
 
-class InheritedCursors:
-    """As much of `Cursors` as `LedChannels` asks for."""
+class ElectedJournal:
+    """As much of `Cursors` as `JournalSender` asks for."""
 
     def __init__(self, journal: FollowedJournal, epoch: int, context: Context, label: str) -> None:
         self.on_record: Callable[[bytes], None] | None = None

@@ -1,8 +1,8 @@
 """A leader's shell: the machine of `replication/leader.py` over a partition's real log.
 
-It sends what the machine wants sent, and reports what comes. Who writes rows (`groupcommit.py`)
+It sends what the machine wants sent, and reports what comes. Who writes rows (`group_commit.py`)
 calls `wrote` when a row stands in the log, and `synced` when more of it is on the disk; the machine
-says how far all is committed. A partition that is kept on one node has an office as well, with
+says how far all is committed. A partition that is kept on one node has a leadership as well, with
 no other node to send to.
 
 A row goes out from memory while it is in flight; whoever needs more is fed from the log, a bounded
@@ -40,7 +40,7 @@ from penstock.replication.effects import (
     Tell,
 )
 from penstock.replication.frames import Frame, Row, Target, encode
-from penstock.replication.leader import UNMATCHED, LeaderLine, Outcome
+from penstock.replication.leader import UNMATCHED, Outcome, PartitionLeader
 from penstock.replication.record import Member, Record, Seat
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 
 class Records(Protocol):
-    """The way to the coordinator, for one node. Answers come to `Office.outcome` and `read`."""
+    """The way to the coordinator, for one node. Answers come to `Leadership.outcome` and `read`."""
 
     def propose(self, target: Target, proposal: Propose) -> None: ...
     def read(self, target: Target) -> None: ...
 
 
 class Post(NamedTuple):
-    """Where an office that is not alone sends to."""
+    """Where a leadership that is not alone sends to."""
 
     target: Target
     peers: Peers
@@ -76,9 +76,9 @@ def alone(epoch: int) -> Record:
 _RECORD = alone(0)
 
 
-class Office:
+class Leadership:
     """`on_change` is called after something has come from outside: the committed end may have
-    moved, or the office be over. `on_over` is called once, before anybody hears of it."""
+    moved, or the leadership be over. `on_over` is called once, before anybody hears of it."""
 
     __slots__ = (
         "_bulk",
@@ -97,7 +97,7 @@ class Office:
         "row",
     )
 
-    def __init__(self, log: PartitionLog, line: LeaderLine, post: Post | None) -> None:
+    def __init__(self, log: PartitionLog, line: PartitionLeader, post: Post | None) -> None:
         self.log = log
         self.line = line
         self.on_change: Callable[[], None] = _nothing
@@ -114,11 +114,11 @@ class Office:
         self._told: dict[int, tuple[int, int]] = {}  # by node: the session, and the end it was told
 
     @classmethod
-    def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Office:
+    def of_one(cls, log: PartitionLog, epoch: int, waits: bool) -> Leadership:
         """Of a partition without other replicas. All that its log has counts as committed."""
         record = alone(epoch) if epoch else _RECORD
         view, end = LogView(log), log.written_end
-        return cls(log, LeaderLine(view, record, 0, _ALONE, 0, end, waits), None)
+        return cls(log, PartitionLeader(view, record, 0, _ALONE, 0, end, waits), None)
 
     @property
     def is_shared(self) -> bool:
@@ -128,7 +128,7 @@ class Office:
 
     @property
     def has_level_tail(self) -> bool:
-        """All that the log had when the office began is committed."""
+        """All that the log had when the leadership began is committed."""
         return self.line.committed >= self.line.start_end
 
     # --- what happens here ---
@@ -336,7 +336,7 @@ class Office:
         self._has_news = True
 
     def _permit(self, post: Post, effect: Authority) -> None:
-        """`LeaderLine.permits` says it to whoever asks; rows that gathered may go now."""
+        """`PartitionLeader.permits` says it to whoever asks; rows that gathered may go now."""
         self.on_change()
 
     def _propose(self, post: Post, effect: Propose) -> None:
@@ -362,17 +362,17 @@ def end_of(batches: bytes) -> int:
 
 
 def _nothing() -> None:
-    """Whoever has the office looks for itself."""
+    """Whoever has the leadership looks for itself."""
 
 
 _EFFECTS: dict[type, Any] = {
-    Hello: Office._say,
-    MatchAt: Office._say,
-    BeginAt: Office._say,
-    Feed: Office._feed,
-    CommitTo: Office._commit_to,
-    Authority: Office._permit,
-    Propose: Office._propose,
-    Read: Office._read,
-    Leave: Office._leave,
+    Hello: Leadership._say,
+    MatchAt: Leadership._say,
+    BeginAt: Leadership._say,
+    Feed: Leadership._feed,
+    CommitTo: Leadership._commit_to,
+    Authority: Leadership._permit,
+    Propose: Leadership._propose,
+    Read: Leadership._read,
+    Leave: Leadership._leave,
 }

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError, WriteRefused
 from penstock.kernel import decode_header
@@ -49,7 +49,7 @@ from penstock.replication.effects import (
     Sync,
     Tell,
 )
-from penstock.replication.follower import FollowerLine, Following
+from penstock.replication.follower import Following, PartitionFollower
 from penstock.replication.frames import Frame, Row, encode
 from penstock.replication.matching import NO_BATCH, Chain
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
-    from penstock.broker.replicas.replica_file import OwnFile
+    from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.log.ledgerfile import ReplicaKey
     from penstock.log.partition import PartitionLog
     from penstock.log.sync import SyncJob
@@ -79,7 +79,7 @@ class Files(NamedTuple):
     label: str
     key: ReplicaKey
     log: PartitionLog
-    own: OwnFile
+    own: ReplicaFileStore
 
 
 class Watch(NamedTuple):
@@ -89,13 +89,13 @@ class Watch(NamedTuple):
     cut: Callable[[Removed], None]
 
 
-class Followed:
+class LogFollower:
     """`waits`: an acknowledgement is of what is synced. `committed`: what this replica knows to be,
     beyond what the headers say that it may believe."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         files: Files,
         syncs: Syncs,
         health: Health,
@@ -109,8 +109,8 @@ class Followed:
         self.log, self.own = files.log, files.own
         self.listed = False  # the record has this replica among the members
         self.leader = NO_NODE  # whose session this is
-        self.cuts: list[Removed] = []  # of this life
-        self._station = station
+        self.cuts: list[Removed] = []  # of this incarnation
+        self._replication = replication
         self._target = target_of(files.key)
         self._syncs = syncs
         self._health = health
@@ -126,10 +126,10 @@ class Followed:
         self._effects: deque[tuple[int, Any]] = deque()  # and the node that they answer
         if self.own.believes_headers:
             committed = max(committed, self.log.agreed_end)
-        epoch = station.promises.epoch(files.key)
+        epoch = replication.epoch_ledger.epoch(files.key)
         view = LogView(self.log)
-        replica, generation = self.own.replica, station.generation
-        self.line = FollowerLine(view, replica, generation, epoch, committed, waits)
+        replica, generation = self.own.replica, replication.generation
+        self.line = PartitionFollower(view, replica, generation, epoch, committed, waits)
 
     @property
     def stopped(self) -> bool:
@@ -273,11 +273,11 @@ class Followed:
             self._answer(node, frame)
 
     def _answer(self, node: int, frame: Tell | Matched | Acknowledge | Refuse) -> None:
-        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
 
     def _save_epoch(self, node: int, effect: SaveEpoch) -> None:
         self._awaited = Awaited.EPOCH
-        self._station.promises.save(self.files.key, effect.epoch, self._promised)
+        self._replication.epoch_ledger.save(self.files.key, effect.epoch, self._promised)
 
     def _promised(self) -> None:
         if self._awaited is Awaited.EPOCH:
@@ -417,20 +417,20 @@ def _promised_end(batches: Buffer) -> int:
 
 
 _RECEIVERS: dict[type, Any] = {
-    Hello: Followed._on_hello,
-    MatchAt: Followed._on_match_at,
-    BeginAt: Followed._on_begin_at,
-    Row: Followed._on_row,
+    Hello: LogFollower._on_hello,
+    MatchAt: LogFollower._on_match_at,
+    BeginAt: LogFollower._on_begin_at,
+    Row: LogFollower._on_row,
 }
 _EFFECTS: dict[type, Any] = {
-    SaveEpoch: Followed._save_epoch,
-    Tell: Followed._answer,
-    Cut: Followed._cut,
-    Begin: Followed._begin,
-    Matched: Followed._answer,
-    Append: Followed._append,
-    Sync: Followed._sync,
-    Acknowledge: Followed._acknowledge,
-    Refuse: Followed._answer,
-    Stop: Followed._stop,
+    SaveEpoch: LogFollower._save_epoch,
+    Tell: LogFollower._answer,
+    Cut: LogFollower._cut,
+    Begin: LogFollower._begin,
+    Matched: LogFollower._answer,
+    Append: LogFollower._append,
+    Sync: LogFollower._sync,
+    Acknowledge: LogFollower._acknowledge,
+    Refuse: LogFollower._answer,
+    Stop: LogFollower._stop,
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.errors import StorageError
 from penstock.replication.frames import encode
 from penstock.replication.side_frames import HasTable, SendTable
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from penstock.log.ledgerfile import ReplicaKey
 
 
-class LedTables:
-    """In one office."""
+class ProducerTableSender:
+    """In one leadership."""
 
-    def __init__(self, station: Station, key: ReplicaKey, epoch: int, replica: Replica) -> None:
-        self._station = station
+    def __init__(
+        self, replication: ReplicationContext, key: ReplicaKey, epoch: int, replica: Replica
+    ) -> None:
+        self._replication = replication
         self._target = target_of(key)
         self._epoch = epoch
         self._replica = replica
@@ -45,7 +47,7 @@ class LedTables:
         self._sent[node] = session
         table = self._replica.producers.snapshot(committed)
         frame = SendTable(session, self._epoch, committed, table)
-        self._station.peers.send(node, Lane.BULK, encode(self._target, frame))
+        self._replication.peers.send(node, Lane.BULK, encode(self._target, frame))
 
     def receive(self, node: int, frame: HasTable) -> None:
         if frame.epoch == self._epoch:
@@ -55,14 +57,14 @@ class LedTables:
         return self._held.get(node) == session
 
 
-class FollowedTable:
+class ProducerTableReceiver:
     """Of a replica that does not lead."""
 
     def __init__(
-        self, context: Context, station: Station, key: ReplicaKey, replica: Replica
+        self, context: Context, replication: ReplicationContext, key: ReplicaKey, replica: Replica
     ) -> None:
         self._context = context
-        self._station = station
+        self._replication = replication
         self._target = target_of(key)
         self._replica = replica
         self._came: tuple[int, SendTable] | None = None  # the node, and what it sent
@@ -94,4 +96,4 @@ class FollowedTable:
         self._came = None
         self._context.health.clear(replica.label, Trouble.PRODUCERS)
         answer = HasTable(session, frame.epoch, own, frame.end)
-        self._station.peers.send(node, Lane.LIVE, encode(self._target, answer))
+        self._replication.peers.send(node, Lane.LIVE, encode(self._target, answer))

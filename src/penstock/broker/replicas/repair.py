@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock import limits
 from penstock.broker.partition.producers import headers_of
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station
+from penstock.broker.replicas.context import ReplicationContext
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import LogDamaged, StorageError
 from penstock.kernel import decode_header
@@ -56,8 +56,8 @@ class _Asked(NamedTuple):
 class Repairing:
     """Of one replica."""
 
-    def __init__(self, station: Station, target: Target, replica: Replica) -> None:
-        self._station = station
+    def __init__(self, replication: ReplicationContext, target: Target, replica: Replica) -> None:
+        self._replication = replication
         self._target = target
         self._replica = replica
         self._number = 0  # of the last question
@@ -98,7 +98,7 @@ class Repairing:
         self._looks, self._number = 0, self._number + 1
         self._asked = _Asked(self._number, node, start)
         frame = AskRange(self._number, start, end)
-        self._station.peers.send(node, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(node, Lane.LIVE, encode(self._target, frame))
 
     def _miss(self, asked: _Asked) -> None:
         self._without.setdefault(asked.start, set()).add(asked.node)
@@ -151,7 +151,7 @@ class Repairing:
         except StorageError:
             previous, batches = NO_BATCH, b""
         sent = SendRange(frame.session, frame.start, previous, batches)
-        self._station.peers.send(node, Lane.BULK, encode(self._target, sent))
+        self._replication.peers.send(node, Lane.BULK, encode(self._target, sent))
 
     def _sound(self, start: int, end: int) -> tuple[Chain, bytes]:
         log = self._replica.log

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.log.disk import Disk
 
 
-class OwnFile:
+class ReplicaFileStore:
     def __init__(self, disk: Disk, directory: str, file: ReplicaFile) -> None:
         self.file = file
         self._disk = disk
@@ -53,10 +53,10 @@ class OwnFile:
 
 def owns_in(
     disk: Disk, directory: str, numbers: Iterable[int]
-) -> tuple[dict[int, OwnFile], dict[int, TopicDamaged]]:
+) -> tuple[dict[int, ReplicaFileStore], dict[int, TopicDamaged]]:
     """Which of these partitions have a replica here, and which have one that cannot be read. Raises
     StorageError."""
-    found: dict[int, OwnFile] = {}
+    found: dict[int, ReplicaFileStore] = {}
     unreadable: dict[int, TopicDamaged] = {}
     for number in numbers:
         path = directories.partition_directory(directory, number)
@@ -68,5 +68,5 @@ def owns_in(
         except OSError as error:
             raise StorageError(path, f"{names.REPLICA} cannot be read: {error}") from error
         if file is not None:
-            found[number] = OwnFile(disk, path, file)
+            found[number] = ReplicaFileStore(disk, path, file)
     return found, unreadable

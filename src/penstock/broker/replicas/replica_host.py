@@ -12,10 +12,10 @@
 
 `Broker.join` makes it, before the topics are opened; `Broker.housekeeping` calls `settle`. What the
 replicas want of the coordinator and of other nodes goes to `Records` and `Peers`, never from within
-a turn of the kernel. Which offices began and ended meanwhile, `take_offices` says.
+a turn of the kernel. Which leaderships began and ended meanwhile, `take_leadership_changes` says.
 
 A topic of a cluster has `placed` in its `topic.json`, and of its partitions those are here whose
-directory has a `replica.json`. A directory without one is of a hosting that was interrupted, or has
+directory has a `replica.json`. A directory without one is of a copy that was interrupted, or has
 lost it: it is moved aside, and never taken for what it looks like.
 
 One whose `replica.json` cannot be read is **set aside**: it is reported and left as it is, and no
@@ -30,24 +30,30 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from penstock import limits
 from penstock.broker.commits.stages import JobRow
 from penstock.broker.health import Trouble
 from penstock.broker.partition.replica import Replica
-from penstock.broker.replicas.clustered_topic import adopt, adopt_channels
-from penstock.broker.replicas.context import Promises, Station, identity_number
+from penstock.broker.replicas.clustered_topic import (
+    ClusterChannel,
+    ClusterTopic,
+    adopt,
+    adopt_channels,
+)
+from penstock.broker.replicas.context import (
+    EpochLedger,
+    Membership,
+    ReplicationContext,
+    identity_number,
+)
 from penstock.broker.replicas.forwarding import Forwarding
 from penstock.broker.replicas.outbox import renew_outboxes
-from penstock.broker.replicas.replica_file import OwnFile, owns_in
+from penstock.broker.replicas.replica_file import ReplicaFileStore, owns_in
 from penstock.broker.topics import directories
-from penstock.broker.topics.settings import TopicSettings
-from penstock.broker.topics.topic_file import ChannelEntry, TopicFile
+from penstock.broker.topics.topic_file import TopicFile
 from penstock.errors import NotFound, Refused, StorageError
-from penstock.limits import AUTHORITY_NS, PARTITIONS_MAX
+from penstock.limits import AUTHORITY_NS
 from penstock.log.replicafile import ReplicaFile, State, replica_id, write_replica
-from penstock.replication.authority import Heard, Isolation
 from penstock.replication.effects import Acknowledge
 from penstock.replication.frames import Row, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch
@@ -56,81 +62,34 @@ if TYPE_CHECKING:
     from penstock.broker.commits.stages import Stages
     from penstock.broker.context import Context
     from penstock.broker.partition.leader import Leader
-    from penstock.broker.ports import ClusterMetadata, Led, Peers
+    from penstock.broker.ports import ClusterMetadata, Led
     from penstock.broker.replicas.leadership import Records
-    from penstock.broker.replicas.replicated_partition import HostedReplica
+    from penstock.broker.replicas.replicated_partition import ReplicatedPartition
     from penstock.broker.topics.directories import TopicDirectories
     from penstock.broker.topics.topic import Topic
-    from penstock.log.ledger import Ledger
     from penstock.log.partition import PartitionLog
     from penstock.replication.frames import Frame
-    from penstock.replication.leader import LeaderLine, Outcome
+    from penstock.replication.leader import Outcome, PartitionLeader
     from penstock.replication.record import Record
 
 ASIDE = "aside"  # directory of what was released
 STEADY_FRAMES = (Row, Acknowledge)  # of publishes, where nothing else changes
 Started = Callable[[int, int], None]  # partition, number of the channel
 Logs = Mapping[int, "PartitionLog"]
-Owns = Mapping[int, OwnFile]
+Owns = Mapping[int, ReplicaFileStore]
 
 
-class Membership(NamedTuple):
-    """Of this node in a cluster, in this life of its process."""
-
-    node: int
-    life: int
-    generation: int  # durable in the ledger, and in the coordinator
-    ledger: Ledger
-    peers: Peers
-    records: Records
-    heard: Heard  # shared with the cluster's `Offices`
-    isolation: Isolation = Isolation()
-
-
-class PlacedTopic(NamedTuple):
-    """What the metadata says of a topic."""
-
-    name: str
-    identity: str
-    partitions: int
-    hash_partitions: int
-    created_ns: int
-    extended: bool = False
-    paused: bool = False
-    settings: TopicSettings = TopicSettings()
-
-    def file(self) -> TopicFile:
-        return TopicFile(
-            name=self.name,
-            identity=self.identity,
-            created_ns=self.created_ns,
-            paused=self.paused,
-            partitions=self.partitions,
-            hash_partitions=self.hash_partitions,
-            settings=self.settings,
-            extended=self.extended or msgspec.UNSET,
-            placed=True,
-        )
-
-
-class PlacedChannel(NamedTuple):
-    """What it says of a channel. `partitions_then`: how many its topic had when it was made."""
-
-    entry: ChannelEntry
-    partitions_then: int = PARTITIONS_MAX
-
-
-class OfficeChange(NamedTuple):
+class LeadershipChange(NamedTuple):
     target: Target
-    line: LeaderLine
+    line: PartitionLeader
     began: bool
 
 
-class Hosting:
+class ReplicaHost:
     def __init__(
         self,
         context: Context,
-        station: Station,
+        replication: ReplicationContext,
         records: Records,
         topics: Mapping[str, Topic],
         files: TopicDirectories,
@@ -144,11 +103,12 @@ class Hosting:
         `drop_remote`: of one without a replica here."""
         self.stages = stages
         self.stage_row = JobRow(context.syncs)
-        self.station = station
+        self.replication = replication
         self.metadata: ClusterMetadata | None = None  # the layer above sets it
         self.records = records
         self.forwarding = Forwarding(
-            station.node, station.life, station.peers, self._led, self._is_linked, self.leader,
+            replication.node, replication.incarnation, replication.peers, self._led,
+            self._is_linked, self.leader,
             context.engine.wake,
         )  # fmt: skip
         self._context = context
@@ -158,12 +118,12 @@ class Hosting:
         self._drop_topic = drop_topic
         self._open_remote = open_remote
         self._drop_remote = drop_remote
-        self._replicas: dict[Target, HostedReplica] = {}
-        self._stirred: dict[HostedReplica, None] = {}  # `turn` looks at them
-        self._awake: dict[HostedReplica, int] = {}  # until which round of housekeeping
+        self._replicas: dict[Target, ReplicatedPartition] = {}
+        self._stirred: dict[ReplicatedPartition, None] = {}  # `turn` looks at them
+        self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
-        self._led_here: dict[Target, HostedReplica] = {}
-        self._offices: list[OfficeChange] = []
+        self._led_here: dict[Target, ReplicatedPartition] = {}
+        self._offices: list[LeadershipChange] = []
         self._linked: dict[int, None] = {}
         self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
         self._tick_number = 0
@@ -182,12 +142,15 @@ class Hosting:
         stages: Stages,
         open_remote: Callable[[TopicFile], Topic],
         drop_remote: Callable[[Topic, bool], None],
-    ) -> Hosting:
-        node, life, generation, ledger, peers, records, heard, isolation = membership
-        promises = Promises(ledger, context.syncs)
-        station = Station(node, life, generation, promises, peers, heard, isolation)
+    ) -> ReplicaHost:
+        node, incarnation, generation, ledger, peers, records, heard, isolation = membership
+        epoch_ledger = EpochLedger(ledger, context.syncs)
+        replication = ReplicationContext(
+            node, incarnation, generation, epoch_ledger, peers, heard, isolation
+        )
         return cls(
-            context, station, records, topics, files, open_topic, drop_topic, stages, open_remote,
+            context, replication, records, topics, files, open_topic, drop_topic, stages,
+            open_remote,
             drop_remote,
         )  # fmt: skip
 
@@ -200,15 +163,15 @@ class Hosting:
         """Of the topic of that name which is here, whatever its identity."""
         found = self._topics.get(topic)
         replicas = found.replicas.values() if found is not None else ()
-        return [one.hosted.target for one in replicas if one.hosted is not None]
+        return [one.replicated.target for one in replicas if one.replicated is not None]
 
-    def replica(self, target: Target) -> HostedReplica | None:
+    def replica(self, target: Target) -> ReplicatedPartition | None:
         return self._replicas.get(target)
 
     def is_set_aside(self, target: Target) -> bool:
         return target in self._set_aside
 
-    def find_owns(self, directory: str, file: TopicFile) -> dict[int, OwnFile]:
+    def find_owns(self, directory: str, file: TopicFile) -> dict[int, ReplicaFileStore]:
         """Replicas of a topic that are here at the start. Raises TopicDamaged where none of them
         can be read, and StorageError."""
         disk = self._context.disk
@@ -234,7 +197,7 @@ class Hosting:
         raise NotFound("topic", identity)
 
     def host(
-        self, placed: PlacedTopic, partition: int, replica: int, state: State = "copying"
+        self, placed: ClusterTopic, partition: int, replica: int, state: State = "copying"
     ) -> None:
         """A new, empty replica of a partition; nothing happens where it is here already. `state`:
         "in_sync" for the first members of a partition that was just made. Durable on return. Raises
@@ -248,8 +211,8 @@ class Hosting:
         if reason := self._set_aside.get(Target(identity_number(placed.identity), partition)):
             raise Refused(reason)
         there = topic.replicas.get(partition) if topic is not None else None
-        if there is not None and there.hosted is not None:
-            if there.hosted.own.replica != replica:
+        if there is not None and there.replicated is not None:
+            if there.replicated.own.replica != replica:
                 raise Refused(f"another replica of {there.label} is here")
             return
         file = ReplicaFile(replica_id=replica_id(replica), identity=placed.identity, state=state)
@@ -258,7 +221,7 @@ class Hosting:
         else:
             self._host_more(topic, partition, file)
 
-    def _host_first(self, placed: PlacedTopic, partition: int, file: ReplicaFile) -> None:
+    def _host_first(self, placed: ClusterTopic, partition: int, file: ReplicaFile) -> None:
         content = placed.file()
         (log,) = self._files.make(content, (partition,))
         own = self._write_own(log, file)
@@ -281,38 +244,38 @@ class Hosting:
         topic.take_in(replica)
         self.add(topic)
 
-    def _write_own(self, log: PartitionLog, file: ReplicaFile) -> OwnFile:
+    def _write_own(self, log: PartitionLog, file: ReplicaFile) -> ReplicaFileStore:
         try:
             write_replica(self._context.disk, log.path, file)
         except OSError as error:
             log.close()
             raise StorageError(log.path, f"the replica cannot be made: {error}") from error
-        return OwnFile(self._context.disk, log.path, file)
+        return ReplicaFileStore(self._context.disk, log.path, file)
 
     def add(self, topic: Topic) -> None:
         """Its replicas, as they were found or made."""
         renew_outboxes(self._context, topic, self.forwarding)
         for replica in topic.replicas.values():
-            hosted = replica.hosted
-            if hosted is not None and hosted.target not in self._replicas:
-                self._replicas[hosted.target] = hosted
-                self._wake(hosted)
+            replicated = replica.replicated
+            if replicated is not None and replicated.target not in self._replicas:
+                self._replicas[replicated.target] = replicated
+                self._wake(replicated)
                 for node in self._linked:
-                    hosted.assigned.linked(node)
+                    replicated.assignment.linked(node)
 
     def release(self, target: Target) -> str:
         """It is not wanted here any more: its directory is moved aside. Returns where to. Raises
         StorageError when that could not be done; it is let go all the same."""
-        hosted = self._replicas.pop(target)
-        replica, topic = hosted.replica, hosted.topic
-        hosted.let_go("the replica was released")
-        self._stirred.pop(hosted, None)
-        self._awake.pop(hosted, None)
+        replicated = self._replicas.pop(target)
+        replica, topic = replicated.replica, replicated.topic
+        replicated.let_go("the replica was released")
+        self._stirred.pop(replicated, None)
+        self._awake.pop(replicated, None)
         self._led_here.pop(target, None)
         del topic.replicas[replica.number]
         replica.close()
         topic.refresh_refusal()
-        aside = f"{topic.name}-{replica.number}-{hosted.own.file.replica_id}"
+        aside = f"{topic.name}-{replica.number}-{replicated.own.file.replica_id}"
         try:
             return self._move_aside(replica.path, aside)
         finally:
@@ -368,40 +331,45 @@ class Hosting:
         return topic
 
     def leave_remote(self, name: str, identity: str = "") -> None:
-        """It was deleted, is of another life, or gets a replica here."""
+        """It was deleted, is of another incarnation, or gets a replica here."""
         topic = self._topics.get(name)
-        if topic is not None and topic.hosted and not topic.replicas and topic.identity != identity:
+        if (
+            topic is not None
+            and topic.replicated
+            and not topic.replicas
+            and topic.identity != identity
+        ):
             self._drop_remote(topic, False)
 
     # --- what the metadata says ---
 
-    def adopt_topic(self, placed: PlacedTopic) -> None:
+    def adopt_topic(self, placed: ClusterTopic) -> None:
         """Settings, and how many partitions there are. Raises NotFound and StorageError."""
         topic = self.topic(placed.identity)
         adopt(topic, placed.file())
         for replica in topic.replicas.values():
-            if replica.hosted is not None:
-                self._wake(replica.hosted)
+            if replica.replicated is not None:
+                self._wake(replica.replicated)
         renew_outboxes(self._context, topic, self.forwarding)
 
     def adopt_channels(
-        self, identity: str, channels: Sequence[PlacedChannel], started: Started | None = None
+        self, identity: str, channels: Sequence[ClusterChannel], started: Started | None = None
     ) -> None:
         """All channels of a topic that are kept: new ones begin, others go. `started` is called
         when the start of a channel is held by the set of a partition that is led here, now or
-        later; in each office once. Raises NotFound and StorageError."""
+        later; in each leadership once. Raises NotFound and StorageError."""
         topic = self.topic(identity)
         if started is not None:
             self._started[identity] = started
         adopt_channels(topic, [(one.entry, one.partitions_then) for one in channels])
         for replica in topic.replicas.values():
-            if replica.hosted is not None:
-                self.confirm_starts(replica.hosted)
+            if replica.replicated is not None:
+                self.confirm_starts(replica.replicated)
 
-    def confirm_starts(self, hosted: HostedReplica) -> None:
-        started = self._started.get(hosted.topic.identity)
+    def confirm_starts(self, replicated: ReplicatedPartition) -> None:
+        started = self._started.get(replicated.topic.identity)
         if started is not None:
-            hosted.confirm_starts(started)
+            replicated.confirm_starts(started)
 
     # --- what comes ---
 
@@ -415,83 +383,83 @@ class Hosting:
     ) -> None:
         """`restorations`: of the metadata as a whole; with each of them revisions begin again.
         `remembered`: what the next start is to know of the record, stored before it is acted on."""
-        hosted = self._replicas.get(target)
-        if hosted is None:
+        replicated = self._replicas.get(target)
+        if replicated is None:
             return
         act = partial(self._assign, target, revision, record, restorations)
         if remembered:
-            self.station.promises.remember(hosted.key, remembered, act)
+            self.replication.epoch_ledger.remember(replicated.key, remembered, act)
         else:
             act()
 
     def _assign(self, target: Target, revision: int, record: Record, restorations: int) -> None:
-        hosted = self._replicas.get(target)  # it may have been released meanwhile
-        if hosted is not None:
-            hosted.assigned.assign(revision, record, restorations)
-            self._came(hosted)
+        replicated = self._replicas.get(target)  # it may have been released meanwhile
+        if replicated is not None:
+            replicated.assignment.assign(revision, record, restorations)
+            self._came(replicated)
 
     def linked(self, node: int) -> None:
         self._linked[node] = None
-        for hosted in self._replicas.values():
-            hosted.assigned.linked(node)
-            self._came(hosted)
+        for replicated in self._replicas.values():
+            replicated.assignment.linked(node)
+            self._came(replicated)
 
     def unlinked(self, node: int) -> None:
         self._linked.pop(node, None)
         self.forwarding.unlinked(node)
-        for hosted in self._replicas.values():
-            hosted.assigned.unlinked(node)
-            self._came(hosted)
+        for replicated in self._replicas.values():
+            replicated.assignment.unlinked(node)
+            self._came(replicated)
 
     def receive(self, node: int, target: Target, frame: Frame) -> None:
         """One for a replica that is not here is dropped: its leader begins again."""
         if isinstance(frame, SendBatch | BatchAnswered):
             self.forwarding.receive(node, target, frame)
             return
-        hosted = self._replicas.get(target)
-        if hosted is None:
+        replicated = self._replicas.get(target)
+        if replicated is None:
             return
-        hosted.receive(node, frame)
-        self._wake(hosted)
-        if type(frame) not in STEADY_FRAMES or not hosted.stays_settled():
-            self._look(hosted)
+        replicated.receive(node, frame)
+        self._wake(replicated)
+        if type(frame) not in STEADY_FRAMES or not replicated.stays_settled():
+            self._look(replicated)
 
     def outcome(self, target: Target, number: int, outcome: Outcome, revision: int) -> None:
-        """Of what the office proposed."""
-        hosted = self._replicas.get(target)
-        if hosted is not None and hosted.office is not None:
-            hosted.office.outcome(number, outcome, revision)
-            self._came(hosted)
+        """Of what the leadership proposed."""
+        replicated = self._replicas.get(target)
+        if replicated is not None and replicated.leadership is not None:
+            replicated.leadership.outcome(number, outcome, revision)
+            self._came(replicated)
 
     def read(self, target: Target, revision: int, record: Record) -> None:
-        """The record that the office wanted to be read."""
-        hosted = self._replicas.get(target)
-        if hosted is not None and hosted.office is not None:
-            hosted.office.read(revision, record)
-            self._came(hosted)
+        """The record that the leadership wanted to be read."""
+        replicated = self._replicas.get(target)
+        if replicated is not None and replicated.leadership is not None:
+            replicated.leadership.read(revision, record)
+            self._came(replicated)
 
     def worked(self, target: Target) -> None:
-        """The machine of its office was called from outside: what it wants is done."""
-        hosted = self._replicas.get(target)
-        if hosted is not None and hosted.office is not None:
-            hosted.office.moved()
-            self._came(hosted)
+        """The machine of its leadership was called from outside: what it wants is done."""
+        replicated = self._replicas.get(target)
+        if replicated is not None and replicated.leadership is not None:
+            replicated.leadership.moved()
+            self._came(replicated)
 
-    def _came(self, hosted: HostedReplica) -> None:
-        self._wake(hosted)
-        self._look(hosted)
+    def _came(self, replicated: ReplicatedPartition) -> None:
+        self._wake(replicated)
+        self._look(replicated)
 
-    def _wake(self, hosted: HostedReplica) -> None:
-        self._awake[hosted] = self._round + limits.REPLICA_AWAKE_ROUNDS
+    def _wake(self, replicated: ReplicatedPartition) -> None:
+        self._awake[replicated] = self._round + limits.REPLICA_AWAKE_ROUNDS
 
-    def _look(self, hosted: HostedReplica) -> None:
-        hosted.refresh()
-        if hosted.assigned.restless:
-            self._stirred[hosted] = None
+    def _look(self, replicated: ReplicatedPartition) -> None:
+        replicated.refresh()
+        if replicated.assignment.restless:
+            self._stirred[replicated] = None
 
-    def stir(self, hosted: HostedReplica) -> None:
+    def stir(self, replicated: ReplicatedPartition) -> None:
         """`turn` is to look at it."""
-        self._stirred[hosted] = None
+        self._stirred[replicated] = None
 
     @property
     def is_stirred(self) -> bool:
@@ -500,39 +468,40 @@ class Hosting:
     # --- time ---
 
     def turn(self) -> None:
-        """At the end of a turn: promises go to the disk, and offices that are over are cleared."""
-        self.station.promises.flush()
+        """At the end of a turn: promises go to the disk, and leaderships that are over are
+        cleared."""
+        self.replication.epoch_ledger.flush()
         stirred, self._stirred = self._stirred, {}
-        for hosted in stirred:
-            hosted.assigned.turn()
-            self._look(hosted)
+        for replicated in stirred:
+            replicated.assignment.turn()
+            self._look(replicated)
 
     def tick(self, mono_ns: int) -> None:
-        """What may be done alone, by what is known of the offices at this time?"""
-        self.station.catch_up.tick(mono_ns)
+        """What may be done alone, by what is known of the leaderships at this time?"""
+        self.replication.catch_up.tick(mono_ns)
         self.forwarding.tick(mono_ns)
-        for hosted in self._due(mono_ns):
-            hosted.tick(mono_ns)
+        for replicated in self._due(mono_ns):
+            replicated.tick(mono_ns)
         self.tell_committed()
 
     def tell_committed(self) -> None:
         """Followers hear how far all is committed where no row has said it."""
-        for hosted in self._awake:
-            if hosted.office is not None:
-                hosted.office.tell_committed()
+        for replicated in self._awake:
+            if replicated.leadership is not None:
+                replicated.leadership.tell_committed()
 
-    def _due(self, mono_ns: int) -> list[HostedReplica]:
+    def _due(self, mono_ns: int) -> list[ReplicatedPartition]:
         """All leaderships; or, while every node has answered so lately that none of them can lose
         its authority before its turn comes, a tenth of them and those that do not serve yet."""
         known = tuple(self._linked)
-        heard_ns = self.station.heard.from_all(known)
+        heard_ns = self.replication.heard.from_all(known)
         is_steady = known == self._ticked and heard_ns > mono_ns - AUTHORITY_NS // 2
         self._ticked = known
         self._tick_number += 1
         return [
-            hosted
-            for number, hosted in enumerate(self._led_here.values(), self._tick_number)
-            if not (is_steady and number % 10 and hosted.led is not None)
+            replicated
+            for number, replicated in enumerate(self._led_here.values(), self._tick_number)
+            if not (is_steady and number % 10 and replicated.led is not None)
         ]
 
     def settle(self, wall_ns: int, sync_logs: bool, sync_journals: bool) -> None:
@@ -541,37 +510,37 @@ class Hosting:
         self._round += 1
         every = 1 if self._context.health.failing else limits.REPLICA_REST_ROUNDS
         resting = list(self._replicas.values())[self._round % every :: every]
-        for hosted in tuple(self._awake):
-            hosted.settle(wall_ns, sync_logs, sync_journals)
-            if self._awake.get(hosted, self._round) < self._round and hosted.is_settled:
-                del self._awake[hosted]
-        for hosted in resting:
-            if hosted not in self._awake:
-                hosted.settle(wall_ns, True, True)
-        health, trouble = self._context.health, self.station.promises.trouble
+        for replicated in tuple(self._awake):
+            replicated.settle(wall_ns, sync_logs, sync_journals)
+            if self._awake.get(replicated, self._round) < self._round and replicated.is_settled:
+                del self._awake[replicated]
+        for replicated in resting:
+            if replicated not in self._awake:
+                replicated.settle(wall_ns, True, True)
+        health, trouble = self._context.health, self.replication.epoch_ledger.trouble
         if trouble:
-            health.report("", Trouble.LEDGER, f"no office can begin or be followed: {trouble}")
+            health.report("", Trouble.LEDGER, f"no leadership can begin or be followed: {trouble}")
         else:
             health.clear("", Trouble.LEDGER)
 
-    # --- offices ---
+    # --- leaderships ---
 
-    def note_office(self, target: Target, line: LeaderLine, began: bool) -> None:
-        self._offices.append(OfficeChange(target, line, began))
+    def note_leadership(self, target: Target, line: PartitionLeader, began: bool) -> None:
+        self._offices.append(LeadershipChange(target, line, began))
         if began:
             self._led_here[target] = self._replicas[target]
         else:
             self._led_here.pop(target, None)
 
-    def take_offices(self) -> list[OfficeChange]:
+    def take_leadership_changes(self) -> list[LeadershipChange]:
         """Those that began (elected, not serving yet) or ended since the last call."""
         taken, self._offices = self._offices, []
         return taken
 
     def leader(self, target: Target) -> Leader | None:
         """It serves."""
-        hosted = self._replicas.get(target)
-        return hosted.leader if hosted is not None else None
+        replicated = self._replicas.get(target)
+        return replicated.leader if replicated is not None else None
 
     # --- publishes for other nodes, and from them ---
 
@@ -585,12 +554,14 @@ class Hosting:
 
     def close(self) -> None:
         """Before the logs are closed."""
-        self.station.promises.close()
-        for hosted in self._replicas.values():
-            hosted.close()
+        self.replication.epoch_ledger.close()
+        for replicated in self._replicas.values():
+            replicated.close()
 
     def validate(self) -> None:
-        for target, hosted in self._replicas.items():
-            if target != hosted.target or target.identity != identity_number(hosted.key.identity):
-                raise RuntimeError(f"{hosted.replica.label} is listed as {target}")
-            hosted.validate()
+        for target, replicated in self._replicas.items():
+            if target != replicated.target or target.identity != identity_number(
+                replicated.key.identity
+            ):
+                raise RuntimeError(f"{replicated.replica.label} is listed as {target}")
+            replicated.validate()

@@ -7,10 +7,10 @@
 | leading | is written from (epoch, 0) on, and sent | notes its own publishes | a `Leader` |
 | stopped | takes nothing | as it was | – |
 
-`broker.assigned` says which role it is. Here is what that means for a topic that is in use: an
-office begins with the windows of all channels as the followed journal has them, and their consumers
-get them at once. When it ends the windows go, and with them what is in flight: FIN of such a
-message fails as after a timeout, for the next leader delivers it again.
+`broker.assignment` says which role it is. Here is what that means for a topic that is in use: an
+leadership begins with the windows of all channels as the followed journal has them, and their
+consumers get them at once. When it ends the windows go, and with them what is in flight: FIN of
+such a message fails as after a timeout, for the next leader delivers it again.
 
 Everything is called between two turns of the kernel, never from within one.
 """
@@ -23,28 +23,35 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.channels.channel import NOT_KEPT
 from penstock.broker.commits.apps import Place
-from penstock.broker.commits.leader_stages import LedStages
+from penstock.broker.commits.leader_stages import LeaderStages
 from penstock.broker.commits.stage_store import StageStore
 from penstock.broker.health import Trouble
 from penstock.broker.partition.journal import Journal
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.producers import headers_of
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.assignment import Assigned, Beside, Follower, Leading, Served, Stopped
-from penstock.broker.replicas.clustered_topic import begin_office, end_office
+from penstock.broker.replicas.assignment import (
+    Assignment,
+    Beside,
+    Follower,
+    Leading,
+    Served,
+    Stopped,
+)
+from penstock.broker.replicas.clustered_topic import begin_leadership, end_leadership
 from penstock.broker.replicas.context import target_of
-from penstock.broker.replicas.journal_follower import FollowedChannels
-from penstock.broker.replicas.journal_sender import InheritedCursors, LedChannels
+from penstock.broker.replicas.journal_receiver import JournalReceiver
+from penstock.broker.replicas.journal_sender import ElectedJournal, JournalSender
 from penstock.broker.replicas.log_follower import Files, Watch
 from penstock.broker.replicas.outbox import renew_outboxes, retire_outbox
-from penstock.broker.replicas.producer_tables import FollowedTable, LedTables
+from penstock.broker.replicas.producer_tables import ProducerTableReceiver, ProducerTableSender
 from penstock.broker.replicas.repair import Repairing
 from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
 from penstock.log.followedjournal import FollowedJournal
 from penstock.log.ledgerfile import ReplicaKey
 from penstock.replication.frames import encode
-from penstock.replication.leader import UNMATCHED, LeaderLine, Peer
+from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
 from penstock.replication.side_frames import (
     AskRange,
     AskStage,
@@ -61,9 +68,9 @@ if TYPE_CHECKING:
 
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
-    from penstock.broker.replicas.leadership import Office
-    from penstock.broker.replicas.replica_file import OwnFile
-    from penstock.broker.replicas.replica_host import Hosting
+    from penstock.broker.replicas.leadership import Leadership
+    from penstock.broker.replicas.replica_file import ReplicaFileStore
+    from penstock.broker.replicas.replica_host import ReplicaHost
     from penstock.log.cutting import Removed
     from penstock.replication.frames import Frame
     from penstock.replication.record import Record
@@ -72,38 +79,44 @@ if TYPE_CHECKING:
 NO_SESSION = -1
 
 
-class HostedReplica:
-    def __init__(self, context: Context, hosting: Hosting, replica: Replica, own: OwnFile) -> None:
+class ReplicatedPartition:
+    def __init__(
+        self, context: Context, replica_host: ReplicaHost, replica: Replica, own: ReplicaFileStore
+    ) -> None:
         self.replica = replica
         self.topic = replica.topic
         self.number = replica.number
         self.own = own
         self.key = ReplicaKey(self.topic.identity, self.number)
         self.target = target_of(self.key)
-        self.led: LedChannels | None = None
+        self.led: JournalSender | None = None
         self._context = context
-        self._hosting = hosting
-        self._station = hosting.station
-        self._sessions: dict[int, int] = {}  # of journals, by node, in this office
-        self._line: LeaderLine | None = None  # of the office that was reported
+        self._replica_host = replica_host
+        self._replication = replica_host.replication
+        self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
+        self._line: PartitionLeader | None = None  # of the leadership that was reported
         self._needed: frozenset[tuple[int, int]] = frozenset()
-        self._confirmed: set[int] = set()  # channels whose starts were asked about in this office
+        self._confirmed: set[int] = (
+            set()
+        )  # channels whose starts were asked about in this leadership
         self.held_starts: set[int] = set()  # and those whose starts its set has
         self._start = 0  # all below it may be removed
         self._settled: Record | None = None  # of a leadership in which all followers have all
         place = Place(self.topic.name, self.topic.identity, self.number)
         self._store = StageStore(
-            context.disk, context.health, hosting.stage_row, replica.path, place
+            context.disk, context.health, replica_host.stage_row, replica.path, place
         )
         self.channels = self._follow()
-        self._table = FollowedTable(context, hosting.station, self.key, replica)
-        self._tables: LedTables | None = None  # of the office
-        self._elected: tuple[Office, int] | None = None  # that does not serve yet, and since when
-        self._inherited: tuple[Office, InheritedCursors, LedChannels] | None = None
-        self._repairing = Repairing(hosting.station, self.target, replica)
-        self.assigned = Assigned(
-            hosting.station,
-            hosting.records,
+        self._table = ProducerTableReceiver(context, replica_host.replication, self.key, replica)
+        self._tables: ProducerTableSender | None = None  # of the leadership
+        self._elected: tuple[Leadership, int] | None = (
+            None  # that does not serve yet, and since when
+        )
+        self._inherited: tuple[Leadership, ElectedJournal, JournalSender] | None = None
+        self._repairing = Repairing(replica_host.replication, self.target, replica)
+        self.assignment = Assignment(
+            replica_host.replication,
+            replica_host.records,
             Files(replica.label, self.key, replica.log, own),
             context.syncs,
             context.health,
@@ -112,11 +125,11 @@ class HostedReplica:
             self._cease,
             Beside(Watch(self._appended, self._cut), self._is_free, self._stir),
         )
-        replica.producers.learn(self.assigned.committed)
+        replica.producers.learn(self.assignment.committed)
 
     @property
-    def office(self) -> Office | None:
-        return self.assigned.office
+    def leadership(self) -> Leadership | None:
+        return self.assignment.leadership
 
     @property
     def leader(self) -> Leader | None:
@@ -125,14 +138,14 @@ class HostedReplica:
         return role if isinstance(role, Leader) else None
 
     def _stir(self) -> None:
-        self._hosting.stir(self)
+        self._replica_host.stir(self)
 
     # --- what is kept beside the log, of a follower ---
 
-    def _follow(self) -> FollowedChannels:
+    def _follow(self) -> JournalReceiver:
         journal = FollowedJournal.open(self._context.disk, self.replica.path)
-        return FollowedChannels(
-            self._station,
+        return JournalReceiver(
+            self._replication,
             self.key,
             self.replica.label,
             self.own.replica,
@@ -145,7 +158,7 @@ class HostedReplica:
         )
 
     def _stop(self, reason: str) -> None:
-        self.assigned.stop(reason)
+        self.assignment.stop(reason)
 
     def _is_free(self) -> bool:
         inherits = self._inherited is not None and self._inherited[1].busy
@@ -181,47 +194,48 @@ class HostedReplica:
             self._context.health.clear(replica.label, Trouble.CLEANUP)
         replica.refresh_damage()
 
-    # --- an office begins ---
+    # --- a leadership begins ---
 
-    def _serve(self, office: Office) -> Leader:
+    def _serve(self, leadership: Leadership) -> Leader:
         self._leave_inherited()
         replica, context = self.replica, self._context
         context.ids.last_id = max(context.ids.last_id, replica.log.last_id)
         # All of the log is committed, so no publish of an earlier leader is pending any more.
-        replica.producers.learn(office.line.committed)
-        journal, epoch = self.channels.journal, office.line.record.epoch
+        replica.producers.learn(leadership.line.committed)
+        journal, epoch = self.channels.journal, leadership.line.record.epoch
         replica.journal = Journal(
             journal.files, context.options.journal_bytes_max, epoch, journal.folding.handed_end
         )
         replica.folded, replica.epoch = journal.folded(), epoch
         retire_outbox(self.topic, replica.number)
-        leader = replica.lead(office)
+        leader = replica.lead(leadership)
         if leader.cursors is None:
             raise RuntimeError(f"{replica.label}: a replica of several without a journal")
-        self.led = LedChannels(
-            self._station, self.key, epoch, leader.cursors, self._drop_below, self._stop
+        self.led = JournalSender(
+            self._replication, self.key, epoch, leader.cursors, self._drop_below, self._stop
         )
         leader.led = self.led
-        leader.stages = LedStages(
-            self._station, self.key, self.own.replica, epoch, leader, leader.cursors, self._store,
-            self._hosting.stages,
+        leader.stages = LeaderStages(
+            self._replication, self.key, self.own.replica, epoch, leader, leader.cursors,
+            self._store,
+            self._replica_host.stages,
         )  # fmt: skip
-        self._tables = LedTables(self._station, self.key, epoch, replica)
-        leader.keep_order(office)
+        self._tables = ProducerTableSender(self._replication, self.key, epoch, replica)
+        leader.keep_order(leadership)
         leader.steps_over_damage = False
         try:
-            begin_office(self.topic, leader)
+            begin_leadership(self.topic, leader)
         except StorageError as error:
             context.health.report(replica.label, Trouble.JOURNAL, error.reason)
-            office.leave(error.reason)
+            leadership.leave(error.reason)
         self.led.settle()
         self._confirmed.clear()
         self.held_starts.clear()
-        self._hosting.confirm_starts(self)
+        self._replica_host.confirm_starts(self)
         return leader
 
     def confirm_starts(self, started: Callable[[int, int], None]) -> None:
-        """Of each channel that is kept, when the set has it; once in an office."""
+        """Of each channel that is kept, when the set has it; once in a leadership."""
         leader = self.leader
         if leader is None:
             return
@@ -239,31 +253,33 @@ class HostedReplica:
             self.held_starts.add(number)
             started(self.number, number)
 
-    # --- an office that cannot begin ---
+    # --- a leadership that cannot begin ---
 
-    def _look_at_elected(self, office: Office) -> None:
+    def _look_at_elected(self, leadership: Leadership) -> None:
         """See `inherited`: it has waited for a while, and a learner has all of the log."""
         mono_ns = self._context.clock.mono_ns()
-        if self._elected is None or self._elected[0] is not office:
-            self._elected = office, mono_ns
-        waited_ns, line = mono_ns - self._elected[1], office.line
+        if self._elected is None or self._elected[0] is not leadership:
+            self._elected = leadership, mono_ns
+        waited_ns, line = mono_ns - self._elected[1], leadership.line
         if self._inherited is not None or waited_ns < REPLICA_TIMEOUT_NS or self.channels.busy:
             return
         lacking = any(_is_lacking(line, node, peer) for node, peer in line.peers.items())
         if lacking and line.end > line.committed:
-            self._inherit(office)
+            self._inherit(leadership)
 
-    def _inherit(self, office: Office) -> None:
-        epoch = office.line.record.epoch
-        self.replica.producers.learn(office.line.committed)
-        cursors = InheritedCursors(self.channels.journal, epoch, self._context, self.replica.label)
-        led = LedChannels(self._station, self.key, epoch, cursors, self._drop_below, self._stop)
-        self._inherited = office, cursors, led
-        self._tables = LedTables(self._station, self.key, epoch, self.replica)
+    def _inherit(self, leadership: Leadership) -> None:
+        epoch = leadership.line.record.epoch
+        self.replica.producers.learn(leadership.line.committed)
+        cursors = ElectedJournal(self.channels.journal, epoch, self._context, self.replica.label)
+        led = JournalSender(
+            self._replication, self.key, epoch, cursors, self._drop_below, self._stop
+        )
+        self._inherited = leadership, cursors, led
+        self._tables = ProducerTableSender(self._replication, self.key, epoch, self.replica)
         led.settle()
 
     def _leave_inherited(self) -> None:
-        """It serves now, or its office is over."""
+        """It serves now, or its leadership is over."""
         if self._inherited is None:
             return
         _, cursors, led = self._inherited
@@ -275,7 +291,7 @@ class HostedReplica:
 
     def _end_inherited(self) -> None:
         """What follows is written behind the generation that was begun here."""
-        if self._inherited is not None and self._inherited[0] is not self.office:
+        if self._inherited is not None and self._inherited[0] is not self.leadership:
             self._leave_inherited()
             self.channels.journal.close()
             self.channels = self._follow()
@@ -286,19 +302,19 @@ class HostedReplica:
         replica = self.replica
         leader = replica.leader
         self.held_starts.clear()
-        leader.group.leave(leader.office.reason)
-        committed, noted = leader.office.line.committed, leader.tail.committed_end
-        replica.producers.leave_office(committed, noted)
+        leader.group.leave(leader.leadership.reason)
+        committed, noted = leader.leadership.line.committed, leader.tail.committed_end
+        replica.producers.leave_leadership(committed, noted)
         if self.led is not None:
             self.led.leave()
         if leader.stages is not None:
             leader.stages.leave()
         self.led, self._tables, self._needed = None, None, frozenset()
         self._sessions.clear()
-        end_office(self.topic, leader)
+        end_leadership(self.topic, leader)
         replica.step_down()
         self.channels = self._follow()
-        renew_outboxes(self._context, self.topic, self._hosting.forwarding)
+        renew_outboxes(self._context, self.topic, self._replica_host.forwarding)
         self.topic.reshaped()
 
     # --- what comes ---
@@ -315,32 +331,32 @@ class HostedReplica:
             if self._tables is not None:
                 self._tables.receive(node, frame)
         elif not isinstance(frame, JournalFrame):
-            self.assigned.receive(node, frame)
-        elif self.office is None and not isinstance(self.assigned.role, Stopped):
+            self.assignment.receive(node, frame)
+        elif self.leadership is None and not isinstance(self.assignment.role, Stopped):
             self.channels.receive(node, frame)
         elif (led := self._journals) is not None:
             led.receive(node, frame)
             led.settle()
 
     @property
-    def _led_stages(self) -> LedStages | None:
+    def _led_stages(self) -> LeaderStages | None:
         leader = self.leader
         return leader.stages if leader is not None else None
 
     @property
-    def _journals(self) -> LedChannels | None:
-        """What this office sends of the journal."""
+    def _journals(self) -> JournalSender | None:
+        """What this leadership sends of the journal."""
         return self._inherited[2] if self._inherited is not None else self.led
 
     def _receive_stage(self, node: int, frame: StageFrame) -> None:
-        if isinstance(self.assigned.role, Stopped):
+        if isinstance(self.assignment.role, Stopped):
             return
         leader = self.leader
         if leader is not None and leader.stages is not None:
             leader.stages.receive(node, frame)
         elif isinstance(frame, AskStage):
             self._send_stage(node, frame.number)
-        elif isinstance(frame, SendStage) and self.office is None:
+        elif isinstance(frame, SendStage) and self.leadership is None:
             self.channels.stages.came(node, frame)
 
     def _send_stage(self, node: int, number: int) -> None:
@@ -349,44 +365,46 @@ class HostedReplica:
 
         def loaded(file: bytearray | None) -> None:
             if file is not None:
-                sent = encode(self.target, SendStage(self._station.life, number, file))
-                self._station.peers.send(node, Lane.BULK, sent)
-            elif number not in self._store.stages and self.office is None:
+                sent = encode(self.target, SendStage(self._replication.incarnation, number, file))
+                self._replication.peers.send(node, Lane.BULK, sent)
+            elif number not in self._store.stages and self.leadership is None:
                 self.channels.stages.lost(number)
 
         self._store.load(number, staged, loaded)
 
     def _repair(self, node: int, frame: AskRange | SendRange) -> None:
-        assigned = self.assigned
-        if isinstance(assigned.role, Stopped):
+        assignment = self.assignment
+        if isinstance(assignment.role, Stopped):
             return
         if isinstance(frame, AskRange):
-            self._repairing.answer(node, frame, assigned.committed)
+            self._repairing.answer(node, frame, assignment.committed)
         else:
-            self._repairing.receive(node, frame, assigned.committed, assigned.linked_nodes)
+            self._repairing.receive(node, frame, assignment.committed, assignment.linked_nodes)
             self._concede()
 
     def _concede(self) -> None:
         """What all that should have the partition lack is not waited for any more."""
-        leader, office = self.leader, self.office
-        if leader is None or office is None or office.line.over:
+        leader, leadership = self.leader, self.leadership
+        if leader is None or leadership is None or leadership.line.over:
             return
-        record = office.line.record
+        record = leadership.line.record
         nodes = {*record.wanted, *(member.node for member in record.members)}
-        self._repairing.concede(nodes - {self._station.node}, leader.concede)
+        self._repairing.concede(nodes - {self._replication.node}, leader.concede)
 
     def refresh(self) -> None:
-        """After something has come: what follows from where the office's machine stands now."""
+        """After something has come: what follows from where the leadership's machine stands now."""
         self._settled = None
         self._end_inherited()
-        office = self.office
-        self._report(office.line if office is not None and not office.line.over else None)
+        leadership = self.leadership
+        self._report(
+            leadership.line if leadership is not None and not leadership.line.over else None
+        )
         if self._table.waits:
             self._take_table()
         led = self._journals
-        if office is None or led is None or office.line.over:
+        if leadership is None or led is None or leadership.line.over:
             return
-        line = office.line
+        line = leadership.line
         needed = frozenset((m.node, m.replica) for members in line.possible_sets for m in members)
         if needed != self._needed:
             self._needed = needed
@@ -394,7 +412,7 @@ class HostedReplica:
             if self._led_stages is not None:
                 self._led_stages.needs(needed)
         self._link_journals(line, led)
-        self._complete(office, led)
+        self._complete(leadership, led)
         if self.led is not None:
             self.replica.leader.permit(line.permits)
             has_all = all(peer.complete for peer in line.peers.values())
@@ -404,27 +422,27 @@ class HostedReplica:
     def stays_settled(self) -> bool:
         """A row, or an acknowledgement of one, has changed nothing that `refresh` looks at but what
         a leader is permitted, which is renewed."""
-        role = self.assigned.role
+        role = self.assignment.role
         if isinstance(role, Follower):
-            return not (self._table.waits or self._inherited or role.followed.stopped)
+            return not (self._table.waits or self._inherited or role.follower.stopped)
         if not isinstance(role, Leading):
             return False
-        line = role.office.line
+        line = role.leadership.line
         if line.over or line.record is not self._settled or len(line.possible_sets) > 1:
             return False
         self.replica.leader.permit(line.permits)
         return True
 
-    def _report(self, line: LeaderLine | None) -> None:
+    def _report(self, line: PartitionLeader | None) -> None:
         before, self._line = self._line, line
         if before is line:
             return
         if before is not None:
-            self._hosting.note_office(self.target, before, began=False)
+            self._replica_host.note_leadership(self.target, before, began=False)
         if line is not None:
-            self._hosting.note_office(self.target, line, began=True)
+            self._replica_host.note_leadership(self.target, line, began=True)
 
-    def _link_journals(self, line: LeaderLine, led: LedChannels) -> None:
+    def _link_journals(self, line: PartitionLeader, led: JournalSender) -> None:
         """A replica whose log is level in this session is greeted for the journal."""
         for node in [node for node in self._sessions if node not in line.peers]:
             del self._sessions[node]
@@ -439,88 +457,88 @@ class HostedReplica:
                 if self._led_stages is not None:
                     self._led_stages.linked(node)
 
-    def _complete(self, office: Office, led: LedChannels) -> None:
+    def _complete(self, leadership: Leadership, led: JournalSender) -> None:
         """A replica that has the journal and the producers, too, may become a member. One that is
         not waited for yet can fall behind what the set has of the journal; then it may not."""
-        for node, peer in list(office.line.peers.items()):
+        for node, peer in list(leadership.line.peers.items()):
             is_linked = self._sessions.get(node) == peer.session
             is_level = is_linked and led.line.is_level(node, peer.replica)
             is_needed = (node, peer.replica) in self._needed
             if peer.complete and not is_level and not is_needed:
-                office.note_beside(node, peer.session, complete=False)
+                leadership.note_beside(node, peer.session, complete=False)
             if peer.complete or not is_level:
                 continue
-            if is_needed or self._has_table(office, node, peer.session):
-                office.note_beside(node, peer.session, complete=True)
+            if is_needed or self._has_table(leadership, node, peer.session):
+                leadership.note_beside(node, peer.session, complete=True)
 
-    def _has_table(self, office: Office, node: int, session: int) -> bool:
+    def _has_table(self, leadership: Leadership, node: int, session: int) -> bool:
         """Else it is sent."""
         tables = self._tables
         if tables is None or tables.has(node, session):
             return True
         leader = self.leader  # whose publishes are noted when its own writer has committed them
-        noted = office.line.committed if leader is None else leader.tail.committed_end
+        noted = leadership.line.committed if leader is None else leader.tail.committed_end
         tables.ship(node, session, noted)
         return False
 
     def _take_table(self) -> None:
-        followed = self.assigned.followed
-        session = followed.line.session if followed is not None else NO_SESSION
+        follower = self.assignment.follower
+        session = follower.line.session if follower is not None else NO_SESSION
         self._table.take(session, self.own.replica)
 
     # --- time ---
 
     def tick(self, mono_ns: int) -> None:
-        office = self.office
-        if office is not None:
-            office.line.tick(mono_ns)
-            is_moved = bool(office.line.out)
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.line.tick(mono_ns)
+            is_moved = bool(leadership.line.out)
             if is_moved:
-                office.moved()
-            if self.led is None and not office.line.over:
-                self._look_at_elected(office)
+                leadership.moved()
+            if self.led is None and not leadership.line.over:
+                self._look_at_elected(leadership)
             elif not is_moved:
                 return  # it serves, and all is as it was
             self.refresh()
 
     def settle(self, wall_ns: int, sync_log: bool, sync_journal: bool) -> None:
         """Housekeeping, of what a `Leader` does not do."""
-        self.assigned.set_waits(self.topic.effective.durability == "disk")
-        self.assigned.settle()
-        if self.office is not None:
+        self.assignment.set_waits(self.topic.effective.durability == "disk")
+        self.assignment.settle()
+        if self.leadership is not None:
             self.refresh()
         if (led := self._journals) is not None:
             led.settle()
-        elif self.office is None:
+        elif self.leadership is None:
             self.channels.settle(sync_journal)
             self._settle_followed(wall_ns, sync_log)
         self._drop()
         self._store.settle()
         if self._led_stages is not None:
             self._led_stages.settle()
-        if not isinstance(self.assigned.role, Stopped):
-            self._repairing.settle(self.assigned.committed, self.assigned.linked_nodes)
+        if not isinstance(self.assignment.role, Stopped):
+            self._repairing.settle(self.assignment.committed, self.assignment.linked_nodes)
             self._concede()
         self._stir()
 
     @property
     def is_settled(self) -> bool:
         """Nothing is under way: housekeeping may rest until something comes."""
-        log, is_led = self.replica.log, self.office is not None
+        log, is_led = self.replica.log, self.leadership is not None
         is_synced = log.synced_end == log.written_end
         has_journal = is_led or not self.channels.journal.files.unsynced
-        waits = self.busy or self._table.waits or self.assigned.restless
+        waits = self.busy or self._table.waits or self.assignment.restless
         return is_synced and has_journal and not waits and not len(log.damage)
 
     def _settle_followed(self, wall_ns: int, sync_log: bool) -> None:
-        replica, followed = self.replica, self.assigned.followed
-        if followed is None or followed.stopped:
+        replica, follower = self.replica, self.assignment.follower
+        if follower is None or follower.stopped:
             return
-        committed = self.assigned.committed
+        committed = self.assignment.committed
         replica.producers.learn(committed)
         replica.producers.settle(committed, committed, 0)
         if sync_log or self._table.waits:
-            followed.sync()
+            follower.sync()
         self._take_table()
         try:
             replica.log.mark(wall_ns)
@@ -534,14 +552,14 @@ class HostedReplica:
     @property
     def busy(self) -> bool:
         """A thread holds one of its files."""
-        assigned = self.assigned
-        followed = assigned.followed
+        assignment = self.assignment
+        follower = assignment.follower
         is_writing = self.channels.busy or self._store.busy
-        return is_writing or assigned.busy or (followed is not None and followed.busy)
+        return is_writing or assignment.busy or (follower is not None and follower.busy)
 
     def let_go(self, reason: str) -> None:
         """No role any more, and no thread at its files. Raises nothing."""
-        self.assigned.resign(reason)
+        self.assignment.resign(reason)
         self._end_inherited()
         self._context.syncs.wait_for(lambda: self.busy)
         self.refresh()
@@ -559,7 +577,7 @@ class HostedReplica:
             self.channels.journal.close()
 
     def validate(self) -> None:
-        self.assigned.validate()
+        self.assignment.validate()
         is_led = isinstance(self.replica.role, Leader)
         if is_led != (self.led is not None):
             raise RuntimeError(f"{self.replica.label}: led, and its journal is not, or the reverse")
@@ -572,7 +590,7 @@ class HostedReplica:
                 raise RuntimeError(f"{self.replica.label}: it is not led, and has windows")
 
 
-def _is_lacking(line: LeaderLine, node: int, peer: Peer) -> bool:
+def _is_lacking(line: PartitionLeader, node: int, peer: Peer) -> bool:
     """A learner that has all of the log: what is kept beside it is all that it lacks."""
     has_log = bool(peer.replica) and peer.counted >= line.start_end
     return has_log and not peer.complete and not line.record.has(node, peer.replica)

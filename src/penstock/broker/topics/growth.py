@@ -12,7 +12,7 @@ Keys stay where they are, since they are spread over `hash_partitions`, which gr
 A *rehash* spreads them over all partitions. It would let a channel see new messages of a key before
 old ones, so it is refused until every channel has finished everything, and nothing is staged.
 Producers that number their messages stay where they are remembered, whatever the hash says
-(`Intake.stamped_leader`).
+(`Publishing.stamped_leader`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Growth:
         have = topic.partition_count
         if self._context.exiting:
             raise Refused("exiting")
-        if topic.hosted:
+        if topic.replicated:
             raise GrowthRefused(f"the cluster says how many partitions topic {topic.name} has")
         if topic.internal:
             raise GrowthRefused(f"topic {topic.name} of penstock's own has 1 partition")

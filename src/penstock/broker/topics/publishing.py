@@ -1,7 +1,7 @@
 """The way of publishes into a topic: its partitions, which of them takes a publish, and why one is
 refused.
 
-What is taken goes to the one writer of a partition (`groupcommit.py`), which answers when it is as
+What is taken goes to the one writer of a partition (`group_commit.py`), which answers when it is as
 safe as the topic's durability says.
 
 How many unfinished messages a topic may hold, exactly.
@@ -45,7 +45,7 @@ from penstock.kernel import Conn, Pack, Tail, murmur3_32
 from penstock.trace import events as traceevents
 
 if TYPE_CHECKING:
-    from penstock.broker.channels.dead_letter import Letter
+    from penstock.broker.channels.dead_letter import DeadLetterContent
     from penstock.broker.context import Context
     from penstock.broker.partition.group_commit import GroupCommit
     from penstock.broker.partition.replica import Replica
@@ -63,12 +63,12 @@ PARTITION = 0  # the number of the first one
 DRAINING = "draining"  # the reason of all refusals while a drain goes on
 
 
-class Intake:
+class Publishing:
     """Of one topic, which sets the attributes."""
 
     name: str
     internal: bool
-    hosted: bool  # a cluster places its replicas, and says who leads
+    replicated: bool  # a cluster places its replicas, and says who leads
     replicas: dict[int, Replica]  # those that are here, by number
     outboxes: dict[int, Outbox]  # to partitions that other nodes lead, by number
     partition_count: int  # of all that the topic has
@@ -157,8 +157,8 @@ class Intake:
     @property
     def metadata(self) -> ClusterMetadata | None:
         """Where it is changed; None: here."""
-        hosting = self._context.hosting if self.hosted else None
-        return hosting.metadata if hosting is not None else None
+        replica_host = self._context.replica_host if self.replicated else None
+        return replica_host.metadata if replica_host is not None else None
 
     @property
     def exiting(self) -> bool:
@@ -167,7 +167,7 @@ class Intake:
 
     def check_own(self) -> None:
         """Raises Refused: on one node alone nothing of a cluster's topic is changed."""
-        if self.hosted:
+        if self.replicated:
             raise Refused(f"topic {self.name} is changed by the cluster")
 
     # --- publishes ---
@@ -249,7 +249,7 @@ class Intake:
             self.depth_bound.renew()
 
     def publish_letters(
-        self, letters: Sequence[Letter], done: PlacedDone, partition: int = ANY
+        self, letters: Sequence[DeadLetterContent], done: PlacedDone, partition: int = ANY
     ) -> None:
         """Messages that bring their past along, all into one batch; `done` hears where the first
         one is. Raises Refused when none are taken, also for a moment. A drain is no reason against

@@ -1,5 +1,5 @@
 """One topic: its identity and settings, its channels, and the point where messages go over from
-topic to channels. Its partitions and the way to them are in `intake.py`.
+topic to channels. Its partitions and the way to them are in `publishing.py`.
 
 What belongs to a partition (log, tail, cursors, producers) is a `Replica`'s and its role's; the
 topic asks all those that it leads, and adds up.
@@ -28,8 +28,8 @@ from penstock.broker.partition.commit_state import SyncPace
 from penstock.broker.partition.leader import Leader
 from penstock.broker.partition.replica import Replica
 from penstock.broker.replicas.outbox import Outbox
-from penstock.broker.replicas.replica_file import OwnFile
-from penstock.broker.topics.publishing import DepthBound, Intake
+from penstock.broker.replicas.replica_file import ReplicaFileStore
+from penstock.broker.topics.publishing import DepthBound, Publishing
 from penstock.broker.topics.retention import AgeBound, is_log_ahead
 from penstock.broker.topics.settings import Effective, effective, is_internal, sample_below
 from penstock.broker.topics.topic_file import (
@@ -49,7 +49,7 @@ _log = logging.getLogger("penstock.broker")
 _TOLD_OUTSIDE = ("ordered", "disable_channel_auto_create")  # settings that an nsqlookupd hears of
 
 
-class Topic(Intake):
+class Topic(Publishing):
     def __init__(
         self,
         context: Context,
@@ -57,7 +57,7 @@ class Topic(Intake):
         file: TopicFile,
         logs: Mapping[int, PartitionLog],
         on_last_channel_deleted: Callable[[Topic], None],
-        owns: Mapping[int, OwnFile] | None = None,
+        owns: Mapping[int, ReplicaFileStore] | None = None,
     ) -> None:
         """`owns`: of replicas that a cluster has placed here."""
         owns = owns or {}
@@ -68,7 +68,7 @@ class Topic(Intake):
         self.created_ns = file.created_ns
         self.partition_count = file.partitions
         self.hash_partitions = file.hash_count
-        self.hosted = file.placed is True
+        self.replicated = file.placed is True
         self.outboxes: dict[int, Outbox] = {}
         self.leaderships_ended = 0  # on this node, since its start
         self.silent: set[int] = set()  # partitions of which nothing may be delivered at present
@@ -104,7 +104,7 @@ class Topic(Intake):
             )
             for number, log in logs.items()
         }
-        if not self.hosted:
+        if not self.replicated:
             for replica in self.replicas.values():
                 replica.lead()
         self.prepare_route()
@@ -188,7 +188,7 @@ class Topic(Intake):
         self.replicas = dict(sorted(self.replicas.items()))
 
     def reshaped(self) -> None:
-        """An office has begun or ended, and all of it is there, or cleared away."""
+        """A leadership has begun or ended, and all of it is there, or cleared away."""
         self.apply_settings()
         self.refresh_refusal()
         self.touch()
@@ -236,7 +236,7 @@ class Topic(Intake):
         if self._context.exiting:
             raise Refused("exiting")
         kept = not self.ephemeral and not is_ephemeral(name)
-        if kept and self.hosted:
+        if kept and self.replicated:
             raise Refused(f"channels of topic {self.name} are made by the cluster")
         number = self.channel_number_next if kept else NOT_KEPT
         if self.ephemeral and not self.channels:
@@ -259,7 +259,7 @@ class Topic(Intake):
         """`on_topic_changed` is told while the consumers are still in the list; those that nobody
         takes away are made to leave."""
         channel = self.find_channel(name)
-        if self.hosted and channel.number != NOT_KEPT:
+        if self.replicated and channel.number != NOT_KEPT:
             raise Refused(f"channels of topic {self.name} are deleted by the cluster")
         del self.channels[name]
         if channel.number != NOT_KEPT:
@@ -425,7 +425,7 @@ class Topic(Intake):
         count = self.partition_count
         # An older release knows one partition and no headers.
         version = SEVERAL_VERSION if count > 1 or self.extended else 1
-        if self.hosted:
+        if self.replicated:
             version = PLACED_VERSION
         return TopicFile(
             name=self.name,
@@ -441,7 +441,7 @@ class Topic(Intake):
             more_marks=marks or msgspec.UNSET,
             hash_partitions=self.hash_partitions if count > 1 else msgspec.UNSET,
             extended=self.extended or msgspec.UNSET,
-            placed=self.hosted or msgspec.UNSET,
+            placed=self.replicated or msgspec.UNSET,
             channels=[
                 ChannelEntry(
                     channel.name,

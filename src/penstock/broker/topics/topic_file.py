@@ -57,7 +57,7 @@ class ChannelEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Marks(msgspec.Struct, forbid_unknown_fields=True):
-    """Of `agemarks.py`: offsets, and when each was seen."""
+    """Of `retention.py`: offsets, and when each was seen."""
 
     age: list[tuple[int, int]] = []
     retain: list[tuple[int, int]] = []
@@ -74,7 +74,7 @@ class TopicFile(msgspec.Struct, forbid_unknown_fields=True):
     channel_number_next: int = 1
     settings: TopicSettings = msgspec.field(default_factory=TopicSettings)
     channels: list[ChannelEntry] = []
-    age_marks: list[tuple[int, int]] = []  # of `agemarks.py`: offset, and when it was seen
+    age_marks: list[tuple[int, int]] = []  # of `retention.py`: offset, and when it was seen
     retain_marks: list[tuple[int, int]] = []  # the same, for retention
     # The marks of all partitions but the first, by number; absent where there is one.
     more_marks: dict[int, Marks] | msgspec.UnsetType = msgspec.UNSET

@@ -79,7 +79,7 @@ _TEXTS = {
     Reason.VERSION: "it speaks another version",
     Reason.CLUSTER: "it belongs to another cluster",
     Reason.NODE: "another node is at this address",
-    Reason.STRANGER: "it does not know this node, or this life of it",
+    Reason.STRANGER: "it does not know this node, or this incarnation of it",
     Reason.SESSION: "it has a newer session already",
     Reason.PROOF: "the secrets differ",
 }
@@ -93,7 +93,7 @@ class Greeting(NamedTuple):
     cluster: int
     source: int
     target: int
-    life: int
+    incarnation: int
     session: int
     nonce: bytes = bytes(NONCE_BYTES)
     proof: bytes = NO_PROOF
@@ -104,7 +104,7 @@ class Greeting(NamedTuple):
         """What proofs are about."""
         return _FIELDS.pack(
             MAGIC, self.version, self.kind, self.lane, self.cluster.to_bytes(16, "big"),
-            self.source, self.target, self.life, self.session, self.nonce,
+            self.source, self.target, self.incarnation, self.session, self.nonce,
         )  # fmt: skip
 
     def encode(self) -> bytes:
@@ -117,8 +117,8 @@ def decode(data: bytes) -> Greeting:
     if len(data) != GREETING_BYTES:
         raise PeerFault(f"a greeting of {len(data)} bytes, it has {GREETING_BYTES}")
     content = data[: -_CRC.size]
-    magic, version, kind, lane, cluster, source, target, life, session, nonce = _FIELDS.unpack_from(
-        content
+    magic, version, kind, lane, cluster, source, target, incarnation, session, nonce = (
+        _FIELDS.unpack_from(content)
     )
     if magic != MAGIC:
         raise PeerFault("no node of a Penstock cluster is at the other end")
@@ -128,7 +128,9 @@ def decode(data: bytes) -> Greeting:
         raise PeerFault(f"a greeting of kind {kind}")
     proof = content[_FIELDS.size :]
     uuid = int.from_bytes(cluster, "big")
-    return Greeting(Kind(kind), lane, uuid, source, target, life, session, nonce, proof, version)
+    return Greeting(
+        Kind(kind), lane, uuid, source, target, incarnation, session, nonce, proof, version
+    )
 
 
 def refusal(reason: Reason, session: int) -> bytes:

@@ -52,7 +52,7 @@ class Own(NamedTuple):
     """Who this node is, and what it shares with the others."""
 
     node: int
-    life: int
+    incarnation: int
     cluster: int
     secrets: tuple[bytes, ...] = ()  # the first one proves, any of them is a proof
 
@@ -66,11 +66,11 @@ class State(IntEnum):
 class Dialling:
     def __init__(self, own: Own, node: int, lane: Lane, session: int, nonce: bytes) -> None:
         self.state = State.WAITS
-        self.life = 0  # of the other process, once it is open
+        self.incarnation = 0  # of the other process, once it is open
         self.rest = b""
         self._own = own
         self._greeting = Greeting(
-            Kind.GREETING, lane, own.cluster, own.node, node, own.life, session, nonce
+            Kind.GREETING, lane, own.cluster, own.node, node, own.incarnation, session, nonce
         )
         self._buffer = b""
 
@@ -85,7 +85,7 @@ class Dialling:
         welcome = decode(self._buffer[:GREETING_BYTES])
         self.rest, self._buffer = self._buffer[GREETING_BYTES:], b""
         self._check(welcome)
-        self.state, self.life = State.OPEN, welcome.life
+        self.state, self.incarnation = State.OPEN, welcome.incarnation
         secret = self._own.secrets[0] if self._own.secrets else b""
         return proof(secret, Kind.GREETING, self._greeting, welcome)
 
@@ -149,7 +149,8 @@ class Listening:
             raise PeerRefused(reason, refusal(reason, greeting.session))
         own = self._own
         bare = Greeting(
-            Kind.WELCOME, lane_of(greeting), own.cluster, own.node, greeting.source, own.life,
+            Kind.WELCOME, lane_of(greeting), own.cluster, own.node, greeting.source,
+            own.incarnation,
             greeting.session, self._nonce, NO_PROOF,
         )  # fmt: skip
         secret = own.secrets[0] if own.secrets else b""
@@ -165,7 +166,7 @@ class Listening:
             return Reason.CLUSTER
         if greeting.target != self._own.node:
             return Reason.NODE
-        return self._may_link(greeting.source, greeting.life, greeting.session)
+        return self._may_link(greeting.source, greeting.incarnation, greeting.session)
 
     def _open(self, given: bytes) -> None:
         greeting, welcome = self._greeting, self._welcome

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Session(NamedTuple):
-    life: int  # of the node that dialled
+    incarnation: int  # of the node that dialled
     number: int
 
 
@@ -47,13 +47,13 @@ class Connection(Protocol):
 
 
 class Link:
-    """To one other node. `life`: of the process at the other end."""
+    """To one other node. `incarnation`: of the process at the other end."""
 
     def __init__(
         self, node: int, on_linked: Callable[[int, int], None], on_unlinked: Callable[[int], None]
     ) -> None:
         self.node = node
-        self.life = 0
+        self.incarnation = 0
         self.session: Session | None = None
         self.lanes: dict[Lane, Connection] = {}
         self._on_linked = on_linked
@@ -65,25 +65,29 @@ class Link:
 
     def may_open(self, session: Session, lane: Lane) -> bool:
         known = self.session
-        if known is None or known.life != session.life:
+        if known is None or known.incarnation != session.incarnation:
             return True
         return session.number > known.number or (session == known and lane not in self.lanes)
 
-    def opened(self, session: Session, lane: Lane, life: int, connection: Connection) -> bool:
+    def opened(
+        self, session: Session, lane: Lane, incarnation: int, connection: Connection
+    ) -> bool:
         """False: the connection is of no use, and was closed."""
         if not self.may_open(session, lane):
             connection.close()
             return False
         if session != self.session:
             self.end()
-            self.session, self.life = session, life
-        elif life != self.life:  # the process at the other end was started again in between
+            self.session, self.incarnation = session, incarnation
+        elif (
+            incarnation != self.incarnation
+        ):  # the process at the other end was started again in between
             connection.close()
             self.end()
             return False
         self.lanes[lane] = connection
         if self.is_whole:
-            self._on_linked(self.node, life)
+            self._on_linked(self.node, incarnation)
             for one in tuple(self.lanes.values()):
                 one.go_on()
         return True

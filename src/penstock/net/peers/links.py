@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
     host: str
     port: int
-    life: int
+    incarnation: int
 
 
 class Decoder(Protocol):
@@ -64,10 +64,10 @@ class Decoder(Protocol):
 class Events(Protocol):
     """What becomes known of the others. Never called from within `send`."""
 
-    def linked(self, node: int, life: int) -> None: ...
+    def linked(self, node: int, incarnation: int) -> None: ...
     def unlinked(self, node: int) -> None: ...
     def received(self, node: int, target: Target, frame: Any) -> None: ...
-    def refused(self, node: int, life: int) -> None: ...
+    def refused(self, node: int, incarnation: int) -> None: ...
 
 
 class _Knock(asyncio.Protocol):
@@ -85,8 +85,8 @@ class _Dial:
 
 
 class PeerLinks:
-    """`nonce`: 32 random bytes, each time others. `may_link`: does the metadata know this life of a
-    node, or may it be newer than what is known here?"""
+    """`nonce`: 32 random bytes, each time others. `may_link`: does the metadata know this
+    incarnation of a node, or may it be newer than what is known here?"""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class PeerLinks:
 
     async def _dial(self, node: int, place: Place) -> None:
         self._number += 1
-        session = Session(self.own.life, self._number)
+        session = Session(self.own.incarnation, self._number)
         try:
             async with asyncio.timeout(PEER_CONNECT_NS / SECOND):
                 for lane in (Lane.BULK, Lane.LIVE):
@@ -236,7 +236,9 @@ class PeerLinks:
         loop = asyncio.get_running_loop()
         handshake = Dialling(self.own, node, lane, session.number, self._nonce())
         connection = PeerConnection(handshake, self._now_ns)
-        connection.on_open = lambda: self._take(node, session, lane, handshake.life, connection)
+        connection.on_open = lambda: self._take(
+            node, session, lane, handshake.incarnation, connection
+        )
         opened = connection.wait_open(loop)
         try:
             await loop.create_connection(
@@ -261,7 +263,7 @@ class PeerLinks:
             self.reasons[node] = reason
             _log.warning("node %d at %s:%d: %s", node, place.host, place.port, reason)
         if isinstance(error, ConnectionRefusedError):
-            self._events.refused(node, place.life)
+            self._events.refused(node, place.incarnation)
 
     # --- being dialled ---
 
@@ -273,24 +275,28 @@ class PeerLinks:
         connection.on_end = lambda reason: self._strangers.discard(connection)
         return connection
 
-    def _hindrance(self, node: int, life: int, session: int) -> Reason | None:
-        if node >= self.own.node or not self._may_link(node, life):
+    def _hindrance(self, node: int, incarnation: int, session: int) -> Reason | None:
+        if node >= self.own.node or not self._may_link(node, incarnation):
             return Reason.STRANGER
         link = self.links.get(node)
-        if link is not None and link.session is not None and link.session.life == life:
+        if (
+            link is not None
+            and link.session is not None
+            and link.session.incarnation == incarnation
+        ):
             return Reason.SESSION if session < link.session.number else None
         return None
 
     def _welcomed(self, handshake: Listening, connection: PeerConnection) -> None:
         self._strangers.discard(connection)
         greeting = handshake.greeting
-        session = Session(greeting.life, greeting.session)
-        self._take(greeting.source, session, handshake.lane, greeting.life, connection)
+        session = Session(greeting.incarnation, greeting.session)
+        self._take(greeting.source, session, handshake.lane, greeting.incarnation, connection)
 
     # --- links ---
 
     def _take(
-        self, node: int, session: Session, lane: Lane, life: int, connection: PeerConnection
+        self, node: int, session: Session, lane: Lane, incarnation: int, connection: PeerConnection
     ) -> None:
         link = self.links.get(node)
         if link is None:
@@ -299,13 +305,13 @@ class PeerLinks:
         connection.space = decoder.space
         connection.on_filled = partial(self._received, link, connection, decoder)
         connection.on_end = lambda reason: self._ended(link, connection, reason)
-        link.opened(session, lane, life, connection)
+        link.opened(session, lane, incarnation, connection)
 
-    def _linked(self, node: int, life: int) -> None:
+    def _linked(self, node: int, incarnation: int) -> None:
         self._heard[node] = self._now_ns
         self.reasons.pop(node, None)
         _log.info("node %d is linked", node)
-        self._events.linked(node, life)
+        self._events.linked(node, incarnation)
 
     def _received(
         self, link: Link, connection: PeerConnection, decoder: Decoder, count: int

@@ -15,20 +15,20 @@ from penstock.net.api import JSON, TEXT, HttpError, Parameters, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
 from penstock.nsqd.http.arguments import FALSE, chosen_partitions, find_channel, find_topic, invalid
-from penstock.nsqd.http.ground import Call
+from penstock.nsqd.http.deps import Call
 from penstock.nsqd.metrics import CONTENT_TYPE, Figures, metric_parts
 from penstock.nsqd.stats import Query, View, connection_parts, disk_row, json_parts
 from penstock.nsqd.stats_text import text_parts
 
 
 def ping(call: Call) -> None:
-    broker = call.ground.broker
+    broker = call.deps.broker
     health = broker.health.encode("utf-8", "replace")
     call.answer(Response(200 if broker.healthy else 500, health, TEXT))
 
 
 def info(call: Call) -> None:
-    options, identity, member = call.ground.options, call.ground.identity, call.ground.member
+    options, identity, member = call.deps.options, call.deps.identity, call.deps.member
     document = {
         "version": __version__,
         "broadcast_address": options.broadcast_address,
@@ -49,14 +49,14 @@ def info(call: Call) -> None:
 
 
 def cluster(call: Call) -> None:
-    member = call.ground.member
+    member = call.deps.member
     if member is None:
         raise HttpError(404, "NO_CLUSTER", details={"reason": "this node has no --cluster"})
     call.answer(json_response(member.document()))
 
 
 def stats(call: Call) -> None:
-    ground, identity, parameters = call.ground, call.ground.identity, call.parameters
+    deps, identity, parameters = call.deps, call.deps.identity, call.parameters
     query = Query(
         parameters.get("topic", ""),
         parameters.get("channel", ""),
@@ -64,28 +64,28 @@ def stats(call: Call) -> None:
         parameters.get("include_mem", "true") not in FALSE,
         _partition(parameters),
     )
-    disk = partial(disk_row, ground.options.data_path, ground.sync_times)
-    view = View(ground.broker, ground.protocol.sessions, query, identity.start_time, disk)
+    disk = partial(disk_row, deps.options.data_path, deps.sync_times)
+    view = View(deps.broker, deps.protocol.sessions, query, identity.start_time, disk)
     if parameters.get("format") == "json":
         call.in_slices(json_parts(view), JSON)
     else:
-        uptime_ns = ground.clock.mono_ns() - identity.started_mono_ns
+        uptime_ns = deps.clock.mono_ns() - identity.started_mono_ns
         call.in_slices(text_parts(view, identity.version_line, uptime_ns), TEXT)
 
 
 def connections(call: Call) -> None:
-    call.in_slices(connection_parts(list(call.ground.protocol.sessions.values())), JSON)
+    call.in_slices(connection_parts(list(call.deps.protocol.sessions.values())), JSON)
 
 
 def metrics(call: Call) -> None:
-    ground, member = call.ground, call.ground.member
+    deps, member = call.deps, call.deps.member
     figures = Figures(
-        ground.broker,
-        ground.protocol,
-        ground.sync_times,
-        disk_row(ground.options.data_path, ground.sync_times),
-        ground.identity.start_time,
-        ground.http_connections(),
+        deps.broker,
+        deps.protocol,
+        deps.sync_times,
+        disk_row(deps.options.data_path, deps.sync_times),
+        deps.identity.start_time,
+        deps.http_connections(),
         member.state if member is not None else None,
     )
     call.in_slices(metric_parts(figures), CONTENT_TYPE, ())
@@ -117,20 +117,20 @@ def message_stats(call: Call) -> None:
 
 
 def history(call: Call) -> None:
-    topic, hourly = find_topic(call), call.ground.broker.hourly
+    topic, hourly = find_topic(call), call.deps.broker.hourly
     each = [hourly.of(topic, number) for number in chosen_partitions(topic, call.parameters)]
     sizes = [sum(hour) for hour in zip(*each, strict=True)]
     call.answer(json_response({"hourly_pub_size": sizes}))
 
 
 def failures(call: Call) -> None:
-    call.answer(json_response({"server_pub_failed_cnt": call.ground.protocol.refused_count}))
+    call.answer(json_response({"server_pub_failed_cnt": call.deps.protocol.refused_count}))
 
 
 def copies(call: Call) -> None:
-    parameters, ground = call.parameters, call.ground
-    topics = [find_topic(call)] if "topic" in parameters else ground.broker.topics.values()
-    me = {"hostname": ground.identity.hostname, "node_id": str(ground.options.node_id)}
+    parameters, deps = call.parameters, call.deps
+    topics = [find_topic(call)] if "topic" in parameters else deps.broker.topics.values()
+    me = {"hostname": deps.identity.hostname, "node_id": str(deps.options.node_id)}
     rows = [
         {"node": me["node_id"], "name": topic.name, "partition": number,
          "isr_stats": [me], "catchup_stats": []}

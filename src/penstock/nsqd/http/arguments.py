@@ -15,7 +15,7 @@ from penstock.broker.topics.topic import Topic
 from penstock.errors import NotFound
 from penstock.net.api import HttpError, Parameters
 from penstock.net.query import whole_number
-from penstock.nsqd.http.ground import Call, is_valid
+from penstock.nsqd.http.deps import Call, is_valid
 from penstock.wire.errors import WireFault
 from penstock.wire.partition import ANY, read_partition
 
@@ -100,7 +100,7 @@ def find_topic(call: Call, checks_name: bool = False) -> Topic:
     if checks_name and not is_valid(name):
         raise HttpError(400, "INVALID_TOPIC")
     try:
-        return call.ground.broker.find_topic(name)
+        return call.deps.broker.find_topic(name)
     except NotFound as error:
         raise HttpError(404, "TOPIC_NOT_FOUND") from error
 

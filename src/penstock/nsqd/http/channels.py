@@ -40,7 +40,7 @@ from penstock.nsqd.http.arguments import (
     names_of,
     number,
 )
-from penstock.nsqd.http.ground import Call, answer_when_held, reason_of, unavailable
+from penstock.nsqd.http.deps import Call, answer_when_held, reason_of, unavailable
 from penstock.nsqd.http.settings import (
     Setting,
     chosen,
@@ -64,7 +64,7 @@ def create(call: Call) -> None:
             raise unavailable(error)
         topic.channel(name)
         answer_when_held(leaders, EMPTY, call.answer)
-        call.ground.soon()
+        call.deps.soon()
 
     changes.ask_for_channel(topic, name, lambda error: call.go_on(lambda: go_on(error)))
 
@@ -119,14 +119,14 @@ def limit_rate(call: Call) -> Response:
     channel = find_channel(call)
     highest = limits.RATE_KILOBYTES_MAX
     rate = number(call.parameters, "ratekilobytes", highest, None) * limits.KIB
-    channel.rate.set(rate, call.ground.clock.mono_ns())
+    channel.rate.set(rate, call.deps.clock.mono_ns())
     return json_response({**names_of(channel), "bytes_per_second": rate})
 
 
 def limit_clients(call: Call) -> Response:
     """Those whose client id or address begins so; without a prefix all. 0 takes the bound away."""
     channel = find_channel(call)
-    ready = number(call.parameters, "ready", call.ground.options.max_rdy_count, None)
+    ready = number(call.parameters, "ready", call.deps.options.max_rdy_count, None)
     prefix = call.parameters.get("client_prefix", "")
     count = 0
     for conn in channel.consumers:
@@ -154,12 +154,12 @@ def redrive(call: Call) -> None:
             call.answer(json_response({"redriven": count}))
 
     try:
-        call.ground.broker.redrive(channel, count_max, done, id)
+        call.deps.broker.redrive(channel, count_max, done, id)
     except NotFound:
         call.answer(json_response({"redriven": 0}))  # there never was a dead letter
     except Refused as error:
         raise HttpError(409, f"FAILED {error.reason}") from error
-    call.ground.soon()
+    call.deps.soon()
 
 
 def set_order(call: Call, done: MetadataDone) -> None:

@@ -22,7 +22,7 @@ from penstock.net.exchange import Response
 from penstock.net.fetch import without_password
 from penstock.net.listener import parse_address
 from penstock.nsqd.http.arguments import invalid, one_of
-from penstock.nsqd.http.ground import Call, Ground
+from penstock.nsqd.http.deps import Call, Deps
 from penstock.nsqd.options import FLAGS
 from penstock.nsqd.statsd import expand_prefix
 
@@ -42,16 +42,16 @@ def option(call: Call) -> None:
             raise HttpError(413, "INVALID_VALUE")
         if key not in _SETTERS:
             raise _INVALID_OPTION
-        call.ground.config[_NAMES[key]] = _SETTERS[key](call.ground, call.request.body)
+        call.deps.config[_NAMES[key]] = _SETTERS[key](call.deps, call.request.body)
     elif key not in _NAMES:
         raise _INVALID_OPTION
-    call.answer(_show(call.ground, key))
+    call.answer(_show(call.deps, key))
 
 
 def disable_writes(call: Call) -> Response:
     known = [member.value for member in WritesDisabledFor]
     kind = one_of("type", call.parameters.get("type", ""), known)
-    call.ground.broker.writes_disabled = WritesDisabledFor(kind)
+    call.deps.broker.writes_disabled = WritesDisabledFor(kind)
     return EMPTY
 
 
@@ -63,11 +63,11 @@ def set_log_level(call: Call) -> Response:
         rule = f"one of {', '.join(LOG_LEVELS)}, or a number from 0 (error) to 3 (debug)"
         raise invalid("loglevel", text, rule)
     logs.set_level(level)
-    call.ground.config["log-level"] = level
+    call.deps.config["log-level"] = level
     return EMPTY
 
 
-def _set_level(ground: Ground, body: bytes) -> str:
+def _set_level(deps: Deps, body: bytes) -> str:
     level = body.decode("utf-8", "replace").lower()
     if level not in LOG_LEVELS:
         raise _INVALID_VALUE
@@ -75,18 +75,18 @@ def _set_level(ground: Ground, body: bytes) -> str:
     return level
 
 
-def _set_lookupds(ground: Ground, body: bytes) -> tuple[str, ...]:
+def _set_lookupds(deps: Deps, body: bytes) -> tuple[str, ...]:
     try:
         addresses = json.loads(body)
     except (ValueError, RecursionError):  # the latter: lists in lists, many deep
         raise _INVALID_VALUE from None
     if not isinstance(addresses, list) or not all(map(_is_address, addresses)):
         raise _INVALID_VALUE
-    ground.set_lookupds(addresses)
+    deps.set_lookupds(addresses)
     return tuple(addresses)
 
 
-_SETTERS: dict[str, Callable[[Ground, bytes], Any]] = {
+_SETTERS: dict[str, Callable[[Deps, bytes], Any]] = {
     "log_level": _set_level,
     "nsqlookupd_tcp_addresses": _set_lookupds,
 }
@@ -104,19 +104,19 @@ def _is_address(text: object) -> bool:
 # --- how options are shown ---
 
 
-def _show(ground: Ground, key: str) -> Response:
-    value = ground.config[_NAMES[key]]
+def _show(deps: Deps, key: str) -> Response:
+    value = deps.config[_NAMES[key]]
     if key in _SHOWN:
-        value = _SHOWN[key](ground, value)
+        value = _SHOWN[key](deps, value)
     value = _as_go(value)
     return text_response(value) if isinstance(value, str) else json_response(value)
 
 
-def _prefix(ground: Ground, value: str) -> str:
-    return expand_prefix(value, ground.options.broadcast_address, ground.identity.http_port)
+def _prefix(deps: Deps, value: str) -> str:
+    return expand_prefix(value, deps.options.broadcast_address, deps.identity.http_port)
 
 
-_SHOWN: dict[str, Callable[[Ground, Any], Any]] = {
+_SHOWN: dict[str, Callable[[Deps, Any], Any]] = {
     "log_level": lambda _, level: LOG_LEVELS.index(level) + 1,
     "tls_required": lambda _, value: _TLS_REQUIRED[value],
     "tls_min_version": lambda _, value: _TLS_VERSIONS[value],

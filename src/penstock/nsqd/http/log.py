@@ -41,7 +41,7 @@ from penstock.nsqd.http.arguments import (
     message_id,
     number,
 )
-from penstock.nsqd.http.ground import Call, refusal
+from penstock.nsqd.http.deps import Call, refusal
 from penstock.nsqd.pattern import Pattern, PatternInvalid
 from penstock.trace.ids import RULE, read_trace_id
 
@@ -58,9 +58,9 @@ def positions(call: Call) -> None:
     pattern = call.parameters.get("pattern")
     if len(names) > limits.LOG_TOPICS_MAX:
         raise HttpError(400, f"INVALID_ARG_TOPIC at most {limits.LOG_TOPICS_MAX} of them")
-    topics = call.ground.broker.topics
+    topics = call.deps.broker.topics
     wanted, unknown = set(names), [name for name in names if name not in topics]
-    ended_logs = call.ground.broker.ended.logs_of(wanted)
+    ended_logs = call.deps.broker.ended.logs_of(wanted)
     ended = {
         name: {identity: ends[0] for identity, ends in logs.items()}
         for name, logs in ended_logs.items()
@@ -124,7 +124,7 @@ def fetch(call: Call) -> None:
     def release() -> None:
         reader.release(stretch)
 
-    bulk = call.ground.bulk
+    bulk = call.deps.bulk
     limit = -1 if stretch.limit is None else stretch.limit
     place = (stretch.descriptor, stretch.position, stretch.expected, stretch.end, limit)
     bulk.check(*place, from_offset, min(to_offset, reader.end), bytes_max, checked)

@@ -54,7 +54,7 @@ from penstock.nsqd.http.arguments import (
     number,
     one_of,
 )
-from penstock.nsqd.http.ground import Call, answer_when_held, refusal
+from penstock.nsqd.http.deps import Call, answer_when_held, refusal
 
 Row = dict[str, Any]
 Settle = Callable[[Channel, list[int]], operator.Work]
@@ -69,7 +69,7 @@ def finish_by_number(call: Call) -> None:
 
     def done(_: None) -> None:
         answer_when_held(leaders, EMPTY, call.answer)
-        call.ground.soon()
+        call.deps.soon()
 
     call.in_turns(_finish(channel, partitions, id), done)
 
@@ -84,7 +84,7 @@ def fix_confirmed(call: Call) -> None:
         leader.store_cursors()
         place = {"low": window.low, "next": window.next, "floor": window.floor}
         places[str(leader.number)] = place
-    call.ground.soon()
+    call.deps.soon()
     response = json_response({**names_of(channel), "partitions": places})
     answer_when_held(leaders, response, call.answer)
 
@@ -93,7 +93,7 @@ def requeue_delayed(call: Call) -> None:
     if "offset" not in call.parameters:
         raise missing("offset")
     hours = number(call.parameters, "offset", limits.DELAY_HOURS_MAX)
-    until_ns = call.ground.clock.wall_ns() + hours * 3600 * limits.SECOND
+    until_ns = call.deps.clock.wall_ns() + hours * 3600 * limits.SECOND
     settle(lambda channel, partitions: operator.release(channel, partitions, until_ns), call)
 
 
@@ -103,7 +103,7 @@ def settle(act: Settle, call: Call) -> None:
     leaders, work = _leaders(channel, partitions), act(channel, partitions)
 
     def done(count: int) -> None:
-        call.ground.soon()
+        call.deps.soon()
         counts = {"settled": count, "left": channel.delayed}
         answer_when_held(leaders, json_response({**names_of(channel), **counts}), call.answer)
 
@@ -144,7 +144,7 @@ def set_offset(call: Call) -> None:
             return
         leaders = _leaders(channel, list(places))
         channel.seek_all(places)
-        call.ground.soon()
+        call.deps.soon()
         answer_when_held(leaders, response, call.answer)
 
     call.in_turns(resolve(channel.topic, position, partitions), done)
@@ -155,7 +155,7 @@ def _position(call: Call) -> Position:
     if not text:
         raise missing("position")
     try:
-        return parse_position(text, call.ground.clock.wall_ns())
+        return parse_position(text, call.deps.clock.wall_ns())
     except ValueError as error:
         raise invalid("position", text, error) from error
 
@@ -223,9 +223,9 @@ def finish(call: Call) -> Response:
 
 def requeue(call: Call) -> Response:
     channel = find_channel(call)
-    ms_max = call.ground.options.max_req_timeout_ns // limits.MS
+    ms_max = call.deps.options.max_req_timeout_ns // limits.MS
     delay_ns = number(call.parameters, "delay_ms", ms_max) * limits.MS
-    wall_ns = call.ground.clock.wall_ns()
+    wall_ns = call.deps.clock.wall_ns()
     return _settled(lambda id: operator.requeue(channel, id, delay_ns, wall_ns), call.parameters)
 
 
@@ -250,7 +250,7 @@ def _in_flight(call: Call, channel: Channel, count_max: int) -> list[Row]:
         for record in window.in_flight_records(limits.IN_FLIGHT_LOOKED_AT)
     ]
     records.sort(key=lambda one: (one[1][4], one[1][0]))
-    now_ns = call.ground.clock.mono_ns()
+    now_ns = call.deps.clock.mono_ns()
     return [
         {
             "partition": number,
@@ -266,7 +266,7 @@ def _in_flight(call: Call, channel: Channel, count_max: int) -> list[Row]:
 
 def _client(call: Call, serial: int) -> Row | None:
     """None: it is gone, and the message waits for its time-out."""
-    session = call.ground.protocol.sessions.get(serial)
+    session = call.deps.protocol.sessions.get(serial)
     if session is None:
         return None
     return {
@@ -277,7 +277,7 @@ def _client(call: Call, serial: int) -> Row | None:
 
 
 def _deferred(call: Call, channel: Channel, count_max: int) -> list[Row]:
-    now_ns = call.ground.clock.wall_ns()
+    now_ns = call.deps.clock.wall_ns()
     return [
         {
             **_stray(number, record),
@@ -313,7 +313,7 @@ def _dead(call: Call, channel: Channel, count_max: int) -> list[Row]:
             "body_bytes": len(one.stored.body),
             "dead_letter_topic": channel.dead_letter_topic,
         }
-        for one in call.ground.broker.dead_letters_of(channel, count_max)
+        for one in call.deps.broker.dead_letters_of(channel, count_max)
     ]
 
 

@@ -27,7 +27,7 @@ from penstock.kernel import BAD_COUNT, Headers, Pack
 from penstock.net.api import OK, Answer, Guard, HttpError, Parameters, error_response, json_response
 from penstock.net.exchange import Request, Response
 from penstock.nsqd.http.arguments import FALSE, TRUE
-from penstock.nsqd.http.ground import Call, Ground, parameters_of, unavailable
+from penstock.nsqd.http.deps import Call, Deps, parameters_of, unavailable
 from penstock.nsqd.http.targets import (
     ANYWHERE,
     check_place,
@@ -55,11 +55,11 @@ Said = Callable[[Stored | None], Response]  # None: it was stored before
 
 
 class Publishing:
-    def __init__(self, ground: Ground, guard: Guard) -> None:
-        self._ground = ground
+    def __init__(self, deps: Deps, guard: Guard) -> None:
+        self._deps = deps
         self._guard = guard
-        self._topics = ground.broker.topics
-        self._soon = ground.soon
+        self._topics = deps.broker.topics
+        self._soon = deps.soon
 
     def pub(self, request: Request, answer: Answer) -> None:
         if not request.body:
@@ -80,13 +80,13 @@ class Publishing:
         if topic is not None:
             publish(topic, request, parameters, answer)
             return
-        call = Call(self._ground, self._guard, request, answer)
+        call = Call(self._deps, self._guard, request, answer)
         call.with_topic(lambda topic: publish(topic, request, parameters, answer))
 
     def _publish_one(
         self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
     ) -> None:
-        due_ns = due_ns_of(self._ground, parameters) if "defer" in parameters else 0
+        due_ns = due_ns_of(self._deps, parameters) if "defer" in parameters else 0
         partition, sections = ANYWHERE
         if len(parameters) > 1 or topic.placed or topic.extended:
             partition, sections = target_of(topic, parameters)
@@ -100,16 +100,16 @@ class Publishing:
         try:
             topic.publish([request.body], due_ns, done, partition, sections)
         except Refused:
-            self._ground.protocol.refused_count += 1
+            self._deps.protocol.refused_count += 1
             raise
         self._soon()
 
     def _publish_pack(
         self, topic: Topic, request: Request, parameters: Parameters, answer: Answer
     ) -> None:
-        body, options = request.body, self._ground.options
+        body, options = request.body, self._deps.options
         pack = _pack(parameters.get("binary", "false"))
-        due_ns = due_ns_of(self._ground, parameters)
+        due_ns = due_ns_of(self._deps, parameters)
         partition, sections = target_of(topic, parameters)
         count_max = (options.max_body_size - 4) // 5  # as of a V2 MPUB
         count = topic.route().tail.count_pack(pack, body, count_max, options.max_msg_size)
@@ -140,7 +140,7 @@ class Publishing:
     def mpubtrace(self, call: Call) -> None:
         parameters = call.parameters  # first: a query that is none is refused before the body
         try:
-            messages = split_many(call.request.body, self._ground.options.max_msg_size)
+            messages = split_many(call.request.body, self._deps.options.max_msg_size)
         except WireFault as error:
             too_big = error.fault is Fault.MESSAGE_TOO_BIG
             code = (413, "MSG_TOO_BIG") if too_big else (400, "BAD_BODY")
@@ -158,7 +158,7 @@ class Publishing:
                 self._publish_stamped(topic, bodies, parameters, call.answer, said, sections)
                 return
             check_place(topic, partition)
-            due_ns = due_ns_of(self._ground, parameters)
+            due_ns = due_ns_of(self._deps, parameters)
             done = self._answering(call.answer, said)
             self._take(topic.publish_traced, messages, due_ns, done, partition)
 
@@ -187,10 +187,10 @@ class Publishing:
         if partition == ANY and message.key is not None:
             partition = topic.partition_of_key(message.key)
         check_place(topic, partition)
-        due_ns = due_ns_of(self._ground, parameters)
+        due_ns = due_ns_of(self._deps, parameters)
         leader = topic.route() if partition == ANY else topic.partition(partition)
         if leader.refusal:
-            self._ground.protocol.refused_count += 1
+            self._deps.protocol.refused_count += 1
             raise Refused(leader.refusal)
         done = self._answering(call.answer, said)
         self._take(topic.publish_headed, leader, message.body, sections, done, due_ns)
@@ -201,7 +201,7 @@ class Publishing:
         try:
             publish(*arguments)
         except Refused:
-            self._ground.protocol.refused_count += 1
+            self._deps.protocol.refused_count += 1
             raise
         self._soon()
 
@@ -212,7 +212,7 @@ class Publishing:
 
         def done(told: PenstockError | Stored | None) -> None:
             if isinstance(told, PenstockError):
-                self._ground.protocol.refused_count += 1
+                self._deps.protocol.refused_count += 1
                 answer(error_response(unavailable(told)))
             else:
                 answer(OK if said is None else said(told))
@@ -229,7 +229,7 @@ class Publishing:
         sections: Sequence[Sections] = (),
     ) -> None:
         """Of a producer that numbers its messages. Raises HttpError."""
-        stamp, due_ns = stamp_of(parameters), due_ns_of(self._ground, parameters)
+        stamp, due_ns = stamp_of(parameters), due_ns_of(self._deps, parameters)
         told = self._answering(answer, said or just_ok)
 
         def done(error: PenstockError | None, where: Stored | None) -> None:
@@ -238,7 +238,7 @@ class Publishing:
         try:
             topic.publish_stamped(stamp, bodies, due_ns, done, sections)
         except Refused as error:
-            self._ground.protocol.refused_count += 1
+            self._deps.protocol.refused_count += 1
             answer(error_response(_not_taken(error)))
         self._soon()
 

@@ -142,7 +142,7 @@ class Restoring:
         }
 
     def _tell(self, request: Request, answer: Answer) -> None:
-        files = [one.file() for one in self._topics.values() if one.replicas and one.hosted]
+        files = [one.file() for one in self._topics.values() if one.replicas and one.replicated]
         body = msgspec.json.encode(told_by(self._own, self._view, files))
         answer(Response(200, body, JSON, NSQ_HEADER))
 

@@ -18,7 +18,7 @@ from penstock.net.exchange import Request
 from penstock.net.query import parse_query
 from penstock.nsqd.http import about, channels, config, log, messages, topics
 from penstock.nsqd.http.arguments import bad_partition, read_argument
-from penstock.nsqd.http.ground import Act, Call, Ground, agreeing, changing, keeping, unavailable
+from penstock.nsqd.http.deps import Act, Call, Deps, agreeing, changing, keeping, unavailable
 from penstock.nsqd.http.publish import Publishing
 from penstock.nsqd.http.stages import Staging
 from penstock.wire.partition import ANY
@@ -105,16 +105,16 @@ _TABLE: dict[str, tuple[tuple[str, ...], Act]] = {
 class Routes(Api):
     """The application behind the HTTP listener (`net/http.py`)."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, deps: Deps) -> None:
         logger = logging.getLogger("penstock.nsqd")
-        super().__init__(logger, ground.clock, quiet=_QUIET)
-        self._ground = ground
+        super().__init__(logger, deps.clock, quiet=_QUIET)
+        self._deps = deps
         self.table = self._table()
 
     def _table(self) -> dict[str, Route]:
         """The rows above, and those that take a body."""
-        options, route = self._ground.options, self._route
-        publishing, staging = Publishing(self._ground, self.guard), Staging(self._ground)
+        options, route = self._deps.options, self._route
+        publishing, staging = Publishing(self._deps, self.guard), Staging(self._deps)
         message_max, pack_max = (options.max_msg_size, "MSG_TOO_BIG"), options.max_body_size
         staged_max = max(limits.STAGE_BYTES_MAX, pack_max)
         return {
@@ -140,10 +140,10 @@ class Routes(Api):
         bytes_max: int = limits.HTTP_DISCARD_BYTES_MAX,
         too_big: str = "BODY_TOO_BIG",
     ) -> Route:
-        ground, guard = self._ground, self.guard
+        deps, guard = self._deps, self.guard
 
         def serve(request: Request, answer: Answer) -> None:
-            act(Call(ground, guard, request, answer))
+            act(Call(deps, guard, request, answer))
 
         return Route(methods, serve, bytes_max, too_big)
 
@@ -157,7 +157,7 @@ class Routes(Api):
     def on_fault(self, request: Request, error: Exception) -> None:
         """One in a request that changes something may have left the broker half changed."""
         if request.method != "GET":
-            self._ground.on_fault(error)
+            self._deps.on_fault(error)
 
     def error_of(self, error: PenstockError) -> HttpError:
         return unavailable(error)

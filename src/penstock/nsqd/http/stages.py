@@ -32,7 +32,7 @@ from penstock.errors import (
 )
 from penstock.net.api import Answer, HttpError, Parameters, error_response, json_response
 from penstock.nsqd.http.arguments import COUNT_MAX, SHOWN_OF_NUMBER, invalid, missing
-from penstock.nsqd.http.ground import Call, Ground, unavailable
+from penstock.nsqd.http.deps import Call, Deps, unavailable
 
 
 class _Named(msgspec.Struct):
@@ -46,9 +46,9 @@ class _Body(msgspec.Struct):
 
 
 class Staging:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._commits = ground.broker.commits
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._commits = deps.broker.commits
         self._parts = CommitParts()
 
     # --- staging ---
@@ -68,31 +68,31 @@ class Staging:
 
             call.with_topic(put)
 
-        work = _told(check_blocks(body, self._ground.options.max_msg_size))
+        work = _told(check_blocks(body, self._deps.options.max_msg_size))
         call.in_turns(work, checked)
 
     def _put(self, topic: Topic, block: Block, answer: Answer) -> None:
         def done(error: PenstockError | None) -> None:
             if error is not None:
-                self._ground.protocol.refused_count += 1
+                self._deps.protocol.refused_count += 1
                 answer(error_response(refusal(error)))
                 return
             staged = {"stage": block.name, "messages": block.messages, "bytes": len(block.body)}
             answer(json_response(staged))
 
         try:
-            if topic.hosted:
+            if topic.replicated:
                 raise Refused("nothing can be staged for a topic of a cluster yet")
             self._commits.stages.put(topic, block, done)
         except PenstockError as error:
             done(error)
-        self._ground.soon()
+        self._deps.soon()
 
     def _check_due(self, topic: Topic, due_last_ns: int) -> None:
         if not due_last_ns:
             return
-        delay_ns = due_last_ns - self._ground.clock.wall_ns()
-        if delay_ns > self._ground.options.max_req_timeout_ns:
+        delay_ns = due_last_ns - self._deps.clock.wall_ns()
+        if delay_ns > self._deps.options.max_req_timeout_ns:
             raise HttpError(400, "INVALID_DEFER")
         topic.age_bound.check(delay_ns)
 
@@ -120,7 +120,7 @@ class Staging:
             call.answer(json_response({**document, "messages": outcome.messages}))
 
         self._commits.commit(app, version, refs, done)
-        self._ground.soon()
+        self._deps.soon()
 
     def _gathered(self, app: str, version: int, part: int, refs: list[Ref]) -> list[Ref]:
         try:
@@ -169,7 +169,7 @@ class Staging:
         else:
             count = stages.abort(_refs(call.request.body))
         call.answer(json_response({"aborted": count}))
-        self._ground.soon()
+        self._deps.soon()
 
     def last(self, call: Call) -> None:
         app = _label(call.parameters, "app")

@@ -37,7 +37,7 @@ from penstock.kernel.traceparent import MEMBER, parse_traceparent
 from penstock.net.api import HttpError, Parameters
 from penstock.net.exchange import Request
 from penstock.nsqd.http.arguments import bad_partition, invalid, missing, not_of, read_argument
-from penstock.nsqd.http.ground import Ground
+from penstock.nsqd.http.deps import Deps
 
 _STAMP = frozenset(("producer_id", "producer_epoch", "sequence"))
 _ID_MAX, _ID_DIGITS_MAX = (1 << 64) - 1, 20
@@ -120,7 +120,7 @@ def own_partition(key: str) -> HttpError:
 # --- numbers ---
 
 
-def due_ns_of(ground: Ground, parameters: Parameters) -> int:
+def due_ns_of(deps: Deps, parameters: Parameters) -> int:
     """When a message is due that asks for a delay of `defer` milliseconds; 0: at once. Raises
     HttpError."""
     if "defer" not in parameters:
@@ -130,9 +130,9 @@ def due_ns_of(ground: Ground, parameters: Parameters) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _DELAY_DIGITS_MAX):
         raise HttpError(400, "INVALID_DEFER")
     delay_ns = int(text) * limits.MS
-    if not 0 <= delay_ns <= ground.options.max_req_timeout_ns:
+    if not 0 <= delay_ns <= deps.options.max_req_timeout_ns:
         raise HttpError(400, "INVALID_DEFER")
-    return ground.clock.wall_ns() + delay_ns if delay_ns else 0
+    return deps.clock.wall_ns() + delay_ns if delay_ns else 0
 
 
 def is_stamped(parameters: Parameters) -> bool:

@@ -43,7 +43,7 @@ from penstock.nsqd.http.arguments import (
     missing,
     number,
 )
-from penstock.nsqd.http.ground import Call, answer_when_held
+from penstock.nsqd.http.deps import Call, answer_when_held
 from penstock.nsqd.http.settings import (
     TRUTH,
     Setting,
@@ -65,7 +65,7 @@ REPLICATOR = "replicator"
 
 
 def delete(call: Call, done: MetadataDone) -> None:
-    changes.delete_topic(call.ground.broker, find_topic(call), done)
+    changes.delete_topic(call.deps.broker, find_topic(call), done)
 
 
 def empty(call: Call) -> Response:
@@ -84,7 +84,7 @@ def unpause(call: Call, done: MetadataDone) -> None:
 def clean(call: Call) -> Response:
     topic = find_topic(call)
     kept_bytes = number(call.parameters, "bytes")
-    wall_ns = call.ground.clock.wall_ns()
+    wall_ns = call.deps.clock.wall_ns()
     rows = []
     for partition in chosen_partitions(topic, call.parameters):
         leader = topic.leader(partition)
@@ -96,7 +96,7 @@ def clean(call: Call) -> Response:
 
 
 def clean_unused(call: Call) -> Response:
-    removed, left = call.ground.broker.directories.clean(flag(call.parameters, "dryrun"))
+    removed, left = call.deps.broker.directories.clean(flag(call.parameters, "dryrun"))
     return json_response({"removed": removed, "left": left})
 
 
@@ -108,7 +108,7 @@ def concede(call: Call) -> None:
         for leader in leaders
         for start, end in leader.concede_damage()
     ]
-    call.ground.soon()
+    call.deps.soon()
     response = json_response({"topic_name": topic.name, "conceded": rows})
     answer_when_held(leaders, response, call.answer)
 
@@ -125,17 +125,17 @@ def create(call: Call) -> None:
         done(NewTopic(topic.partition_count, topic.extended, registered))
 
     def elsewhere() -> None:
-        done(hosting.metadata.shape(name) if hosting and hosting.metadata else None)
+        done(replica_host.metadata.shape(name) if replica_host and replica_host.metadata else None)
 
     def done(there: NewTopic | None) -> None:
         if there is not None:  # None: it was deleted meanwhile
             _check_same(name, there, shape)
         call.answer(EMPTY)
-        call.ground.soon()
+        call.deps.soon()
 
-    parameters, hosting = call.parameters, call.ground.broker.hosting
+    parameters, replica_host = call.parameters, call.deps.broker.replica_host
     name = parameters.get("topic", "")
-    has_copies = hosting is not None and not (is_ephemeral(name) or is_internal(name))
+    has_copies = replica_host is not None and not (is_ephemeral(name) or is_internal(name))
     shape = Shape(
         _partition_num(parameters),
         flag(parameters, "extend", TRUTH),
@@ -150,7 +150,7 @@ def expand(call: Call, done: MetadataDone) -> None:
     if PARTITION_NUM not in parameters:
         raise missing(PARTITION_NUM)
     rehash = flag(parameters, "rehash", TRUTH)
-    changes.grow_topic(call.ground.broker, topic, _partition_num(parameters), rehash, done)
+    changes.grow_topic(call.deps.broker, topic, _partition_num(parameters), rehash, done)
 
 
 def update(call: Call, done: MetadataDone) -> None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.commits.stage_store import FollowedStages
+from penstock.broker.commits.stage_store import FollowerStages
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
-from penstock.broker.replicas.context import Station, target_of
+from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.log.errors import JournalRefused
 from penstock.replication.effects import Stop
 from penstock.replication.frames import encode
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 NO_NODE = -1
 
 
-class FollowedChannels:
+class JournalReceiver:
     """Of one replica. `label` names its partition, for people. `drop_below`: whole segments below
     an offset may be removed, once or later. `on_stop`: the replica has to end, and why."""
 
     def __init__(
         self,
-        station: Station,
+        replication: ReplicationContext,
         key: ReplicaKey,
         label: str,
         replica: int,
@@ -69,9 +69,9 @@ class FollowedChannels:
         self.journal = journal
         self.leader = NO_NODE  # whose session this is
         self.line = JournalFollower(
-            replica, station.promises.epoch(key), journal.position, journal.start_offset
+            replica, replication.epoch_ledger.epoch(key), journal.position, journal.start_offset
         )
-        self._station = station
+        self._replication = replication
         self._key = key
         self._target = target_of(key)
         self._label = label
@@ -81,8 +81,8 @@ class FollowedChannels:
         self._on_stop = on_stop
         self._job: JournalSync | None = None
         self._acknowledged: AcknowledgePlace | None = None  # the last one: an equal one is no news
-        self.stages = FollowedStages(
-            station, self._target, replica, store, journal, self.line, self._work
+        self.stages = FollowerStages(
+            replication, self._target, replica, store, journal, self.line, self._work
         )
         if journal.files.corrupt:
             health.report(label, Trouble.JOURNAL_CORRUPT, journal.files.corrupt)
@@ -97,7 +97,7 @@ class FollowedChannels:
     def receive(self, node: int, frame: JournalFrame) -> None:
         match frame:
             case HelloJournal(_, session, epoch):
-                if epoch == self._station.promises.epoch(self._key):
+                if epoch == self._replication.epoch_ledger.epoch(self._key):
                     self.leader = node
                     self._acknowledged = None
                     self.line.hello(session, epoch)
@@ -148,7 +148,7 @@ class FollowedChannels:
                 raise RuntimeError(f"{self._label}: nothing is known of {effect}")
 
     def _send(self, frame: JournalFrame) -> None:
-        self._station.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
+        self._replication.peers.send(self.leader, Lane.LIVE, encode(self._target, frame))
 
     def _take(self, write: Callable[[bytes], None], record: bytes) -> None:
         try:

@@ -64,7 +64,7 @@ class Identity(NamedTuple):
     hostname: str
 
 
-class Ground(NamedTuple):
+class Deps(NamedTuple):
     broker: Broker
     topics: TopicMaker
     protocol: Protocol
@@ -84,8 +84,8 @@ class Ground(NamedTuple):
 class Call:
     """One request, and the way to its answer."""
 
-    def __init__(self, ground: Ground, guard: Guard, request: Request, answer: Answer) -> None:
-        self.ground = ground
+    def __init__(self, deps: Deps, guard: Guard, request: Request, answer: Answer) -> None:
+        self.deps = deps
         self.request = request
         self.answer = answer
         self._guard = guard
@@ -115,7 +115,7 @@ class Call:
         def done(body: bytes) -> None:
             self.answer(Response(200, body, content_type, headers))
 
-        clock = self.ground.clock
+        clock = self.deps.clock
         in_slices(self.request, self.answer, self._guard, parts, done, clock)
 
     def with_topic(
@@ -141,7 +141,7 @@ class Call:
                 raise found
             act(found)
 
-        self.ground.topics.topic(name, lambda found: self.go_on(lambda: go_on(found)), shape)
+        self.deps.topics.topic(name, lambda found: self.go_on(lambda: go_on(found)), shape)
 
 
 Act = Callable[[Call], None]
@@ -166,7 +166,7 @@ def changing(respond: Respond) -> Act:
 
     def serve(call: Call) -> None:
         call.answer(respond(call))
-        call.ground.soon()
+        call.deps.soon()
 
     return serve
 
@@ -179,7 +179,7 @@ def keeping(respond: Respond) -> Act:
         leaders = _leaders(call)
         response = respond(call)
         answer_when_held(leaders, response, call.answer)
-        call.ground.soon()
+        call.deps.soon()
 
     return serve
 
@@ -204,7 +204,7 @@ def agreeing(
             if error is not None:
                 raise unavailable(error)
             answer_when_held(leaders, respond(call), call.answer)
-            call.ground.soon()
+            call.deps.soon()
 
         ask(call, lambda error: call.go_on(lambda: go_on(error)))
 
@@ -212,7 +212,7 @@ def agreeing(
 
 
 def _leaders(call: Call) -> Sequence[Leader]:
-    topic = call.ground.broker.topics.get(call.parameters.get("topic", ""))
+    topic = call.deps.broker.topics.get(call.parameters.get("topic", ""))
     return topic.leaders if topic is not None else ()
 
 
