@@ -13,11 +13,10 @@ from penstock.broker.replicas.log_view import LogView
 from penstock.broker.replicas.replica_file import ReplicaFileStore
 from penstock.kernel import encode_batch
 from penstock.log.head import Owner
-from penstock.log.ledger import Ledger
-from penstock.log.ledgerfile import Node, ReplicaKey
+from penstock.log.ledger import Ledger, Node, ReplicaKey
 from penstock.log.partition import PartitionLog
-from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
-from penstock.log.settings import LogSettings
+from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
+from penstock.log.segment import LogSettings
 from penstock.replication.effects import BeginAt, Hello, MatchAt
 from penstock.replication.frames import Frames, Row
 from sim.disk import SimDisk

@@ -14,7 +14,7 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from penstock.client import Consumer, Producer
-from penstock.client.addressed import Address, mpub, pub
+from penstock.client.publishing import Address, mpub, pub
 from penstock.errors import ConfigError, ServerRefused
 
 COUNT = 4

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import each
-from penstock.client import framing, handshake, unique
+from penstock.client import framing, handshake
+from penstock.client import ids as unique
 from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.handshake import identify
-from penstock.client.interfaces import interface_addresses
+from penstock.client.ids import interface_addresses
 from penstock.client.options import (
     ConsumerOptions,
     address_list,

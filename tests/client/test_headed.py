@@ -12,7 +12,7 @@ import pytest
 from cases import each
 from penstock.client import Consumer, Producer
 from penstock.client.framing import FrameBroken
-from penstock.client.headed import split_envelope, split_headers
+from penstock.client.subscription import split_envelope, split_headers
 from penstock.nsqd.daemon import Daemon
 from penstock.nsqd.options import read_options
 

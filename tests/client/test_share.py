@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cases import each, seeds
 from penstock.client.backoff import Backoff, Delays, Phase
-from penstock.client.share import Seat, Turns, share, take_turns
+from penstock.client.subscription import Seat, Turns, share, take_turns
 
 TURNS = Turns(idle_s=10, hold_s=30)
 

@@ -18,7 +18,7 @@ from penstock.cluster import keys
 from penstock.cluster.documents import RECORD, TOPIC
 from penstock.cluster.keys import PartitionName
 from penstock.errors import LogDamaged
-from penstock.log.lost import LostRange, read_lost, write_lost
+from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
 from penstock.replication.record import Seat, elected
 from sim.brokers.cluster import STEP_NS, JoinedCluster

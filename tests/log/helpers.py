@@ -10,7 +10,7 @@ from penstock.kernel import decode_bodies, decode_header, encode_batch
 from penstock.log.disk import Disk
 from penstock.log.inspect import Place
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from sim.disk import SimDisk
 
 NOW_NS = 1_790_000_000 * 10**9

@@ -10,13 +10,12 @@ from penstock import limits
 from penstock.errors import LogDamaged, PartitionStopped, StorageError, WriteRefused
 from penstock.kernel import decode_bodies, decode_header
 from penstock.log import names
-from penstock.log.dump import dump_file
+from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.errors import CutRefused
 from penstock.log.head import HEAD_BYTES, Owner, decode_head
-from penstock.log.inspect import find
-from penstock.log.lost import LostRange, read_lost, write_lost
+from penstock.log.inspect import dump_file, find
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from penstock.log.verify import verify
 from sim.disk import Call, Fault, SimDisk
 

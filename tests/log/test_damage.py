@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import LogDamaged, StorageError
-from penstock.log.damage import Damage, DamageList
-from penstock.log.lost import LostRange
+from penstock.log.damage import Damage, DamageList, LostRange
 from penstock.log.partition import PartitionLog
 from sim.disk import Fault, SimDisk
 

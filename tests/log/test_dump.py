@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.kernel import id_to_hex
-from penstock.log.dump import Row, dump_file, dump_partition, dump_segment
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
+from penstock.log.inspect import Row, dump_file, dump_partition, dump_segment
 from penstock.log.partition import PartitionLog
 from sim.disk import SimDisk
 

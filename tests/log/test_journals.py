@@ -11,7 +11,7 @@ import pytest
 
 from cases import each
 from penstock.kernel import crc32c
-from penstock.log import followedjournal
+from penstock.log import follower_journal as followedjournal
 from penstock.log.errors import JournalRefused
 from penstock.log.fold import (
     FLAG_SNAPSHOT,
@@ -26,8 +26,8 @@ from penstock.log.fold import (
     rotted_generation,
     start_entry,
 )
-from penstock.log.followedjournal import NOTHING, FollowedJournal
-from penstock.log.journals import RECORD_BYTES, read_journal
+from penstock.log.follower_journal import NOTHING, FollowedJournal
+from penstock.log.journal_file import RECORD_BYTES, read_journal
 from sim.disk import Fault, SimDisk
 
 GROUPS = [Group(1, cursor_entry(Entry.CURSOR, 5, 9)), Group(2, cursor_entry(Entry.CURSOR, 0, 9))]

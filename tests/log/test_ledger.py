@@ -11,10 +11,11 @@ from penstock import limits
 from penstock.errors import StorageError, WriteRefused
 from penstock.log.errors import LedgerLost, LedgerStopped, LedgerUnreadable
 from penstock.log.inspect import find
-from penstock.log.ledger import Ledger, LedgerJob
-from penstock.log.ledgerfile import (
+from penstock.log.ledger import (
     ENTRY,
     MAGIC,
+    Ledger,
+    LedgerJob,
     Node,
     ReplicaEntry,
     ReplicaKey,

@@ -13,7 +13,7 @@ from penstock.log.mark import (
     encode,
 )
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from sim.disk import SimDisk
 
 from .helpers import NOW_NS, SECOND, Writer, body, new_log

@@ -14,8 +14,8 @@ import pytest
 
 from penstock.kernel import decode_bodies
 from penstock.log.disk import OsDisk
-from penstock.log.journalfile import JournalFiles
-from penstock.log.openfiles import OpenFiles
+from penstock.log.journal_file import JournalFiles
+from penstock.log.open_files import OpenFiles
 from penstock.log.partition import PartitionLog
 from penstock.net.sync import SyncPool
 

@@ -16,7 +16,7 @@ from cases import each
 from penstock.errors import WriteRefused
 from penstock.log.head import Owner
 from penstock.log.partition import PartitionLog, SyncJob
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from sim.disk import Fault, SimDisk
 
 from .helpers import NOW_NS, SECOND, Writer, bodies_from

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import LogDamaged
+from penstock.log.damage import read_lost
 from penstock.log.fold import FLAG_SNAPSHOT, Entry, Group, cursor_entry, encode_record
 from penstock.log.inspect import find
-from penstock.log.lost import read_lost
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
 from penstock.log.sealed import seal

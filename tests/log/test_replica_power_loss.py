@@ -27,8 +27,8 @@ from penstock.log.errors import CutRefused
 from penstock.log.head import Owner
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog, SyncJob
-from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
-from penstock.log.settings import LogSettings
+from penstock.log.replica_file import ReplicaFile, State, read_replica, replica_id, write_replica
+from penstock.log.segment import LogSettings
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk
 

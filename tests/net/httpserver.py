@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import BodyRule, Request, Response
 from penstock.net.http import HttpConnection
+from penstock.net.incoming import BodyRoom
 
 BODY_MAX = 100
 PATIENCE_S = 40  # for a loaded machine

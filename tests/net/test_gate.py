@@ -12,7 +12,7 @@ from cases import each
 from e2e.certificates import Certificates
 from penstock.errors import ConfigError
 from penstock.net.gate import Caller, Gate, check_allowed, host_of
-from penstock.net.secretfile import authorization, first_secret, read_secrets
+from penstock.net.secret_file import authorization, first_secret, read_secrets
 from penstock.net.tls import Tls
 
 EVIL = b"http://evil.example"

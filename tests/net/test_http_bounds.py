@@ -10,9 +10,8 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.net import http, incoming
-from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import Response
-from penstock.net.heads import Head, heads_of, remember
+from penstock.net.incoming import BodyRoom, Head, heads_of, remember
 from penstock.net.query import QueryInvalid, parse_query, whole_number
 
 from .httpserver import Server, serving, until

@@ -13,8 +13,7 @@ import pytest
 from penstock import limits
 from penstock.kernel import Event
 from penstock.net.order import LOAD_ROUNDS_MAX
-from penstock.net.soon import Soon
-from penstock.net.turn import Turn
+from penstock.net.turn import Soon, Turn
 from sim.clock import FakeClock
 from sim.loop import FakeLoop
 

@@ -22,7 +22,7 @@ from e2e.v2client import Closed, V2Client, pub_bytes
 from e2e.v2upgraded import Upgraded
 from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
-from penstock.net import anycert
+from penstock.net import tls as anycert
 from penstock.nsqd.options import Options, read_options
 from penstock.nsqd.tls import Upgrades, cipher_name, server_context, version_name
 

@@ -15,7 +15,7 @@ from cases import each, examples, seeds
 from penstock import kernel
 from penstock.errors import DirectoryLocked, StorageError
 from penstock.log.disk import OsDisk
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from penstock.takeover import sorter
 from penstock.takeover.diskqueue import Meta, Record, format_meta
 from penstock.takeover.takeover import Takeover, count

@@ -10,9 +10,15 @@ from cases import each
 from penstock.wire import frames
 from penstock.wire.errors import Fault, WireFault
 from penstock.wire.frames import Frame
-from penstock.wire.names import is_valid_name, quote
-from penstock.wire.numbers import NUMBER_MAX, parse_number
-from penstock.wire.partition import ANY, read_extra, read_partition
+from penstock.wire.names import (
+    ANY,
+    NUMBER_MAX,
+    is_valid_name,
+    parse_number,
+    quote,
+    read_extra,
+    read_partition,
+)
 from penstock.wire.states import COMMANDS, State, Verdict
 
 

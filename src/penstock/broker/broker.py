@@ -60,7 +60,7 @@ from penstock.kernel import Engine, Tail, Window
 from penstock.log.disk import Disk, Lock, lock_directory
 from penstock.log.fold import Group
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 _log = logging.getLogger("penstock.broker")

@@ -10,7 +10,8 @@ age. Whoever sees the report sets the clock right and starts again; if the clock
 only be waited for.
 
 While nsqd runs, the clock is compared with the monotonic one. A day and more between them is
-reported for as long as it lasts."""
+reported for as long as it lasts.
+"""
 
 from __future__ import annotations
 

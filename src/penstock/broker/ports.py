@@ -4,7 +4,8 @@ other nodes, and the metadata of a cluster.
 The broker itself never sleeps and never starts a thread. `net/sync.py` has the real ones, tests
 have those of `sim/threads.py`.
 
-Jobs that are out at the sync threads, and who waits for each."""
+Jobs that are out at the sync threads, and who waits for each.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ again.
 How many bytes were published to each topic in each of the last 24 hours, since the start.
 
 The tails count what was published; once an hour the counts are taken down. Hours are those of the
-clock, in UTC; the present one is what came since it began."""
+clock, in UTC; the present one is what came since it began.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from penstock.client.blocking import (
     BlockingProducer,
 )
 from penstock.client.consumer import Consumer, Counts
-from penstock.client.guids import guid_factory, id_pool
-from penstock.client.handling import Requeue
+from penstock.client.handlers import Requeue
 from penstock.client.idempotent import IdempotentProducer
+from penstock.client.ids import guid_factory, id_pool, new_unique_ids, unique_ids
 from penstock.client.lane import Counts as PublishCounts
 from penstock.client.message import Message
 from penstock.client.numbering import EpochFile
@@ -27,8 +27,7 @@ from penstock.client.options import (
     ProducerOptions,
 )
 from penstock.client.producer import OutcomeUnknown, Producer
-from penstock.client.traced import Published
-from penstock.client.unique import new_unique_ids, unique_ids
+from penstock.client.publishing import Published
 from penstock.errors import (
     ClientClosed,
     ClientError,

@@ -25,14 +25,13 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 import uvloop
 
-from penstock.client.addressed import To
 from penstock.client.consumer import Consumer, Counts
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.numbering import Epochs
 from penstock.client.options import ConsumerOptions, IdempotentOptions, ProducerOptions
 from penstock.client.producer import Producer
-from penstock.client.traced import Published
+from penstock.client.publishing import Published, To
 from penstock.errors import ClientClosed, MessageSettled
 
 T = TypeVar("T")

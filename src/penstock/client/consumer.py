@@ -31,15 +31,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from penstock import limits
-from penstock.client import framing, handling
-from penstock.client.addressed import checked_partition
+from penstock.client import framing
+from penstock.client import handlers as handling
 from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
 from penstock.client.options import ConsumerOptions, address_list, settle_options
-from penstock.client.share import Turns, share, take_turns
-from penstock.client.subscription import Subscription
+from penstock.client.publishing import checked_partition
+from penstock.client.subscription import Subscription, Turns, share, take_turns
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
 
 log = logging.getLogger("penstock.client")

@@ -27,12 +27,11 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from penstock.client import framing
+from penstock.client.discovery import Nodes
 from penstock.client.lane import Counts, Lane, Publish
-from penstock.client.nodes import Nodes
 from penstock.client.numbering import Epochs, Numbering
 from penstock.client.options import IdempotentOptions, check_delay, settle_options
-from penstock.client.publishing import Bounds, Publisher
-from penstock.client.traced import Published, checked_ids
+from penstock.client.publishing import Bounds, Published, Publisher, checked_ids
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed
 
 

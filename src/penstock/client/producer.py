@@ -30,16 +30,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Unpack, overload
 
-from penstock.client import addressed, framing
-from penstock.client.addressed import Address, To
+from penstock.client import framing
+from penstock.client import publishing as addressed
 from penstock.client.backoff import Delays
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
+from penstock.client.ids import unique_ids
 from penstock.client.link import Link, connect, log_death
 from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
-from penstock.client.publishing import Bounds, Publisher
-from penstock.client.traced import Published, published_of
-from penstock.client.unique import unique_ids
+from penstock.client.publishing import Address, Bounds, Published, Publisher, To, published_of
 from penstock.errors import (
     ClientClosed,
     ClientError,

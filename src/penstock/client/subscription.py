@@ -1,19 +1,40 @@
 """One connection of a consumer: counts what is in flight on it and turns settled messages into
-bytes. What concerns the whole consumer goes to its `Keeper`."""
+bytes. What concerns the whole consumer goes to its `Keeper`.
+
+Messages that bring their headers: what nsqd sends to a consumer that says `extend_support`, or
+asks for an `envelope`.
+
+In front of the body stands a byte: 0, or 4 and the length (2 bytes, big-endian) and text of a JSON
+object. An envelope begins with the partition (2 bytes, big-endian); the byte comes next, and is 1
+where the length and a key follow: the key of a message without headers.
+
+How many messages each connection may have in flight (its RDY), so that all together keep within
+one bound. No clock, no I/O.
+
+With at least one message per connection the bound is divided evenly, the remainder going to the
+first ones. No connection gets more than its nsqd allows; the others get the rest. With fewer,
+connections take turns: as many as the bound allows hold RDY 1. One that has brought nothing for a
+while passes its turn on, a busy one does after a longer while, and the turn goes to the one that
+has waited longest. What is still in flight on connections without a turn counts against the bound.
+
+Back-off is the same rule with a bound of 0 or 1.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.client import framing
-from penstock.client.framing import FrameReader
-from penstock.client.headed import EnvelopedMessage, HeadedMessage
+from penstock.client.framing import FrameBroken, FrameReader
 from penstock.client.link import Link
-from penstock.client.message import Message
+from penstock.client.message import Courier, Message
 from penstock.client.options import ConsumerOptions
-from penstock.client.share import Seat
 from penstock.errors import ServerRefused
 from penstock.wire.frames import CLOSE_WAIT, HEARTBEAT, Frame, FrameType
 
@@ -168,3 +189,145 @@ def _message_type(link: Link, options: ConsumerOptions) -> type[Message]:
     if link.negotiated.envelope:
         return EnvelopedMessage
     return HeadedMessage if options.headers else Message
+
+
+_NONE, _KEY, _JSON = 0, 1, 4
+_HEAD = struct.Struct(">BH")  # version, length
+_PARTITION = struct.Struct(">H")
+
+
+class HeadedMessage(Message):
+    __slots__ = ("_headers",)
+
+    def __init__(
+        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+    ) -> None:
+        """Raises FrameBroken."""
+        text, body = split_headers(rest)
+        super().__init__(courier, timestamp_ns, attempts, id, body)
+        self._headers = text
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return json.loads(self._headers) if self._headers else {}
+
+
+class EnvelopedMessage(Message):
+    __slots__ = ("_envelope",)
+
+    def __init__(
+        self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, rest: bytes
+    ) -> None:
+        """Raises FrameBroken."""
+        self._envelope, body = split_envelope(rest)
+        super().__init__(courier, timestamp_ns, attempts, id, body)
+
+    @property
+    def partition(self) -> int:
+        return self._envelope.partition
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return json.loads(self._envelope.headers) if self._envelope.headers else {}
+
+    @property
+    def key(self) -> str | None:
+        if self._envelope.key:
+            return self._envelope.key.decode("utf-8", "surrogateescape")
+        return super().key
+
+
+class Envelope(NamedTuple):
+    partition: int
+    headers: bytes  # their text; empty for none
+    key: bytes  # of a message without headers; empty for none
+
+
+def split_envelope(rest: bytes) -> tuple[Envelope, bytes]:
+    """The envelope, and the body. Raises FrameBroken."""
+    if len(rest) < _PARTITION.size:
+        raise FrameBroken(f"a message of {len(rest)} bytes has no envelope")
+    (partition,) = _PARTITION.unpack_from(rest)
+    version, value, body = _split(rest, _PARTITION.size, (_KEY, _JSON))
+    if version == _KEY:
+        return Envelope(partition, b"", value), body
+    return Envelope(partition, value, b""), body
+
+
+def split_headers(rest: bytes) -> tuple[bytes, bytes]:
+    """The headers' text, empty for none, and the body. Raises FrameBroken."""
+    _, text, body = _split(rest, 0, (_JSON,))
+    return text, body
+
+
+def _split(rest: bytes, begin: int, versions: tuple[int, ...]) -> tuple[int, bytes, bytes]:
+    """The version of what begins there, its value, and what follows."""
+    version = rest[begin] if len(rest) > begin else -1
+    if version == _NONE:
+        return version, b"", rest[begin + 1 :]
+    start = begin + _HEAD.size
+    if version not in versions or len(rest) < start:
+        raise FrameBroken(f"a message has headers of version {version}")
+    end = start + _HEAD.unpack_from(rest, begin)[1]
+    if end > len(rest):
+        raise FrameBroken(f"a message of {len(rest)} bytes has headers up to {end}")
+    return version, rest[start:end], rest[end:]
+
+
+@dataclass(slots=True)
+class Seat:
+    """One connection, as far as this matters. `changed_s`: when its RDY became, or ceased to be,
+    zero; the lowest has waited or held longest."""
+
+    rdy_max: int
+    changed_s: float
+    rdy: int = 0
+    in_flight: int = 0
+    heard_s: float = 0.0  # when the last message came
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    idle_s: float  # a turn without a message ends after this
+    hold_s: float  # and any turn after this
+
+
+def share(seats: Sequence[Seat], bound: int, now_s: float, turns: Turns) -> list[int]:
+    """The RDY of each seat, in order."""
+    if bound >= len(seats):
+        return _evenly(seats, bound)
+    return _by_turns(seats, bound, now_s, turns)
+
+
+def take_turns(seats: Sequence[Seat], bound: int) -> bool:
+    """Whether the answer of `share` depends on the time."""
+    return 0 < bound < len(seats)
+
+
+def _evenly(seats: Sequence[Seat], bound: int) -> list[int]:
+    counts = [0] * len(seats)
+    left = bound
+    in_rising_order = sorted(range(len(seats)), key=lambda place: seats[place].rdy_max)
+    for before, place in enumerate(in_rising_order):
+        share_of_the_rest = -(-left // (len(seats) - before))
+        counts[place] = min(share_of_the_rest, seats[place].rdy_max)
+        left -= counts[place]
+    return counts
+
+
+def _by_turns(seats: Sequence[Seat], bound: int, now_s: float, turns: Turns) -> list[int]:
+    holding = [place for place, seat in enumerate(seats) if seat.rdy > 0]
+    holding = [place for place in holding if not _over(seats[place], now_s, turns)]
+    holding.sort(key=lambda place: seats[place].changed_s)
+    kept = set(holding[max(len(holding) - bound, 0) :])
+    taken = sum(seat.in_flight for place, seat in enumerate(seats) if place not in kept)
+    waiting = [place for place in range(len(seats)) if place not in kept]
+    waiting.sort(key=lambda place: (seats[place].rdy > 0, seats[place].changed_s))
+    free = max(bound - len(kept) - taken, 0)
+    chosen = kept.union(waiting[:free])
+    return [int(place in chosen) for place in range(len(seats))]
+
+
+def _over(seat: Seat, now_s: float, turns: Turns) -> bool:
+    idle_since_s = max(seat.heard_s, seat.changed_s)
+    return now_s - idle_since_s >= turns.idle_s or now_s - seat.changed_s >= turns.hold_s

@@ -46,7 +46,8 @@ Who has asked a leader where a channel starts: the leader's side of `channel_cre
 | it does not, or the channel is not known here yet | the node is noted, and answered then |
 | the partition is not led here | nothing: the node asks the next leader |
 
-A note lasts as long as the one who asked waits."""
+A note lasts as long as the one who asked waits.
+"""
 
 from __future__ import annotations
 

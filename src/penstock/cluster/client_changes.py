@@ -12,7 +12,8 @@ A document of the metadata that a client of this node changes: a pause, a settin
 
 A change is a function of the document, so that two nodes that are asked for different changes at
 once both get theirs. It raises NotFound when the document is another thing by now: a topic or
-channel that was deleted and made again has another identity or number."""
+channel that was deleted and made again has another identity or number.
+"""
 
 from __future__ import annotations
 

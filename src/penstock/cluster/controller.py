@@ -32,7 +32,8 @@ begin then.
 
 A missing node is **lost** after a while: its replicas are made again elsewhere. Never while more
 than a fifth of the nodes are missing (one may always be): then something else is at fault, and
-copying everything would make it worse."""
+copying everything would make it worse.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ A disk that takes half a second for each sync, or a link that brings less than i
 below `--replica-timeout` for ever, and each commit waits for it. So it is looked ten times a second
 for which nodes commits wait: a row that has waited from one look to the next, and that all
 members but one have, waits for that one. A node for which some row waited so in half of the last
-SLOW_LOOKS looks is slow. Where two are, nobody is: then it is the network, or the load."""
+SLOW_LOOKS looks is slow. Where two are, nobody is: then it is the network, or the load.
+"""
 
 from __future__ import annotations
 

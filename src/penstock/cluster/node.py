@@ -67,7 +67,7 @@ from penstock.limits import (
     REPLICA_TIMEOUT_NS,
 )
 from penstock.log.ledger import Ledger
-from penstock.log.replicafile import State
+from penstock.log.replica_file import State
 from penstock.replication.authority import Isolation
 from penstock.replication.effects import Hello, Propose
 from penstock.replication.frames import Frame, Target

@@ -24,7 +24,8 @@ The same cluster gives the same plan, and a cluster that follows its plan gives 
 The board on which placement tries its moves: who has which replica, and what that weighs.
 
 It keeps sums, so that a move costs little, and knows no preferences: those are placement's. Weights
-are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move."""
+are whole numbers, so that sums are exact: a rest of rounding would look like a reason to move.
+"""
 
 from __future__ import annotations
 

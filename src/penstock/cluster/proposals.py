@@ -25,7 +25,8 @@ once in PREFERRED_LEADERS_NS at the partitions that are in such a state, leaves 
 wanted any more, and hands over to the member that is wanted first, once its link has been steady
 for HEIR_STEADY_NS: a leadership does not follow a node that comes and goes. A hand-over that was
 tried waits HAND_OVER_NS before it is tried again, and no more than HAND_OVERS_MAX are begun at a
-time."""
+time.
+"""
 
 from __future__ import annotations
 

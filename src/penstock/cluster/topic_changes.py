@@ -30,7 +30,8 @@ Changes of the metadata that are drawn from the view, and tried until the view s
 | not to be drawn from this view | it is drawn again after ATTEMPT_AGAIN_NS: the view moves on |
 | about what is not there, or breaks a rule | they hear so |
 
-What is drawn compares all that it was drawn from, so several attempts do no harm."""
+What is drawn compares all that it was drawn from, so several attempts do no harm.
+"""
 
 from __future__ import annotations
 

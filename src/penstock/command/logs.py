@@ -1,5 +1,6 @@
 """Log lines in NSQ's form (`[nsqd] 2026/11/20 23:27:17.123456 INFO: text`) or as JSON, on
-stderr."""
+stderr.
+"""
 
 from __future__ import annotations
 

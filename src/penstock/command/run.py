@@ -3,6 +3,8 @@
 The first SIGINT or SIGTERM asks for an orderly stop, the second ends the process at once. SIGQUIT
 writes all stacks to the log and then does the same. SIGHUP reloads what the service can reload;
 when it comes because the terminal is gone, it is an orderly stop. Under nohup it is ignored.
+
+Where the program is at this moment: its tasks, and the stack of every thread.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import logging
 import os
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from penstock import limits
-from penstock.command.stacks import stacks_report, tasks_report
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.command")
@@ -141,3 +144,19 @@ def has_terminal() -> bool:
     except OSError:
         return False
     return True
+
+
+def tasks_report() -> str:
+    tasks = asyncio.all_tasks()
+    lines = [f"{len(tasks)} tasks", *sorted(map(str, tasks))]
+    return "\n".join(lines) + "\n\n"
+
+
+def stacks_report() -> str:
+    frames = sys._current_frames()
+    parts = [f"{len(frames)} threads\n"]
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        parts.append(f"thread {thread.name}:\n{stack}")
+    return "\n".join(parts)

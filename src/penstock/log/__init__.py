@@ -1,5 +1,5 @@
 """The log: batches in segments, synced, recovered, read and let go of.
 
 `partition.PartitionLog` is the log of one partition; `disk` is what it asks of a disk; `recovery`
-holds the rules of a start; `verify` and `dump` look at a data directory from outside.
+holds the rules of a start; `verify` and `inspect` look at a data directory from outside.
 """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock import limits
 from penstock.errors import DirectoryLocked
-from penstock.log.openfiles import (
+from penstock.log.open_files import (
     OUT_OF_DESCRIPTORS,
     OpenFiles,
     kept_files_max,

@@ -16,19 +16,17 @@ from functools import partial
 from penstock.errors import PartitionMissing, PartitionStopped
 from penstock.kernel import BatchCheck, id_at
 from penstock.log import names
-from penstock.log.damage import Damage
+from penstock.log.damage import Damage, LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, read_file
 from penstock.log.epochs import newest_of
 from penstock.log.head import Owner
 from penstock.log.index import SparseIndex, load_index
-from penstock.log.lost import LostRange, is_lost, read_lost
 from penstock.log.mark import FILE_BYTES, Mark, MarkState, decode_file
 from penstock.log.recovery import Cut, Decision, Hole, RecoveryReport, Run, decide
-from penstock.log.replicafile import ReplicaFile, read_replica
+from penstock.log.replica_file import ReplicaFile, read_replica
 from penstock.log.scan import Batch, Blocks, walk
-from penstock.log.segment import Segment
+from penstock.log.segment import LogSettings, Segment
 from penstock.log.segments import Segments, add_if_due
-from penstock.log.settings import LogSettings
 
 NEWEST_LOOKED_AT = 3  # an empty segment and an unfinished one can stand before one with batches
 

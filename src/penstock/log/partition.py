@@ -7,6 +7,14 @@ that the topic's durability asks for.
 Refusals are of three kinds. `WriteRefused`: this write was not done and the log is as before.
 `LogDamaged`: the end of the log is corrupt, it only serves what is sound.
 `PartitionStopped`: a sync failed, after which nobody knows what the disk holds; it is final.
+
+The directory of a new log: a mark that says it is empty, and a first segment without a byte.
+
+Which old segments may go: the rules, oldest first and whole segments only.
+
+A segment may go when nobody needs any of it and all of it is synced. It goes when it is old enough,
+or when more such data is kept than wanted. Corrupt batches keep it no longer than sound ones: it
+would keep all that is newer, until the disk is full.
 """
 
 from __future__ import annotations
@@ -14,23 +22,21 @@ from __future__ import annotations
 import os
 
 from penstock.errors import PartitionStopped, StorageError, WriteRefused
-from penstock.log.aside import Aside
-from penstock.log.creation import make_directory
-from penstock.log.cutting import Cutting, Removed
+from penstock.log import names
+from penstock.log.copies import check_restored, hole_at
+from penstock.log.damage import forget_lost
 from penstock.log.disk import Disk
 from penstock.log.epochs import NO_EPOCH, BatchName
 from penstock.log.errors import CutRefused, RestoreRefused
 from penstock.log.head import Owner
-from penstock.log.lost import forget_lost
-from penstock.log.mark import Mark
+from penstock.log.mark import Mark, MarkFile
 from penstock.log.opening import Opening
-from penstock.log.restoring import check_restored, hole_at
-from penstock.log.retention import consumed_bytes, first_kept, first_may_go, first_sealed_ns
 from penstock.log.scan import Batch
-from penstock.log.segment import Preallocation, Segment
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings, Preallocation, Segment
+from penstock.log.segments import Segments
 from penstock.log.sync import SyncJob
-from penstock.log.writing import WrittenLog
+from penstock.log.truncation import Aside, Cutting, Removed
+from penstock.log.writer import WrittenLog
 
 __all__ = ["PartitionLog", "SyncJob"]
 
@@ -179,10 +185,10 @@ class PartitionLog(WrittenLog):
         return removed
 
     def cut(self, offset: int, unclean: bool = False) -> Removed:
-        """Let the log end at `offset`, between two batches. Durable on return (`cutting.py`). What
-        every member is known to have synced is cut only if `unclean`: after an election by force.
-        Raises CutRefused, LogDamaged where the batch before `offset` is corrupt and WriteRefused,
-        and then the log is as before; PartitionStopped when it was not finished."""
+        """Let the log end at `offset`, between two batches. Durable on return (`truncation.py`).
+        What every member is known to have synced is cut only if `unclean`: after an election by
+        force. Raises CutRefused, LogDamaged where the batch before `offset` is corrupt and
+        WriteRefused, and then the log is as before; PartitionStopped when it was not finished."""
         if offset == self.written_end and self.refusal is None:
             return Removed(offset, offset, 0, ())
         self._check_cut(offset, unclean)
@@ -207,7 +213,7 @@ class PartitionLog(WrittenLog):
 
     def restore(self, offset: int, batches: bytes, previous: BatchName, committed_end: int) -> int:
         """Put sound batches in the place of corrupt ones, from where a corrupt range begins;
-        `restoring.py` has the rules. Durable on return. Returns the offset behind them. Raises
+        `copies.py` has the rules. Durable on return. Returns the offset behind them. Raises
         StorageError: then the range is as corrupt as before, unless a sync failed, which stops the
         partition."""
         if self.stopped is not None:
@@ -425,3 +431,75 @@ class PartitionLog(WrittenLog):
         for rule, holds in rules.items():
             if not holds:
                 raise StorageError(self.path, f"this does not hold: {rule}")
+
+
+def make_directory(disk: Disk, directory: str) -> None:
+    """Durable on return. What an interrupted creation left is taken over. Raises OSError, and
+    WriteRefused where messages are stored already."""
+    disk.mkdir(directory)
+    for name in disk.listdir(directory):
+        path = os.path.join(directory, name)
+        if names.segment_base(name) is not None and disk.size(path) > 0:
+            raise WriteRefused(directory, f"there is a log already: {name}")
+    MarkFile(disk, os.path.join(directory, names.MARK)).create(Mark(clean=True))
+    file = disk.create(os.path.join(directory, names.segment_name(0)))
+    try:
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.sync_directory(directory)
+    disk.sync_directory(os.path.dirname(directory) or ".")
+
+
+def first_may_go(segments: Segments, floor_offset: int, synced_end: int) -> bool:
+    limit = segments.limit(0)
+    if limit is None or limit > min(floor_offset, synced_end):
+        return False
+    return not segments[0].unsynced
+
+
+def consumed_bytes(segments: Segments, floor_offset: int) -> int:
+    """How much is stored in sealed segments that nobody needs."""
+    total = 0
+    for number in range(len(segments) - 1):
+        limit = segments.limit(number)
+        if limit is None or limit > floor_offset:
+            break
+        total += segments[number].data_bytes
+    return total
+
+
+def first_sealed_ns(segments: Segments, last_timestamp_ns: int) -> int:
+    """When the first segment's last message was written, or later: the first timestamp of the next
+    segment in which it can be read."""
+    for number in range(1, len(segments)):
+        header = segments.use(number).first_header()
+        if header is not None:
+            return header.timestamp_ns
+    return last_timestamp_ns
+
+
+def first_kept(
+    segments: Segments,
+    end: int,
+    last_timestamp_ns: int,
+    wall_ns: int,
+    age_max_ns: int,
+    bytes_max: int,
+    old_end: int,
+) -> int:
+    """Where a log begins from which all goes that may, by the same rules: needed, or not synced, is
+    what is not below `end`."""
+    left = consumed_bytes(segments, end)
+    start = segments[0].base_offset
+    for number in range(len(segments) - 1):
+        limit = segments.limit(number)
+        if limit is None or limit > end or segments[number].unsynced:
+            break
+        header = segments.use(number + 1).first_header()
+        sealed_ns = header.timestamp_ns if header is not None else last_timestamp_ns
+        if not (left > bytes_max or sealed_ns + age_max_ns <= wall_ns or limit <= old_end):
+            break
+        left -= segments[number].data_bytes
+        start = limit
+    return start

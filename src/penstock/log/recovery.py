@@ -42,8 +42,8 @@ can see that. A clean stop closes even this gap, for it writes the mark after th
 
 Why nothing is invented: only sound batches (crc over everything) with exactly the offset that must
 come next are taken, what was cut is removed, and a recycled file is only ever one whose offsets
-were all lower. A cut (`cutting.py`) is on the disk before it returns, and what it removed is never
-recycled. Recycled files found at a start are dropped: a power loss may have undone the
+were all lower. A cut (`truncation.py`) is on the disk before it returns, and what it removed is
+never recycled. Recycled files found at a start are dropped: a power loss may have undone the
 renaming of one that was already in use.
 
 Durability `os` acknowledges before the sync. After a kill the kernel still holds every write, so

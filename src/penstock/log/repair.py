@@ -4,7 +4,7 @@ The daemon is stopped. The log is opened as a start opens it and read from end t
 given up is just what readers would be refused. Then, in this order:
 
 1. The segment files that hold corrupt batches are copied aside, and the copies synced.
-2. The ranges are added to the file `lost` (`lost.py`), in one step.
+2. The ranges are added to the file `lost` (`damage.py`), in one step.
 
 Killed before the second step, nothing has changed; after it, all has. No byte of the log is written
 or moved, so nothing else can be lost, and the next start finds the end of the log by the rules of
@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import LogDamaged
+from penstock.log.damage import LostRange, read_lost, write_lost
 from penstock.log.disk import Disk
 from penstock.log.inspect import Place
-from penstock.log.lost import LostRange, read_lost, write_lost
 from penstock.log.partition import PartitionLog
 from penstock.log.queues import read_owner, read_queues
 

@@ -3,8 +3,10 @@
 Writing into pages that the file never had costs five times what overwriting costs, and a sync
 after the file grew must write the file system's journal too. So zeros go out ahead of the data, in
 small writes, in steps that double with what the segment holds; and a segment that retention
-removed is kept as a spare and overwritten (`spares.py`). What lies behind the tail is therefore
+removed is kept as a spare and overwritten (`writer.py`). What lies behind the tail is therefore
 zeros or old batches with lower offsets.
+
+What can be set about one partition's log.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock import limits
@@ -20,12 +23,12 @@ from penstock.log.disk import Disk, File
 from penstock.log.head import HEAD_BYTES, Head, Owner, encode_head, read_beginning
 from penstock.log.names import index_path_of, segment_name
 from penstock.log.scan import Blocks
-from penstock.log.settings import LogSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.kernel import BatchHeader
+
 
 PAGE_BYTES = 4096
 
@@ -228,3 +231,15 @@ def remove_torn(segment: Segment, position: int) -> None:
     overwrites them."""
     with suppress(OSError):
         segment.file.truncate(position)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    segment_age_max_ns: int = limits.SEGMENT_AGE_MAX_NS
+    index_every_bytes: int = limits.INDEX_EVERY_BYTES
+    preallocate_bytes_min: int = limits.PREALLOCATE_BYTES_MIN
+    preallocate_bytes_max: int = limits.PREALLOCATE_BYTES_MAX  # 0: never ahead of writing
+    spare_segments_max: int = limits.SPARE_SEGMENTS_MAX
+    cut_kept_bytes_max: int = limits.CUT_KEPT_BYTES_MAX
+    mark_every_ns: int = limits.MARK_EVERY_NS

@@ -17,18 +17,18 @@ from typing import NamedTuple
 from penstock import limits
 from penstock.kernel import BatchCheck, check_batch, id_at
 from penstock.log import names
+from penstock.log.damage import LostRange, is_lost, read_lost
 from penstock.log.disk import Disk, File, read_file
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.fold import rotted_generation
 from penstock.log.head import Owner, read_beginning
 from penstock.log.index import ENTRY_BYTES, IndexEntry, decode_entries
 from penstock.log.inspect import Found, Place
-from penstock.log.journals import JournalFile, read_journal
-from penstock.log.ledgerfile import Corrupt, Unknown, read_ledger
-from penstock.log.lost import LostRange, is_lost, read_lost
+from penstock.log.journal_file import JournalFile, read_journal
+from penstock.log.ledger import Corrupt, Unknown, read_ledger
 from penstock.log.mark import COPY_BYTES, COPY_POSITIONS, FILE_BYTES, Mark, decode, decode_file
 from penstock.log.queues import read_owner, read_queues
-from penstock.log.replicafile import read_replica
+from penstock.log.replica_file import read_replica
 from penstock.log.scan import Batch, Blocks, walk
 from penstock.log.sealed import unseal
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from penstock import limits
-from penstock.command.stacks import stacks_report, tasks_report
+from penstock.command.run import stacks_report, tasks_report
 from penstock.net.api import (
     EMPTY,
     GET,

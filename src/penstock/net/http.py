@@ -16,9 +16,8 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock import limits
-from penstock.log.openfiles import connections_end
-from penstock.net import refusals
-from penstock.net.bodies import BodyRoom
+from penstock.log.open_files import connections_end
+from penstock.net import incoming as refusals
 from penstock.net.exchange import (
     Application,
     Request,
@@ -27,7 +26,7 @@ from penstock.net.exchange import (
     encode_head,
     encode_response,
 )
-from penstock.net.incoming import Admit, Incoming, RefusedRequest
+from penstock.net.incoming import Admit, BodyRoom, Incoming, RefusedRequest
 from penstock.net.sending import Body, Sending
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -7,10 +7,31 @@ last, because the rest of such a body is not worth reading.
 
 A request has to come in time: its head within HTTP_HEAD_NS, its body at HTTP_RATE_BYTES_MIN a
 second at least. What comes with a chunked body that is no body (heads of chunks, their extensions,
-trailers) has a bound too, and so have the bodies of all connections together (`net/bodies.py`).
+trailers) has a bound too, and so have the bodies of all connections together (`BodyRoom`).
 
 Bytes that are not HTTP get a fixed `400 Bad Request`. Heads that were seen before do not go through
 the parser again (`heads.py`).
+
+How much memory the bodies of requests may take, over all connections of a daemon.
+
+A bound for each connection bounds nothing where connections are many. So bytes are counted as they
+come, from the first one of a body until its request is answered; nothing is counted for what a
+client only announces. When there is no room, a request is refused rather than left to wait: it is
+not known whether those that hold the room will ever be complete.
+
+The last part of the room is for bodies that are small so far. A few clients with large ones can't
+keep all others from publishing.
+
+What the HTTP server itself answers, whatever the application, before it hangs up.
+
+Heads of requests, remembered with what the parser made of them.
+
+A client that keeps its connection sends the same head again and again. Heads are remembered with
+what the parser made of them; a request that begins with a known one, and is there as a whole, does
+not go through the parser. Same bytes, same meaning: nothing is decided but by the
+parser, and by the listener's gate. Only
+plain heads are remembered: HTTP/1.1, no `Expect`, no transfer encoding, no offer to upgrade, and no
+`traceparent`, which is another one each time.
 """
 
 from __future__ import annotations
@@ -18,15 +39,85 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import httptools
 
 from penstock import limits
-from penstock.net import refusals
-from penstock.net.bodies import BodyRoom, framing_max
+from penstock.net.api import HttpError, error_response
 from penstock.net.exchange import Application, BodyRule, Request, Response
 from penstock.net.gate import Caller, CallerNotes
-from penstock.net.heads import Head, heads_of, remember
+
+
+class BodyRoom:
+    __slots__ = ("_bytes_max", "held_bytes")
+
+    def __init__(self, bytes_max: int = limits.HTTP_BODIES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self.held_bytes = 0
+
+    def has(self, count: int, body_bytes: int) -> bool:
+        """Is there room for so many more bytes of a body that then has `body_bytes`?"""
+        bytes_max = self._bytes_max
+        if body_bytes > limits.HTTP_BODY_SMALL_BYTES:
+            bytes_max -= bytes_max // 4
+        return self.held_bytes + count <= bytes_max
+
+    def take(self, count: int) -> None:
+        self.held_bytes += count
+
+    def give(self, count: int) -> None:
+        self.held_bytes -= count
+
+
+def framing_max(body_bytes: int) -> int:
+    """How many bytes may come with so much of a chunked body that are none of it."""
+    return limits.HTTP_HEADER_BYTES_MAX + limits.HTTP_FRAMING_EACH * body_bytes
+
+
+def _fixed(status: bytes) -> bytes:
+    """As Go's server has it."""
+    head = b"Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    return b"HTTP/1.1 " + status + b"\r\n" + head + status
+
+
+BAD_REQUEST = _fixed(b"400 Bad Request")
+TIMED_OUT = _fixed(b"408 Request Timeout")
+HEADERS_TOO_LARGE = _fixed(b"431 Request Header Fields Too Large")
+NO_DESCRIPTOR = _fixed(b"503 Service Unavailable") + (
+    b": the daemon has no descriptor left for connections (ulimit -n)"
+)
+NO_ROOM = error_response(
+    HttpError(503, "FAILED unanswered requests of all clients take too much memory", closes=True)
+)
+
+
+class Head(NamedTuple):
+    """What the parser made of the head of a request."""
+
+    method: str
+    path: str
+    query: bytes
+    fields: bytes
+    body_bytes: int
+    together: bool
+
+
+Heads = dict[bytes, Head]
+_heads: WeakKeyDictionary[object, Heads] = WeakKeyDictionary()
+
+
+def heads_of(ruler: object) -> Heads:
+    """What one listener has let in, or one application has seen; another may have other rules."""
+    return _heads.setdefault(ruler, {})
+
+
+def remember(heads: Heads, data: bytes, head: Head) -> None:
+    """`data` is the head as it came, without the empty line."""
+    if len(heads) >= limits.HTTP_HEADS_MAX:
+        heads.clear()
+    heads[data] = head
+
 
 Admit = Callable[[str, str, str, Caller], Response | None]  # method, path, remote, caller
 
@@ -159,11 +250,11 @@ class Incoming:
         if self.deaf:
             return
         if self._head_bytes > limits.HTTP_HEADER_BYTES_MAX:
-            self.end_with(refusals.HEADERS_TOO_LARGE)
+            self.end_with(HEADERS_TOO_LARGE)
         elif is_inside and message == self._messages and not self.between:
             self._behind_head_bytes += len(data)
             if self._behind_head_bytes - self._body_bytes > framing_max(self._body_bytes):
-                self.end_with(refusals.HEADERS_TOO_LARGE)
+                self.end_with(HEADERS_TOO_LARGE)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -176,7 +267,7 @@ class Incoming:
                 self._feed(rest)
         except httptools.HttpParserError:
             if not self.deaf:
-                self.end_with(refusals.BAD_REQUEST)
+                self.end_with(BAD_REQUEST)
 
     # --- what the parser calls ---
 
@@ -234,7 +325,7 @@ class Incoming:
         path = self._path.decode("latin-1")
         self._rule = self._application.body_rule(self._method, path)
         if not self._caller.is_clear:
-            self.end_with(refusals.BAD_REQUEST)
+            self.end_with(BAD_REQUEST)
         elif refusal := self._refusal(path):
             self._refuse(refusal)
         elif self._content_length > self._rule.bytes_max:
@@ -252,7 +343,7 @@ class Incoming:
             self._room.take(len(part))
             self._body += part
         else:
-            self._refuse(refusals.NO_ROOM)
+            self._refuse(NO_ROOM)
 
     def on_message_complete(self) -> None:
         if self.deaf:

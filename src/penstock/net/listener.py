@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from penstock import limits
 from penstock.errors import ConfigError
-from penstock.log.openfiles import connections_end, out_of_connections
+from penstock.log.open_files import connections_end, out_of_connections
 
 log = logging.getLogger("penstock.net")
 

@@ -1,7 +1,7 @@
 """When the next turn of the loop is. What a turn does, and in which order, is `net/order.py`.
 
 A turn runs when the kernel's descriptor is readable (a socket, or `wake` from a sync thread), when
-someone asks for it (`net/soon.py`), or when a timer is due.
+someone asks for it (`net/turn.py`), or when a timer is due.
 
 Timers. `Engine.tick` looks at every window, so it does not run in every turn: after a turn that a
 socket or a caller started, it is due within TICK_NS; after a tick, at the time that the tick
@@ -11,6 +11,8 @@ something to do.
 An exception that comes out of a turn is a fault of the program, in a place where acknowledged data
 is at stake: it goes to `on_fault`, which stops the daemon. A handler that reports one itself stops
 the turn, too, before anything more is written or sent.
+
+Asking for a turn. It is made before the turn, because whoever asks for turns is.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from collections.abc import Callable
 from penstock import limits
 from penstock.clock import Clock
 from penstock.net.order import NEVER_NS, TurnOrder
-from penstock.net.soon import Soon
 
 TIMER_NS_MIN = limits.MS  # a timer shorter than this would only spin
 
@@ -100,3 +101,34 @@ class Turn:
         wait_ns = max(due_ns - self._mono_ns(), TIMER_NS_MIN)
         self._timer_ns = due_ns
         self._timer = self._loop.call_later(wait_ns / limits.SECOND, self._on_timer)
+
+
+def _no_turn_yet() -> None:
+    raise RuntimeError("a turn was asked for, and there is none")
+
+
+class Soon:
+    """`ask` may be handed on at once; `begin` says what is run, `stop` that nothing is any more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._run: Callable[[], None] = _no_turn_yet
+        self._handle: asyncio.Handle | None = None
+        self._stopped = False
+
+    def begin(self, run: Callable[[], None]) -> None:
+        self._run = run
+
+    def ask(self) -> None:
+        """Run a turn at the next chance: someone outside of it has left something to do."""
+        if self._handle is None and not self._stopped:
+            self._handle = self._loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        self._handle = None
+        self._run()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._handle is not None:
+            self._handle.cancel()

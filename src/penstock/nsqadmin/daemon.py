@@ -34,7 +34,7 @@ class Daemon:
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # of pages whose callers may not look
-        self._ground: Deps | None = None
+        self._deps: Deps | None = None
         self._lock: DataPathLock | None = None
 
     async def start(self) -> None:
@@ -42,7 +42,7 @@ class Daemon:
         log.info("%s", version_line("nsqadmin"))
         address = parse_address(options.http_address, "http-address")
         self._lock = DataPathLock(Path(options.data_path))
-        deps = self._ground = Deps(options)
+        deps = self._deps = Deps(options)
         app = make_app(deps)
         self._socket = listen(address)
         log.info("HTTP: listening on %s", bound_address(self._socket))
@@ -71,8 +71,8 @@ class Daemon:
             close_listener(self._socket)
         if self._ending is not None:
             self._ending.cancel()
-        if self._ground is not None:
-            await self._ground.stop()
+        if self._deps is not None:
+            await self._deps.stop()
         if self._lock is not None:
             self._lock.close()
         log.info("bye")

@@ -1,5 +1,6 @@
 """What every part of nsqadmin is given, made once at the start: the daemons and what is known of
-them, the charts, who may log in, what was done, and whom to tell."""
+them, the charts, who may log in, what was done, and whom to tell.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address
-from penstock.net.secretfile import first_secret
+from penstock.net.secret_file import first_secret
 from penstock.nsqadmin.actions import Actions
 from penstock.nsqadmin.audit import Audit, Notifier
 from penstock.nsqadmin.connections import Connections

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock import limits
-from penstock.command.common import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
 from penstock.command.flags import Effect, Flag, Kind, Ranges, check_ranges, resolve
+from penstock.command.program import FETCH_RANGES, CommonOptions, fetch_flags, first_flags
 from penstock.errors import ConfigError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

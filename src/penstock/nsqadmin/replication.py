@@ -1,5 +1,6 @@
 """What a cluster says of its replicas (`/cluster` of any of its nodes): who leads a partition, who
-is in sync, and what is not as it should be."""
+is in sync, and what is not as it should be.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """nsqadmin's HTTP API, the official one and ours: one table of routes. Each says what the caller
-has to be allowed, and is asked only by those who are."""
+has to be allowed, and is asked only by those who are.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """One message's life: from topic `_trace` of every nsqd for the recent past, and from the table of
-the pipeline `trace` for the rest. Each says what it could not tell; the other's part is shown."""
+the pipeline `trace` for the rest. Each says what it could not tell; the other's part is shown.
+"""
 
 from __future__ import annotations
 

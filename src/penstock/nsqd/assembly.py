@@ -30,8 +30,7 @@ from penstock.log.disk import Disk
 from penstock.net.fetch import Fetcher
 from penstock.net.link import Links
 from penstock.net.order import TurnOrder
-from penstock.net.soon import Soon
-from penstock.net.turn import Turn
+from penstock.net.turn import Soon, Turn
 from penstock.nsqd.auth import Auth
 from penstock.nsqd.lookups import Lookups
 from penstock.nsqd.options import Options

@@ -45,7 +45,7 @@ from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.log import names
 from penstock.log.disk import Disk
 from penstock.log.ledger import Ledger
-from penstock.log.ledgerfile import Node as LedgerNode
+from penstock.log.ledger import Node as LedgerNode
 from penstock.net.api import Route
 from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
@@ -53,8 +53,8 @@ from penstock.net.fetch import Fetcher
 from penstock.net.listener import parse_address as parse_listen
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
-from penstock.net.secretfile import read_secrets
-from penstock.nsqd.clusterstate import ClusterState
+from penstock.net.secret_file import read_secrets
+from penstock.nsqd.cluster_state import ClusterState
 from penstock.nsqd.fanout import FanOut
 from penstock.nsqd.http.nodes import NodeStates
 from penstock.nsqd.http.restore import Restoring

@@ -36,9 +36,15 @@ from penstock.wire.errors import (
     reason_of,
 )
 from penstock.wire.frames import FrameType
-from penstock.wire.names import is_valid_name, quote
-from penstock.wire.numbers import parse_number
-from penstock.wire.partition import ANY, bad_partition, read_extra, read_partition
+from penstock.wire.names import (
+    ANY,
+    bad_partition,
+    is_valid_name,
+    parse_number,
+    quote,
+    read_extra,
+    read_partition,
+)
 from penstock.wire.states import State
 
 if TYPE_CHECKING:

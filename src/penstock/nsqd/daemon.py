@@ -27,7 +27,7 @@ from penstock.net.bulk import BulkThread
 from penstock.net.fetch import Fetcher
 from penstock.net.gate import Gate
 from penstock.net.listener import Acceptor, Address, bound_address, close_listener, listen_at
-from penstock.net.secretfile import read_secrets
+from penstock.net.secret_file import read_secrets
 from penstock.net.sync import SyncPool
 from penstock.nsqd.assembly import Ports, assemble, broker_options, data_path
 from penstock.nsqd.drain import Drain, drain_routes

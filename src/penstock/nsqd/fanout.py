@@ -24,7 +24,7 @@ from penstock.errors import FetchFailed
 from penstock.net.api import JSON, NSQ_HEADER, Answer, HttpError, Route, error_response
 from penstock.net.exchange import Request, Response
 from penstock.net.query import parse_query
-from penstock.net.secretfile import authorization
+from penstock.net.secret_file import authorization
 
 if TYPE_CHECKING:
     from penstock.net.fetch import Fetched, Fetcher

@@ -24,7 +24,7 @@ from penstock.net.sync import SyncTimes
 from penstock.nsqd.stats import Row, resident_bytes
 
 if TYPE_CHECKING:
-    from penstock.nsqd.clusterstate import ClusterState
+    from penstock.nsqd.cluster_state import ClusterState
     from penstock.nsqd.protocol import Protocol
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

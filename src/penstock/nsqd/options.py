@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from penstock import limits
-from penstock.command.common import (
+from penstock.command.flags import Effect, Flag, Kind, Ranges, Resolved, check_ranges, resolve
+from penstock.command.program import (
     FETCH_RANGES,
     CommonOptions,
     etcd_flags,
@@ -24,7 +25,6 @@ from penstock.command.common import (
     first_flags,
     gate_flags,
 )
-from penstock.command.flags import Effect, Flag, Kind, Ranges, Resolved, check_ranges, resolve
 from penstock.errors import ConfigError
 from penstock.net.gate import check_allowed
 

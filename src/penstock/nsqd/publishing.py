@@ -3,7 +3,8 @@ of PUB, MPUB, PUB_EXT and MPUB_EXT, which it takes by itself: a topic that is no
 PUB_EXT with a trace id, and errors.
 
 A publish with trace ids is answered when it is stored, and says where the message lies
-(`wire/traced.py`). Its connection waits for that, and other connections share the batch."""
+(`wire/traced.py`). Its connection waits for that, and other connections share the batch.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,14 @@ from penstock.nsqd.waits import Waits
 from penstock.wire import traced
 from penstock.wire.errors import Fault, WireFault, failed, failed_because
 from penstock.wire.frames import FrameType
-from penstock.wire.names import is_valid_name, quote
-from penstock.wire.numbers import parse_number
-from penstock.wire.partition import ANY, bad_partition, read_partition
+from penstock.wire.names import (
+    ANY,
+    bad_partition,
+    is_valid_name,
+    parse_number,
+    quote,
+    read_partition,
+)
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.net.anycert import accept_any_certificate
 from penstock.net.link import Link, Links
+from penstock.net.tls import accept_any_certificate
 from penstock.wire.frames import OK, FrameType, encode_frame
 from penstock.wire.identify import compression
 

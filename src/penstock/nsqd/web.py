@@ -10,10 +10,9 @@ from pathlib import Path
 
 from penstock import limits
 from penstock.net.api import JSON, NSQ_HEADER
-from penstock.net.bodies import BodyRoom
 from penstock.net.exchange import Application, BodyRule, Request, Response
 from penstock.net.http import HttpConnection
-from penstock.net.incoming import Admit
+from penstock.net.incoming import Admit, BodyRoom
 from penstock.net.listener import bound_address
 
 

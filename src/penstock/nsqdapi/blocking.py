@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.net.secretfile import authorization
+from penstock.net.secret_file import authorization
 
 FAILURES = (OSError, http.client.HTTPException)
 _ACCEPT = {"Accept": "application/vnd.nsq; version=1.0"}

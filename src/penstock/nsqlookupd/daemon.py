@@ -14,9 +14,9 @@ from penstock import __version__, limits
 from penstock.clock import SystemClock
 from penstock.command.program import version_line
 from penstock.net.api import Admission
-from penstock.net.bodies import BodyRoom
 from penstock.net.gate import Gate
 from penstock.net.http import HttpConnection
+from penstock.net.incoming import BodyRoom
 from penstock.net.listener import (
     Address,
     bound_address,
@@ -25,7 +25,7 @@ from penstock.net.listener import (
     listen_at,
     peer_text,
 )
-from penstock.net.secretfile import read_secrets
+from penstock.net.secret_file import read_secrets
 from penstock.nsqlookupd.options import Options
 from penstock.nsqlookupd.protocol import Client
 from penstock.nsqlookupd.registry import Registry

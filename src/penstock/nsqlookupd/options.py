@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from penstock import limits
-from penstock.command.common import CommonOptions, etcd_flags, first_flags, gate_flags
 from penstock.command.flags import Flag, Kind, Ranges, check_ranges, resolve
+from penstock.command.program import CommonOptions, etcd_flags, first_flags, gate_flags
 from penstock.net.gate import check_allowed
 
 FLAGS: tuple[Flag, ...] = (

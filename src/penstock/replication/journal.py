@@ -19,7 +19,7 @@ It syncs what it found when a session begins, each snapshot, and a place that it
 else at a pace of its own. Most records say what was finished, and no answer waits for those.
 
 So nothing of a lower epoch counts once a snapshot of a higher one is there. A snapshot is written
-into another file and synced before the one before it may be overwritten (`log.journalfile`).
+into another file and synced before the one before it may be overwritten (`log.journal_file`).
 
 **The leader.** Its leadership begins a generation, with a snapshot, before its first record: what
 it took over says nothing about what other replicas have. A replica that stands just where the

@@ -58,8 +58,9 @@ The bytes of a channel journal's frames: fields and rest, as in the table of `fr
 
 A place is generation u64 and sequence u64. A record is as in the leader's file; how it travels, and
 what the last two fields of 13 are, the table of `frames` says. Whether it is sound, and of this
-place, the file checks that takes it (`log.followedjournal`): what is not in order is refused
-there."""
+place, the file checks that takes it (`log.follower_journal`): what is not in order is refused
+there.
+"""
 
 from __future__ import annotations
 

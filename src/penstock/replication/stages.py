@@ -28,7 +28,8 @@ The stages that a follower's journal lists, and whose files it does not have.
 From the first record on that lists one of them, no place is shown as synced. A snapshot that lists
 it once more changes nothing about that: the journal may be synced up to a place between the two. At
 a start it is not known which record was the first, nor does it matter for a file that turns out to
-be corrupt: then no place is shown at all."""
+be corrupt: then no place is shown at all.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, FetchFailed
-from penstock.net.secretfile import first_secret
+from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
 from penstock.nsqdapi.calls import (

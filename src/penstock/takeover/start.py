@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock import limits
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from penstock.takeover.takeover import Report, Takeover
 from penstock.takeover.topicbuild import BuildSettings, Progress
 

@@ -30,7 +30,7 @@ from penstock.log.disk import Disk
 from penstock.log.fold import ENTRY, ChannelState, Group, cursor_entry
 from penstock.log.fold import Entry as Kind
 from penstock.log.partition import PartitionLog
-from penstock.log.settings import LogSettings
+from penstock.log.segment import LogSettings
 from penstock.takeover.alignment import Segment
 from penstock.takeover.diskqueue import HEAD_BYTES, NO_ID, Record
 from penstock.takeover.diskrecords import READ_BYTES, Tally

@@ -1,5 +1,6 @@
 """`penstock channel`: list, make, change and remove the channels of a topic, and what is inside
-them."""
+them.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import msgspec
 import typer
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.net.secretfile import first_secret
+from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.client_options import tls_context

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.client import Message
-from penstock.client.addressed import encode_headers
+from penstock.client.publishing import encode_headers
 from penstock.errors import ConfigError
 from penstock.tools.output import WrongUse
 

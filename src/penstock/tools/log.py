@@ -21,8 +21,7 @@ from typing import Annotated, Any
 from penstock.command import terminal
 from penstock.errors import PenstockError, TraceBroken
 from penstock.log.disk import Disk, OsDisk, lock_directory
-from penstock.log.dump import Row, dump_file, dump_partition
-from penstock.log.inspect import TOPICS, NothingThere, Place, find
+from penstock.log.inspect import TOPICS, NothingThere, Place, Row, dump_file, dump_partition, find
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb

@@ -1,5 +1,6 @@
 """The operator's command: `penstock <verb>`. Each verb is imported when it is asked for, and typer
-only when no daemon is."""
+only when no daemon is.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The daemons that the operator's commands talk to, over their HTTP API. An address is `host:port`,
-a URL, or the path of a unix socket."""
+a URL, or the path of a unix socket.
+"""
 
 from __future__ import annotations
 

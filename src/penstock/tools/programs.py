@@ -1,5 +1,6 @@
 """Daemons as processes of `penstock demo` and `penstock up`: each says what it has to say in a file
-of its own."""
+of its own.
+"""
 
 from __future__ import annotations
 

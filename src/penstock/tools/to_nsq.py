@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock import limits
 from penstock.client import Producer
-from penstock.client.addressed import To
+from penstock.client.publishing import To
 from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError

@@ -18,8 +18,7 @@ from penstock.errors import PenstockError
 from penstock.ids.guid import parse
 from penstock.kernel import hex_to_id
 from penstock.log.disk import OsDisk
-from penstock.log.dump import dump_partition
-from penstock.log.inspect import NothingThere
+from penstock.log.inspect import NothingThere, dump_partition
 from penstock.log.inspect import find as find_places
 from penstock.nsqdapi import calls
 from penstock.tools import completion

@@ -1,5 +1,6 @@
 """Where the `traceparent` of traced messages is read: an event has a part of its trace id at most
-(`kernel/traceparent.py`), the message's own headers have all of it."""
+(`kernel/traceparent.py`), the message's own headers have all of it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Trace ids as people write them: a decimal number of 64 bits, or the 32 hex digits of a trace of
-the W3C, whose last 64 bits are what messages and events have of it (`kernel/traceparent.py`)."""
+the W3C, whose last 64 bits are what messages and events have of it (`kernel/traceparent.py`).
+"""
 
 from __future__ import annotations
 

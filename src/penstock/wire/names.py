@@ -3,6 +3,19 @@
 A name is 1 to 64 characters of `. a-z A-Z 0-9 _ -`, optionally followed by `#ephemeral`; the
 suffix counts towards the 64. Names in error texts are quoted the way Go's `%q` does it, because
 clients and tests match these bytes.
+
+Decimal numbers in command lines: digits only, and nothing at all means zero.
+
+NSQ takes no sign, blank or prefix in RDY, REQ and DPUB. Its own parser lets a 64-bit number
+overflow silently; here a number that is too large stays at the largest one, which every range
+check refuses and every clamp clamps.
+
+The number of a partition in a command, as Youzan's NSQ has it: `PUB <topic> [partition]`.
+
+-1, or no word at all, leaves the choice to nsqd. NSQ itself ignores what follows a command's
+parameters, and some clients count on that: in its own commands a word that does not begin as a
+number is ignored.
+Whether a topic has the partition is not known here.
 """
 
 from __future__ import annotations
@@ -10,6 +23,8 @@ from __future__ import annotations
 import re
 
 from penstock import limits
+from penstock.limits import PARTITIONS_MAX
+from penstock.wire.errors import Fault, WireFault
 
 EPHEMERAL_SUFFIX = "#ephemeral"
 
@@ -57,3 +72,45 @@ def _quote_character(character: str) -> str:
     if code <= 0xFFFF:
         return f"\\u{code:04x}"
     return f"\\U{code:08x}"
+
+
+NUMBER_MAX = (1 << 64) - 1
+
+_DIGITS_MAX = 20  # of NUMBER_MAX; longer numbers need no conversion to be known as too large
+
+
+def parse_number(text: bytes) -> int | None:
+    """The number, or None when `text` holds anything but digits."""
+    if not text:
+        return 0
+    if not text.isdigit():
+        return None
+    significant = text.lstrip(b"0")
+    if len(significant) > _DIGITS_MAX:
+        return NUMBER_MAX
+    return min(int(significant or b"0"), NUMBER_MAX)
+
+
+ANY = -1  # partition
+_BEGINS_AS_NUMBER = re.compile(rb"[+-]?[0-9]")
+_RIGHT = re.compile(rb"-1|\+?0*([0-9]{1,3})")
+
+
+def read_partition(command: bytes, text: bytes) -> int:
+    """Of a command that is defined with a partition. Raises WireFault."""
+    if text in (b"", b"-1"):
+        return ANY
+    found = _RIGHT.fullmatch(text)
+    number = int(found[1]) if found else PARTITIONS_MAX
+    if number >= PARTITIONS_MAX:
+        raise bad_partition(command, text)
+    return number
+
+
+def read_extra(command: bytes, text: bytes) -> int:
+    """Of the word behind the parameters of one of NSQ's commands. Raises WireFault."""
+    return read_partition(command, text) if _BEGINS_AS_NUMBER.match(text) else ANY
+
+
+def bad_partition(command: bytes, text: bytes) -> WireFault:
+    return WireFault(Fault.BAD_PARTITION, command, quote(text))

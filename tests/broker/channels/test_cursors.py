@@ -15,7 +15,7 @@ from penstock.broker.health import Health
 from penstock.broker.partition.journal import Journal
 from penstock.log.disk import OsDisk
 from penstock.log.fold import Position, decode_record
-from penstock.log.followedjournal import FollowedJournal
+from penstock.log.follower_journal import FollowedJournal
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
 from penstock.log.verify import verify

@@ -18,8 +18,8 @@ from penstock.broker.partition.journal import Journal
 from penstock.kernel import Event
 from penstock.log.disk import OsDisk
 from penstock.log.fold import Entry, Group, cursor_entry, fold_entries, generation_of
-from penstock.log.followedjournal import FollowedJournal
-from penstock.log.journalfile import NAMES as ALL_NAMES
+from penstock.log.follower_journal import FollowedJournal
+from penstock.log.journal_file import NAMES as ALL_NAMES
 from sim.clock import START_MONO_NS, START_WALL_NS
 from sim.disk import Fault, SimDisk
 

@@ -20,7 +20,7 @@ from penstock.log.fold import (
     generation_of,
     start_entry,
 )
-from penstock.log.followedjournal import FollowedJournal
+from penstock.log.follower_journal import FollowedJournal
 from sim.disk import Fault, SimDisk
 from sim.threads import Threads
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from penstock import limits
-from penstock.log.lost import LostRange, write_lost
+from penstock.log.damage import LostRange, write_lost
 
 from ..world import Consumer, bodies
 from .cluster_world import Cluster, Node

@@ -28,11 +28,10 @@ from penstock.log.fold import (
     generation_of,
     start_entry,
 )
-from penstock.log.followedjournal import NOTHING, FollowedJournal
-from penstock.log.ledger import Ledger
-from penstock.log.ledgerfile import Node, ReplicaEntry
+from penstock.log.follower_journal import NOTHING, FollowedJournal
+from penstock.log.ledger import Ledger, Node, ReplicaEntry
 from penstock.log.partition import PartitionLog
-from penstock.log.replicafile import read_replica
+from penstock.log.replica_file import read_replica
 from penstock.replication.effects import Acknowledge, Hello, Refuse, Tell
 from penstock.replication.journal import AskSnapshot, AskSync, HelloJournal, SendHeld, SendRecord
 from sim.disk import Fault

@@ -11,7 +11,7 @@ from penstock.broker.ports import Lane
 from penstock.errors import PeerFault
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode, refusal
 from penstock.net.peers.handshake import Dialling, Listening, Own, PeerRefused, State
-from penstock.net.peers.lanes import Link, Session
+from penstock.net.peers.links import Link, Session
 
 ONE = Own(1, 0x11, 0xC1, (b"a secret of ours",))
 TWO = Own(2, 0x22, 0xC1, (b"a secret of ours",))

@@ -9,7 +9,8 @@ and until the next start.
 It is a bucket of bytes that fills with time and holds a few seconds' worth. The windows of the
 channel's partitions share it: each time it is filled up, all of it is dealt out to them evenly
 (`Window.allowance`). A window sends while it has some left; the last piece that it sends may be
-more than that, and is paid back first. A channel without a rate has more than is ever sent."""
+more than that, and is paid back first. A channel without a rate has more than is ever sent.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from penstock.log.fold import (
     start_entry,
     unstaged_entry,
 )
-from penstock.log.journalfile import JournalSync
+from penstock.log.journal_file import JournalSync
 from penstock.log.partition import PartitionLog
 
 _log = logging.getLogger("penstock.broker")

@@ -5,7 +5,8 @@
 | trailer | the id and the timestamp of the message that a channel has given up |
 | headers, under `dead_letter` | topic, channel, attempts, and how the last one ended |
 
-Messages read back from a log, one at a time: for what is rare, not for delivery."""
+Messages read back from a log, one at a time: for what is rare, not for delivery.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ costs a read; so what was found holds for the whole batch, and a channel that mo
 batch is looked up every few seconds only. Then the answer may be too high by as much.
 
 While some messages are delayed, the lowest unfinished one may be one of them. Then the first of
-each kind that is not are looked at."""
+each kind that is not are looked at.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ What an operator does to all delayed messages of a channel at once.
 
 The messages are listed once, and settled a piece at a time, so that others have their turn. What
 was settled meanwhile by somebody else is not counted. Delayed messages beyond those that a channel
-has at hand (`PARKED_MAX`) are not reached: they come to hand within seconds, when there is room."""
+has at hand (`PARKED_MAX`) are not reached: they come to hand within seconds, when there is room.
+"""
 
 from __future__ import annotations
 

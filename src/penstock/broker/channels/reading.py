@@ -30,7 +30,8 @@ in the one that has the message; an offset or a number of messages needs its par
 One message of a topic, in whichever of its partitions it is.
 
 An id that was given out here is searched for in the index of every log before any log is walked
-through: a walk reads all that is stored."""
+through: a walk reads all that is stored.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ is read.
 
 Parts come in order, each again as often as its sender likes; the first one begins again. What is
 gathered is forgotten when the commit is done, when others need the room, and at a restart: a sender
-that hears of a gap sends all of them again. So nothing depends on what is here."""
+that hears of a gap sends all of them again. So nothing depends on what is here.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ The headers of staged messages: whether consumers can read them.
 They are stored as they come, and a consumer's library reads them as JSON, with the message in its
 hands: what is no JSON object would fail there for each attempt, and for each channel. So it is
 refused here. That is all that is asked of them: PUB_EXT wants texts alone as values, but a table
-that is written back may have null there."""
+that is written back may have null there.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ about once a second.
 
 A record that is written again must never take the place of a newer one of its app. So nothing is
 written here while a commit goes on, none begins meanwhile, and what a newer record has replaced is
-forgotten."""
+forgotten.
+"""
 
 from __future__ import annotations
 

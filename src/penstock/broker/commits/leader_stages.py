@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.broker.commits.stage_store import StageStore
     from penstock.broker.commits.stages import Stages
     from penstock.broker.partition.leader import Leader
-    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.ledger import ReplicaKey
 
 StageDone = Callable[[PenstockError | None], None]
 _COUNT_BITS = 32  # of a stage's number; above it is the epoch

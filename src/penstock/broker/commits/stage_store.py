@@ -13,7 +13,8 @@ The stages of a replica that follows: which of those that its journal lists are 
 | a record unlists one | its file goes |
 | a snapshot of a higher epoch does not list one | the same: it never was answered |
 
-What could not be stored is asked for again at housekeeping."""
+What could not be stored is asked for again at housekeeping.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ from penstock.broker.replicas.context import ReplicationContext
 from penstock.kernel import crc32c
 from penstock.limits import STAGES_GIVEN_UP_MAX
 from penstock.log.fold import Position, Staged, epoch_of
-from penstock.log.followedjournal import FollowedJournal
+from penstock.log.follower_journal import FollowedJournal
 from penstock.log.names import hosted_stage_name, hosted_stage_number
 from penstock.replication.frames import Target, encode
 from penstock.replication.side_frames import AskStage, SendStage, StageStored

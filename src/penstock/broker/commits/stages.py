@@ -12,7 +12,8 @@ committed for a day is removed.
 | file in its place, not acknowledged | the stage is there; sending it again changes nothing |
 | while stages are removed | some are left: they expire, or a commit that is finished removes them |
 
-Jobs of stages, few at a time: the sync threads have publishes to serve."""
+Jobs of stages, few at a time: the sync threads have publishes to serve.
+"""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ When the logs of one topic are synced though no publisher waits for it (durabili
 
 A sync costs the same whatever it has to write, so a topic does not have more of them for being in
 several partitions: they share one pause, and after it the partition is synced that would lose most
-in a power loss."""
+in a power loss.
+"""
 
 from __future__ import annotations
 

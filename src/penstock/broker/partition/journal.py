@@ -1,6 +1,6 @@
 """The channel journal of one partition, as its leader writes it: a record a turn.
 
-`log.journalfile` says what is kept through which fault. Here is when a generation begins: when the
+`log.journal_file` says what is kept through which fault. Here is when a generation begins: when the
 file has grown past `bytes_max`, when it is broken, and when this leader has not begun one yet. In
 each case a snapshot of all channels comes first, so what an earlier leader said, and other replicas
 may not have heard, does not matter any more.
@@ -34,7 +34,7 @@ from penstock.log.fold import (
     epoch_of,
     generation_of,
 )
-from penstock.log.journalfile import ALONE, JournalFiles, JournalSync
+from penstock.log.journal_file import ALONE, JournalFiles, JournalSync
 
 Snapshot = Callable[[], tuple[int, Sequence[Group]]]  # handed end, and every channel's whole state
 

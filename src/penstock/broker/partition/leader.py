@@ -25,7 +25,8 @@ earlier message again while the later one is being worked on.
 A turn writes its record after what it has sent, and hears consumers before it sends. So the gate is
 closed before a FIN can come, and a FIN is in a record before the gate opens again. While it is
 closed the window delivers nothing, as if it were paused. Records are one a turn and partition, and
-so are the syncs that they wait for. No other channel waits."""
+so are the syncs that they wait for. No other channel waits.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ The roles that a replica of several plays with its files, and its place in the r
 | Stopped | are dropped | – | nothing: it is copied again, as another replica |
 
 A role is an object that is replaced as a whole. A learner that the record begins to list becomes a
-follower without being matched again, and goes on with the same `LogFollower`: it was level."""
+follower without being matched again, and goes on with the same `LogFollower`: it was level.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.broker.ports import Peers
 from penstock.errors import StorageError
 from penstock.limits import CATCH_UP_PLACES, CATCH_UP_STALL_NS
-from penstock.log.ledgerfile import ReplicaEntry, ReplicaKey
+from penstock.log.ledger import ReplicaEntry, ReplicaKey
 from penstock.replication.authority import Heard, Isolation
 from penstock.replication.frames import Target
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from penstock.broker.commits.stage_store import StageStore
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
-    from penstock.log.followedjournal import FollowedJournal
-    from penstock.log.journalfile import JournalSync
-    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.follower_journal import FollowedJournal
+    from penstock.log.journal_file import JournalSync
+    from penstock.log.ledger import ReplicaKey
 
 NO_NODE = -1
 

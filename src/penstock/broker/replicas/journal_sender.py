@@ -12,7 +12,8 @@ becomes a member only with the journal. So an elected replica that has waited fo
 generation with what it has inherited, and feeds it to learners as a leader does.
 
 What it says is what it would say first if it served: nothing of it is newer than what the set has.
-The generation that it begins when it serves is the next one of the same epoch."""
+The generation that it begins when it serves is the next one of the same epoch.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ from penstock.replication.side_frames import JournalFrame
 if TYPE_CHECKING:
     from penstock.broker.channels.cursors import Cursors
     from penstock.broker.context import Context
-    from penstock.log.followedjournal import FollowedJournal
-    from penstock.log.journalfile import JournalSync
-    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.follower_journal import FollowedJournal
+    from penstock.log.journal_file import JournalSync
+    from penstock.log.ledger import ReplicaKey
 
 
 Held = Callable[[], None]

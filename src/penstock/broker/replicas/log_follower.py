@@ -12,7 +12,7 @@ what stands behind them waits, so that nothing is sent before what it says is du
 A follower that waits for room acknowledges nothing, so its leader leaves it out after a while. When
 there is room again, it asks to be matched again for what it has dropped.
 
-The replica's own file says whether the headers in its log may be believed (`log/replicafile.py`).
+The replica's own file says whether the headers in its log may be believed (`log/replica_file.py`).
 It is marked in sync when the record lists it and all of its log is synced. The mark is taken back
 before a batch is written whose header promises more than this disk has: that batch was made when
 nothing waited for this replica.
@@ -31,9 +31,9 @@ from penstock.broker.replicas.context import ReplicationContext, target_of
 from penstock.broker.replicas.log_view import LogView
 from penstock.errors import StorageError, WriteRefused
 from penstock.kernel import decode_header
-from penstock.log.cutting import Removed
 from penstock.log.epochs import BatchName
 from penstock.log.errors import AppendRefused
+from penstock.log.truncation import Removed
 from penstock.replication.effects import (
     Acknowledge,
     Append,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.broker.health import Health
     from penstock.broker.ports import Syncs
     from penstock.broker.replicas.replica_file import ReplicaFileStore
-    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.ledger import ReplicaKey
     from penstock.log.partition import PartitionLog
     from penstock.log.sync import SyncJob
 

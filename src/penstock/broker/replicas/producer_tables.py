@@ -24,7 +24,7 @@ from penstock.replication.side_frames import HasTable, SendTable
 if TYPE_CHECKING:
     from penstock.broker.context import Context
     from penstock.broker.partition.replica import Replica
-    from penstock.log.ledgerfile import ReplicaKey
+    from penstock.log.ledger import ReplicaKey
 
 
 class ProducerTableSender:

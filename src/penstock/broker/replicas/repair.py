@@ -6,7 +6,7 @@ asked for:
 
 | the other replica | then |
 |---|---|
-| sends batches of it | they are checked, written, synced (`log.restoring`); the rest is asked for |
+| sends batches of it | they are checked, written, synced (`log.copies`); the rest is asked for |
 | has none of it, or what it sends is refused | the next one is asked, or for the next range |
 | does not answer for REPAIR_PATIENCE looks | the same |
 | all that are linked have been asked | REPAIR_PAUSE looks later it begins again |

@@ -1,6 +1,6 @@
 """Which replica lives in a partition's directory, and what it may believe: `replica.json`, open.
 
-Each change is durable before it is seen here. `log/replicafile.py` has the states and their rules.
+Each change is durable before it is seen here. `log/replica_file.py` has the states and their rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.broker.topics import directories
 from penstock.errors import StorageError, TopicDamaged, WriteRefused
 from penstock.log import names
 from penstock.log.errors import ReplicaUnreadable
-from penstock.log.replicafile import ReplicaFile, State, read_replica, write_replica
+from penstock.log.replica_file import ReplicaFile, State, read_replica, write_replica
 
 if TYPE_CHECKING:
     from penstock.log.disk import Disk

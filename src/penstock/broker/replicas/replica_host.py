@@ -53,7 +53,7 @@ from penstock.broker.topics import directories
 from penstock.broker.topics.topic_file import TopicFile
 from penstock.errors import NotFound, Refused, StorageError
 from penstock.limits import AUTHORITY_NS
-from penstock.log.replicafile import ReplicaFile, State, replica_id, write_replica
+from penstock.log.replica_file import ReplicaFile, State, replica_id, write_replica
 from penstock.replication.effects import Acknowledge
 from penstock.replication.frames import Row, Target
 from penstock.replication.side_frames import BatchAnswered, SendBatch

@@ -48,8 +48,8 @@ from penstock.broker.replicas.producer_tables import ProducerTableReceiver, Prod
 from penstock.broker.replicas.repair import Repairing
 from penstock.errors import PenstockError, StorageError
 from penstock.limits import REPLICA_TIMEOUT_NS
-from penstock.log.followedjournal import FollowedJournal
-from penstock.log.ledgerfile import ReplicaKey
+from penstock.log.follower_journal import FollowedJournal
+from penstock.log.ledger import ReplicaKey
 from penstock.replication.frames import encode
 from penstock.replication.leader import UNMATCHED, PartitionLeader, Peer
 from penstock.replication.side_frames import (
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from penstock.broker.replicas.leadership import Leadership
     from penstock.broker.replicas.replica_file import ReplicaFileStore
     from penstock.broker.replicas.replica_host import ReplicaHost
-    from penstock.log.cutting import Removed
+    from penstock.log.truncation import Removed
     from penstock.replication.frames import Frame
     from penstock.replication.record import Record
 

@@ -14,7 +14,8 @@ second, and `/ping` names them until they are gone; a start would go on with it,
 
 The logs of a topic's partitions when a broker starts: all of them are opened, or none is.
 
-Names and places in the data directory (docs/formats.md), and how a tree is removed."""
+Names and places in the data directory (docs/formats.md), and how a tree is removed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from penstock.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from penstock.broker.context import Context
-    from penstock.log.settings import LogSettings
+    from penstock.log.segment import LogSettings
 
 
 class TopicDirectories:

@@ -14,7 +14,8 @@ PUB and MPUB are counted by the kernel: `append_end_max` of the tail is the offs
 may go beyond. It is worked out from a count of the depth. After that count the depth grows by
 appends alone, and each of them moves the end of the tail just as far, so the bound stays right
 without being looked at: no publish is let in that is too many, and one that is refused has the
-count made anew, so room that consumers made is used at once."""
+count made anew, so room that consumers made is used at once.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ repeat the last of them until the clock has caught up: for a year after a clock 
 ahead. By them nothing would get too old. So it is noted when an offset was first seen below the
 log's end: what lies below it has been there since then, at least.
 
-The marks are kept in topic.json, so that a restart does not begin to count again."""
+The marks are kept in topic.json, so that a restart does not begin to count again.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ Both are ordinary topics but for this:
 - They are not registered with nsqlookupd, and a pattern of names passes over them.
 - They are not traced, and no sweep of idle topics takes them away.
 - They keep no queue while they have no channel: a channel made later begins at the end. What no
-  channel wants is kept for a time and size of their own."""
+  channel wants is kept for a time and size of their own.
+"""
 
 from __future__ import annotations
 

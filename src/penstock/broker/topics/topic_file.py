@@ -10,7 +10,8 @@ and writing the file back without them would lose what they mean.
 A change that cannot be written is refused and taken back. The file may all the same hold it: its
 old content is put back, and that may fail as well. So the topic is written again as it is in
 memory, about once a second, until the disk has taken it. `/ping` names the trouble until then,
-though nobody asks for another change."""
+though nobody asks for another change.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """One channel: how it does, its clients, the messages inside, its nodes, its history, and what can
-be done to it."""
+be done to it.
+"""
 
 from __future__ import annotations
 

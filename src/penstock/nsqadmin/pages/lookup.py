@@ -1,5 +1,6 @@
 """The page Lookup: topics that nobody has, making new ones, and all topics and channels with their
-settings as one document, out of an installation and into another."""
+settings as one document, out of an installation and into another.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The whole installation at a glance: how it goes, what needs attention, which topics move and
-which wait, how the nodes do, and the last hours. And the page Counter, for a screen on the wall."""
+which wait, how the nodes do, and the last hours. And the page Counter, for a screen on the wall.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The tables of partitions and replicas on the pages of a topic, a channel and a node: which
 partition lags; who leads each in which epoch, and which nodes are in sync. The first are there
-where a topic has several partitions, the second where there is a cluster."""
+where a topic has several partitions, the second where there is a cluster.
+"""
 
 from __future__ import annotations
 

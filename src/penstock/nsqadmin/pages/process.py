@@ -1,6 +1,7 @@
 """The part of a node's page about its process: processor, memory, connections, and how long its
 syncs take. It is what the node's /metrics tell, asked for while somebody looks; an nsqd that has no
-such figures (the official one) has no such part."""
+such figures (the official one) has no such part.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The frame of the pages about one thing: a topic, a channel, a node. Each has its name with the
-way to it, a state in a word, a sentence, and figures; topics and channels have buttons."""
+way to it, a state in a word, a sentence, and figures; topics and channels have buttons.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The settings of a topic or a channel, on its page: what holds, where it comes from, and changing
-it. An empty field means the default. What only a flag of nsqd decides is shown below."""
+it. An empty field means the default. What only a flag of nsqd decides is shown below.
+"""
 
 from __future__ import annotations
 

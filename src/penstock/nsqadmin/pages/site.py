@@ -1,5 +1,6 @@
 """The pages, under the base path of the application: one table of them, and what is answered in
-the place of one that can't be shown."""
+the place of one that can't be shown.
+"""
 
 from __future__ import annotations
 

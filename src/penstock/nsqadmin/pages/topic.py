@@ -1,5 +1,6 @@
 """One topic: how it does, its channels, who reads and writes, its nodes, its history, and what can
-be done to it."""
+be done to it.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from penstock.net.api import HttpError, Parameters
 from penstock.net.query import whole_number
 from penstock.nsqd.http.deps import Call, is_valid
 from penstock.wire.errors import WireFault
-from penstock.wire.partition import ANY, read_partition
+from penstock.wire.names import ANY, read_partition
 
 FALSE, TRUE = ("false", "0"), ("true", "1")  # how a boolean parameter is written
 COUNT_MAX = (1 << 63) - 1

@@ -21,7 +21,7 @@ from penstock.nsqd.http.arguments import bad_partition, read_argument
 from penstock.nsqd.http.deps import Act, Call, Deps, agreeing, changing, keeping, unavailable
 from penstock.nsqd.http.publish import Publishing
 from penstock.nsqd.http.stages import Staging
-from penstock.wire.partition import ANY
+from penstock.wire.names import ANY
 
 _QUIET = frozenset(
     ("/pub", "/mpub", "/log/fetch", "/stage", "/metrics", "/connections", "/channel/messages")

@@ -1,5 +1,6 @@
 """The scripts and sheets of the pages, in files of their own beside this one. They are put into the
-pages as they are, so that a page needs no other request for them."""
+pages as they are, so that a page needs no other request for them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What can be asked of a log, whoever writes it: its batches by offset, time and id, and what there
-is of it."""
+is of it.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from penstock.log.fold import (
     named,
     restamped,
 )
-from penstock.log.journalfile import REPLICATED, JournalFiles
+from penstock.log.journal_file import REPLICATED, JournalFiles
 
 NOTHING = Position(0, 0)  # where a journal stands that cannot be gone on with
 
