@@ -30,6 +30,9 @@ from penstock import __version__, limits
 from penstock.broker.broker import Broker
 from penstock.broker.health import Trouble
 from penstock.broker.ports import Lane
+from penstock.broker.topics.directories import TOPICS, topic_directory, topic_name
+from penstock.broker.topics.settings import is_internal
+from penstock.broker.topics.topic_file import read_topic_file
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Failed, Put, Reading, RevisionIs, Settled, Transaction
 from penstock.cluster.documents import ACTIVE, CLUSTER, MEMBERSHIP, Cluster, Membership, Node
@@ -40,7 +43,7 @@ from penstock.cluster.registration import Registering
 from penstock.cluster.view import Remembered, View, decode_remembered
 from penstock.cluster.watching import Phase
 from penstock.command import memory
-from penstock.errors import ConfigError, LedgerMismatch, Refused
+from penstock.errors import ConfigError, LedgerMismatch, Refused, StorageError
 from penstock.ids.guid import TICK_SHIFT, tick_of
 from penstock.log import names
 from penstock.log.disk import Disk
@@ -60,6 +63,8 @@ from penstock.nsqd.http.nodes import NodeStates
 from penstock.nsqd.http.restore import Restoring
 from penstock.nsqd.options import Options
 from penstock.replication.frames import NO_TARGET, Frames, Note, Target, encode
+from penstock.takeover.diskqueue import list_old_files
+from penstock.wire.names import is_ephemeral
 
 log = logging.getLogger("penstock.cluster")
 
@@ -109,6 +114,7 @@ class ClusterMember:
 
     async def prepare(self, data_path: Path) -> None:
         """Raises Refused."""
+        _check_topics(self._disk, str(data_path))
         is_known = self._disk.exists(str(data_path / names.LEDGER))
         deadline_s = time.monotonic() + limits.COORDINATOR_START_NS / limits.SECOND
         while not self._uuid:
@@ -441,6 +447,11 @@ class ClusterMember:
             self.ledger.close()
 
 
+_MOVE_TOPICS = (
+    "A cluster's node begins with an empty --data-path: serve this one without --cluster, on other "
+    "ports, until its channels are empty, or send its messages on with nsq_to_nsq"
+)
+OWN_NAMED_MAX = 5
 _WHAT_TO_DO = (
     "Give it another -node-id; or, where the other one is gone for good, an empty data path and "
     "-cluster-replace"
@@ -454,6 +465,29 @@ def _seen_by_view(settled: Settled) -> None:
 def _first(wanted: Iterable[int], others: list[int]) -> list[int]:
     preferred = [node for node in wanted if node in others]
     return preferred + [node for node in others if node not in preferred]
+
+
+def _check_topics(disk: Disk, data_path: str) -> None:
+    """A topic that a node had before it joined has no replicas, no lookup finds it, and another one
+    of its name may be the cluster's. Raises Refused."""
+    if disk.is_directory(data_path) and list_old_files(disk.listdir(data_path)):
+        raise Refused(f"{data_path} holds the data of an nsqd without a cluster. {_MOVE_TOPICS}")
+    topics = os.path.join(data_path, TOPICS)
+    found = disk.listdir(topics) if disk.is_directory(topics) else []
+    own = [name for name in map(topic_name, sorted(found)) if _is_own(disk, topics, name)]
+    if own:
+        named = ", ".join(own[:OWN_NAMED_MAX]) + (", ..." if len(own) > OWN_NAMED_MAX else "")
+        raise Refused(f"{data_path} has topics that are of no cluster ({named}). {_MOVE_TOPICS}")
+
+
+def _is_own(disk: Disk, topics: str, name: str) -> bool:
+    if is_ephemeral(name) or is_internal(name):
+        return False
+    try:
+        file = read_topic_file(disk, topic_directory(topics, name))
+    except StorageError:
+        return False  # the broker sets it aside, and says so
+    return not file.deleted and file.placed is not True
 
 
 def _bytes(uuid: int) -> bytes:
