@@ -42,6 +42,7 @@ ID_RESERVE_TICKS = (
 CLOCK_BEHIND_NS = 60 * SECOND  # a log's timestamps this far ahead of the clock say nothing of ages
 CLOCK_LEAP_NS = 365 * 24 * 3600 * SECOND  # a clock so far ahead of all that is stored may be wrong
 CLOCK_STEP_NS = 24 * 3600 * SECOND  # a clock that went so far ahead while nsqd runs was set
+CLOCK_DIFFERS_NS = 5 * SECOND  # between the nodes of a cluster: no link takes so long
 CLOCK_LEAP_GRACE_NS = 24 * 3600 * SECOND  # then no age counts for a day: time to see the warning
 AGE_MARKS = 16  # in a topic's maximum age, while its timestamps are ahead: what it may be late by
 TOPICS_RETRIED_MAX = 16  # that could not be made or removed, each second: each takes some fsyncs

@@ -329,8 +329,8 @@ ENTRY = Member(2, (1 << 64) - 1, 9)
 @each(
     "message",
     [
-        Heartbeat(0),
-        Heartbeat((1 << 63) - 1),
+        Heartbeat(0, 0),
+        Heartbeat((1 << 63) - 1, 1 << 61),
         Answer(5),
         Refused(7, (1 << 64) - 1),
         SendReport(4, ORDERS_MESSAGES, 8, Report(ENTRY, 3, Extent(5, 90, ((1, 5), (7, 50))))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cases import each
 from penstock.cluster import keys
 from penstock.cluster.coordinator import Delete, Put, Transaction
 from penstock.cluster.documents import (
@@ -16,7 +17,7 @@ from penstock.cluster.documents import (
 )
 from penstock.cluster.elections import Local
 from penstock.cluster.keys import PartitionName
-from penstock.cluster.participant import Corrupt, Participant, Refused
+from penstock.cluster.participant import Corrupt, Heartbeat, Participant, Refused
 from penstock.cluster.registration import Registering, Registration
 from penstock.cluster.view import Held, View
 from penstock.cluster.watching import Phase, Watching
@@ -274,3 +275,27 @@ def test_a_start_whose_answer_never_came_is_written_once() -> None:
     desk.run(4)
     assert desk.is_held()
     assert desk.stored() == desk.membership
+
+
+@each(
+    ("others_s", "ahead_s"),
+    [
+        ([], 0),
+        ([-70], 70),
+        ([60, 64], -60),
+        ([-60, 3], 0),  # one of the others is wrong
+        ([0, -60, -61], 60),
+    ],
+)
+def test_a_clock_is_held_against_those_of_the_other_nodes(
+    others_s: list[int], ahead_s: int
+) -> None:
+    part = Played().part
+    part.wall_ns = 1000 * SECOND
+    for node, offset_s in enumerate(others_s, 1):
+        part.linked(node, 7)
+        part.receive(node, Heartbeat(1, part.wall_ns + offset_s * SECOND))
+    assert part.clock_ahead_ns == ahead_s * SECOND
+    for node in range(1, len(others_s) + 1):
+        part.unlinked(node)
+    assert part.clock_ahead_ns == 0

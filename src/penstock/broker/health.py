@@ -42,6 +42,7 @@ class Trouble(IntEnum):
     CLOCK = 15  # ids and timestamps are ahead of the clock
     CLOCK_LEAP = 25  # at the start the clock was far ahead of all that is stored
     CLOCK_STEP = 32  # the clock has gone far ahead while nsqd runs
+    CLOCK_DIFFERS = 34  # most of the cluster's clocks say another time
     CLUSTER = 33  # the node cannot do its part in the cluster
     CREATION = 21  # a topic could not be made
     DELETION = 22  # files of a deleted topic could not be removed
@@ -65,6 +66,7 @@ WARNINGS = frozenset(
         Trouble.CLOCK,
         Trouble.CLOCK_LEAP,
         Trouble.CLOCK_STEP,
+        Trouble.CLOCK_DIFFERS,
         Trouble.HELD,
         Trouble.LEFTOVERS,
         Trouble.INDEX,

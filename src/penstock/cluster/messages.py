@@ -5,8 +5,8 @@ fewer fields are refused, and then the link ends: both sides have agreed on what
 
 | tag | message | fields |
 |---|---|---|
-| 1 | Heartbeat | when it was sent, by the sender's clock |
-| 2 | Answer | the same number |
+| 1 | Heartbeat | when it was sent, by the sender's monotonic clock; its wall clock |
+| 2 | Answer | the first number of the heartbeat |
 | 3 | Refused | node, life |
 | 4 | SendReport | topic, partition, epoch; member; generation that lost memory; extent or nil |
 | 5 | Corrupt | pairs of topic and partition; those among them that have failed |
@@ -57,6 +57,7 @@ class _Form(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 class _Heartbeat(_Form, tag=1):
     sent_ns: _Number
+    wall_ns: _Number
 
 
 class _Answer(_Form, tag=2):
@@ -137,8 +138,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def encode_message(message: Message) -> bytes:
     match message:
-        case Heartbeat(sent_ns):
-            return _encode(_Heartbeat(sent_ns))
+        case Heartbeat(sent_ns, wall_ns):
+            return _encode(_Heartbeat(sent_ns, wall_ns))
         case Answer(sent_ns):
             return _encode(_Answer(sent_ns))
         case Refused(node, incarnation):
@@ -166,7 +167,7 @@ def decode_message(node: int, data: bytes) -> Message:
     except msgspec.DecodeError as error:
         raise FrameBroken(f"a message of {len(data)} bytes: {error}") from error
     if isinstance(form, _Heartbeat):
-        return Heartbeat(form.sent_ns)
+        return Heartbeat(form.sent_ns, form.wall_ns)
     if isinstance(form, _Answer):
         return Answer(form.sent_ns)
     if isinstance(form, _Refused):

@@ -452,6 +452,7 @@ class ClusterNode:
     def tick(self, mono_ns: int) -> None:
         """Some ten times a second."""
         self._now_ns = mono_ns
+        self.participant.wall_ns = self.replica_host.wall_ns()
         self.participant.look(mono_ns)
         self._note_revision()
         self.look()

@@ -38,6 +38,7 @@ from penstock.replication.record import Record
 
 class Heartbeat(NamedTuple):
     sent_ns: int
+    wall_ns: int  # what time it is at the sender
 
 
 class Answer(NamedTuple):
@@ -119,6 +120,8 @@ class Participant:
             mono_ns,
             replica_timeout_ns=replica_timeout_ns,
         )
+        self.wall_ns = 0  # told by the shell before each tick
+        self._clocks_ns: dict[int, int] = {}  # how far those of linked nodes are ahead of this one
         self.links: dict[int, int] = {}  # to the incarnation of the process at the other end
         self.out: list[tuple[int, Message]] = []
         self._assign = assign
@@ -138,7 +141,18 @@ class Participant:
 
     def unlinked(self, node: int) -> None:
         self.links.pop(node, None)
+        self._clocks_ns.pop(node, None)
         self.proposals.unlinked(node)
+
+    @property
+    def clock_ahead_ns(self) -> int:
+        """How far this node's clock is ahead of most of the others, or behind: then it is negative.
+        Where they do not agree on which, it is 0: one of them is wrong, and says so itself."""
+        ahead = sorted(-offset_ns for offset_ns in self._clocks_ns.values())
+        middles = ahead[(len(ahead) - 1) // 2 : len(ahead) // 2 + 1]
+        if not middles or middles[0] <= 0 <= middles[-1]:
+            return 0
+        return min(middles, key=abs)
 
     def refused(self, node: int, incarnation: int) -> None:
         """This node's own attempt to connect."""
@@ -147,7 +161,8 @@ class Participant:
 
     def receive(self, node: int, message: Message) -> None:
         match message:
-            case Heartbeat(sent_ns):
+            case Heartbeat(sent_ns, wall_ns):
+                self._clocks_ns[node] = wall_ns - self.wall_ns
                 self.out.append((node, Answer(sent_ns)))
             case Answer(sent_ns):
                 self.proposals.heard.answered(node, sent_ns)
@@ -222,7 +237,7 @@ class Participant:
         if mono_ns < self._heartbeat_due_ns:
             return
         self._heartbeat_due_ns = mono_ns + PEER_HEARTBEAT_NS
-        self.out.extend((node, Heartbeat(mono_ns)) for node in self.links)
+        self.out.extend((node, Heartbeat(mono_ns, self.wall_ns)) for node in self.links)
         self._ask(mono_ns)
 
     # --- authority from the coordinator ---

@@ -296,6 +296,11 @@ class ClusterMember:
             health.report("", Trouble.CLUSTER, trouble)
         else:
             health.clear("", Trouble.CLUSTER)
+        differs = _difference(self.cluster.participant.clock_ahead_ns)
+        if differs:
+            health.report("", Trouble.CLOCK_DIFFERS, differs)
+        else:
+            health.clear("", Trouble.CLOCK_DIFFERS)
 
     def _raise_id_floor(self) -> None:
         """Ahead of the ids that are given out: who takes this node's place begins above it."""
@@ -465,6 +470,20 @@ def _seen_by_view(settled: Settled) -> None:
 def _first(wanted: Iterable[int], others: list[int]) -> list[int]:
     preferred = [node for node in wanted if node in others]
     return preferred + [node for node in others if node not in preferred]
+
+
+def _difference(ahead_ns: int) -> str:
+    """Of this node's clock and most of the others, for people; empty: none that matters."""
+    seconds = round(abs(ahead_ns) / limits.SECOND)
+    if abs(ahead_ns) < limits.CLOCK_DIFFERS_NS:
+        return ""
+    units = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+    amount = next(f"{seconds // unit} {name}" for name, unit in units if seconds >= 2 * unit)
+    way = "ahead of" if ahead_ns > 0 else "behind"
+    return (
+        f"the clock is {amount} {way} those of most other nodes: set it right. Timestamps and due "
+        "times of messages jump with each change of leadership"
+    )
 
 
 def _check_topics(disk: Disk, data_path: str) -> None:

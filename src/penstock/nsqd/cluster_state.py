@@ -69,6 +69,10 @@ class ClusterState:
         return node == self._cluster.own or node in self._cluster.participant.view.nodes
 
     @property
+    def clock_ahead_ns(self) -> int:
+        return self._cluster.participant.clock_ahead_ns
+
+    @property
     def leader_changes(self) -> int:
         """Leaderships that began on this node."""
         return self._cluster.began_count

@@ -218,6 +218,9 @@ def cluster_lines(state: ClusterState) -> Iterator[str]:
          state.leader_changes),
         ("nsqd_replica_lag_messages", "gauge",
          "Messages that the follower most behind lacks, of the partitions led here.", state.lag),
+        ("nsqd_cluster_clock_ahead_seconds", "gauge",
+         "How far the clock is ahead of most other nodes' clocks; negative: behind.",
+         state.clock_ahead_ns / limits.SECOND),
     )  # fmt: skip
     for single in singles:
         yield from _plain(*single)

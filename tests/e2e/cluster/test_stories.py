@@ -7,6 +7,7 @@ a failure would be one of kind: a machine may be slow.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from e2e.lookupd import Lookupd
+from e2e.test_clock import SHIFTED
 
 from .processes import Cluster, Node
 from .traffic import KeyedPublisher, Told, Traffic
@@ -333,3 +335,21 @@ def test_etcd_has_lost_everything_and_all_nodes_were_started_again(cluster: Clus
         cluster.until(lambda: cluster.leader("rebuilt") is not leader)
         bring_back(cluster, leader, "rebuilt")
     check(traffic.told(leader))
+
+
+def test_a_clock_that_is_ahead_of_the_others_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    node, shift = cluster.nodes[2], tmp_path / "shift"
+    shift.write_text("70")
+    usual = node.command()
+    node.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        command = [sys.executable, "-Wignore::ResourceWarning", "-c", SHIFTED, str(shift)]
+        patch.setattr(node, "command", lambda: [*command, *usual[3:]])
+        node.start()
+    said = r"the clock is (6|7)\d seconds ahead of those of most other nodes"
+    cluster.until(lambda: re.search(said, str(node.ask("/ping"))))
+    (ahead,) = re.findall(rb"^nsqd_cluster_clock_ahead_seconds (\S+)$", node.ask("/metrics"), re.M)
+    assert float(ahead) == pytest.approx(70, abs=5)
+    node.stop()
+    node.start()
+    cluster.until(lambda: "the clock is" not in str(node.ask("/ping")))
