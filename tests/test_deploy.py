@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,12 +11,17 @@ import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from cases import each
+from penstock.nsqadmin import options as nsqadmin_options
 from penstock.nsqadmin.options import FLAGS as NSQADMIN
+from penstock.nsqd import options as nsqd_options
 from penstock.nsqd.options import FLAGS as NSQD
+from penstock.nsqlookupd import options as nsqlookupd_options
 from penstock.nsqlookupd.options import FLAGS as NSQLOOKUPD
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -213,3 +219,89 @@ def test_ping_where_nobody_listens() -> None:
         [sys.executable, str(PING), str(port)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (1, f"nobody listens at {port}\n")
+
+
+# --- compose ---
+
+COMPOSE = sorted((ROOT / "deploy" / "compose").glob("*.yaml"))
+READERS = {
+    "nsqd": nsqd_options.read_options,
+    "nsqlookupd": nsqlookupd_options.read_options,
+    "nsqadmin": nsqadmin_options.read_options,
+}
+ADDRESS = re.compile(r"(?:^|[/,])([a-z][a-z0-9]*):(\d+)")
+
+
+def services(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text())["services"]
+    return found
+
+
+@each("path", COMPOSE)
+def test_the_daemons_of_a_compose_file_start_with_what_it_says(path: Path) -> None:
+    document = yaml.safe_load(path.read_text())
+    for name, service in services(path).items():
+        program, *flags = service["command"]
+        if program in READERS:
+            READERS[program](flags, service.get("environment", {}))
+        volumes = [volume.partition(":")[0] for volume in service.get("volumes", ())]
+        assert set(volumes) <= document["volumes"].keys(), name
+        assert set(service.get("secrets", ())) <= document.get("secrets", {}).keys(), name
+        needed = "admin,cluster" if "cluster" in path.name else "admin"
+        build = service["build"]
+        if program != "etcd":
+            assert build.get("args", {"EXTRAS": "admin"})["EXTRAS"] == needed, name
+
+
+@each("path", COMPOSE)
+def test_services_are_reached_where_they_listen(path: Path) -> None:
+    """`nsqlookupd:4160` is a service, and one that listens at that port on all of its addresses."""
+    texts = {name: " ".join(service["command"]) for name, service in services(path).items()}
+    for name, text in texts.items():
+        for host, port in ADDRESS.findall(text.replace("=", ",")):
+            assert f"0.0.0.0:{port}" in texts[host], (name, host, port)
+
+
+def test_nodes_of_the_cluster_have_ids_of_their_own() -> None:
+    nodes = [
+        one["environment"]["PENSTOCK_ID"]
+        for one in services(ROOT / "deploy" / "compose" / "cluster.yaml").values()
+        if one["command"][0] == "nsqd"
+    ]
+    assert sorted(nodes) == ["1", "2", "3"]
+
+
+# --- monitoring ---
+
+
+def unknown_metrics(text: str) -> set[str]:
+    documented = re.findall(r"`((?:nsqd|process)_\w+)`", (ROOT / "docs" / "metrics.md").read_text())
+    named = re.findall(r"\b(?:nsqd|process)_\w+", text)
+    return {re.sub("_bucket$", "", name) for name in named} - set(documented)
+
+
+def test_alerts_and_the_dashboard_name_metrics_that_there_are() -> None:
+    monitoring = ROOT / "deploy" / "monitoring"
+    rules = yaml.safe_load((monitoring / "alerts.yaml").read_text())["groups"][0]["rules"]
+    panels = json.loads((monitoring / "grafana.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules]
+    asked += [target["expr"] for panel in panels for target in panel["targets"]]
+    assert unknown_metrics("\n".join(asked)) == set()
+    assert unknown_metrics("rate(nsqd_topic_mesages_total[1m])") == {"nsqd_topic_mesages_total"}
+    names = [rule["alert"] for rule in rules]
+    assert len(set(names)) == len(names)
+    assert all(rule["annotations"].keys() == {"summary", "action"} for rule in rules)
+
+
+def test_an_alert_names_verbs_that_there_are() -> None:
+    text = (ROOT / "deploy" / "monitoring" / "alerts.yaml").read_text()
+    verbs = re.findall(r"penstock ([a-z]+) ([a-z]+)", text)
+    assert verbs
+    for verb, inner in verbs:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.tools.main", verb, inner, "--help"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (verb, inner, done.stderr)
