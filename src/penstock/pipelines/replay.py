@@ -29,7 +29,6 @@ from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
 from penstock.pipelines.frame import DONE, Pipeline
 from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
-from penstock.pipelines.moments import at, check_moments, read_moment, say_moments, time_ns
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.replayplan import (
@@ -44,6 +43,7 @@ from penstock.pipelines.replayplan import (
 )
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place
 from penstock.spark.source import PenstockSource
@@ -134,7 +134,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish())
     if plan is not None and plan.made_ns:
-        source.now = at(plan.made_ns)
+        source.now = at(plan.made_ns // 1000)
     say_moments(progress, settings, source.now, "since", "until")
     plan = plan or _new_plan(source, kept, committed, progress)
     last = kept.last(plan, committed)
@@ -316,7 +316,7 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
     progress.say("counting what is wanted")
     chunks = _chunks(source)
     partitions = source.target_partitions() if chunks else 1
-    made_ns = time_ns(source.now)
+    made_ns = micros(source.now) * 1000
     plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)
     return plan

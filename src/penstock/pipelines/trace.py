@@ -34,11 +34,11 @@ from penstock.pipelines.lakesink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.latencies import latencies, slowest
-from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments, time_ns
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
+from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.lake import Place, Shape, check_fits
 from penstock.spark.stores import with_store
@@ -208,7 +208,7 @@ def _report(settings: Settings, progress: Progress) -> None:
     say_moments(progress, settings, now, "from")
     span = "true"
     if since is not None:
-        span = f"published >= make_timestamptz({time_ns(since) // 1000}::BIGINT)"
+        span = f"published >= make_timestamptz({micros(since)}::BIGINT)"
     options = storage_options(settings)
     with Engine() as engine:
         engine.view("lives", dataset(_lifecycles(settings), options))

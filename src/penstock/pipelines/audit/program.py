@@ -19,29 +19,20 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.audit.asking import Asker
+from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
-from penstock.pipelines.audit.html import page
-from penstock.pipelines.audit.outline import lines, verdict
+from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
-from penstock.pipelines.audit.rules import Rules, micros
-from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
+from penstock.pipelines.audit.rules import Rules
+from penstock.pipelines.audit.sampling import Switch, Tracing, tracing
 from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import (
-    CUT_OFF,
-    Among,
-    Condition,
-    LakeTable,
-    Span,
-    is_delta,
-    read_table,
-)
+from penstock.pipelines.lakeread import Among, Condition, Span, is_delta, read_table
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
-from penstock.pipelines.moments import at, check_moments, read_moment, say_moments
 from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
@@ -155,7 +146,7 @@ def _known(settings: Settings, now: datetime) -> tuple[datetime, datetime]:
     options = storage_options(settings)
     if not trace:
         first = _extent(archive, options, "timestamp")[0] if archive else None
-        return first or datetime(1970, 1, 1, tzinfo=UTC), now
+        return first or at(0), now
     first, last = _extent(trace, options, "time")
     if first is None or last is None:
         raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
@@ -163,13 +154,7 @@ def _known(settings: Settings, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _extent(path: str, options: Options, column: str) -> tuple[datetime | None, datetime | None]:
-    """Least and greatest time of a table: from its log, when all files say it there."""
-    if is_delta(path, options):
-        files = LakeTable(path, options=options).files()
-        if files and all(column in file.least and column in file.most for file in files):
-            # The log cuts times off to milliseconds.
-            greatest = max(_utc(file.most[column]) for file in files) + CUT_OFF
-            return min(_utc(file.least[column]) for file in files), greatest
+    """Least and greatest time of a table."""
     with Engine() as engine:
         engine.view("rows", source_of(path, options))
         (row,) = engine.rows(
@@ -177,11 +162,7 @@ def _extent(path: str, options: Options, column: str) -> tuple[datetime | None, 
         )
     if row["first"] is None:
         return None, None
-    return at(row["first"] * 1000), at(row["last"] * 1000)
-
-
-def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    return at(row["first"]), at(row["last"])
 
 
 # --- tables ---
@@ -199,7 +180,7 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
 
 
 def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
-    first, last = (at(us * 1000) for us in rules.traced)
+    first, last = (at(us) for us in rules.traced)
     found = [Span("time", first, last)]
     if is_delta(path, options):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
