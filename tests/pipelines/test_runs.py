@@ -11,10 +11,10 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.errors import ConfigError, FetchFailed
-from penstock.pipelines.frame import Pipeline, _measured
 from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.runmetrics import metrics_text
+from penstock.pipelines.runner import Pipeline, _measured
 from penstock.pipelines.runs import (
     PARTS_MAX,
     Part,

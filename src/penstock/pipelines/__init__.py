@@ -1,6 +1,6 @@
 """Pipelines: small Spark programs over the log, with one frame around all of them.
 
-A pipeline is a module with a `PIPELINE` (see `frame.Pipeline`), and one line in
+A pipeline is a module with a `PIPELINE` (see `runner.Pipeline`), and one line in
 `registry.PIPELINES`. It says:
 
 - `name`, `summary`, and a table of `Setting`s: each with a kind, a default, a help text and a rule.

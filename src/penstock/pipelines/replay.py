@@ -1,11 +1,11 @@
 """`replay`: messages of a table, or of a topic itself, into a topic once more, exactly once.
 
 What is wanted is said by topic, time, offset, id or a condition in SQL. One look at the source
-makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is then one write of
+makes the plan (`replay_plan`): how many messages, in which chunks. Each chunk is then one write of
 the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
 under its name goes on behind the last chunk that nsqd has.
 
-Inside a partition the order of the offsets is kept (`replayplan`). Messages of several topics or
+Inside a partition the order of the offsets is kept (`replay_plan`). Messages of several topics or
 partitions come one partition after the other within a chunk, and topic after topic. Several tasks
 write a chunk, each a part of that order, and the commit names what they have staged in the order of
 the parts: so it costs nothing of the promise, and a partition is no slower than many.
@@ -27,11 +27,10 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
-from penstock.pipelines.onebroker import require_one_broker
+from penstock.pipelines.delta_frames import require_one_broker
+from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.replayplan import (
+from penstock.pipelines.replay_plan import (
     Bucket,
     Cut,
     Kept,
@@ -41,11 +40,12 @@ from penstock.pipelines.replayplan import (
     cuts_of,
     target_partition,
 )
+from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place, local_path
 from penstock.spark.source import PenstockSource
 from penstock.spark.stores import with_store
 from penstock.wire.names import is_ephemeral, is_valid_name

@@ -33,7 +33,7 @@ from penstock.pipelines.settings import COMMON, Setting, Settings
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
-    from penstock.pipelines.frame import Pipeline
+    from penstock.pipelines.runner import Pipeline
 
 
 _TOO_BIG = 413

@@ -19,7 +19,7 @@ from penstock.spark.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.frame import Pipeline
+    from penstock.pipelines.runner import Pipeline
 
 LOCAL = "local[*,4]"  # a task is tried four times; plain local[*] tries none again
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

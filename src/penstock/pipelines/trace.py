@@ -1,8 +1,8 @@
 """`trace`: the topic `_trace` into a table of events, each of them once; and reports out of it.
 
 The events come as the archive's messages do: Spark reads ranges of the log, decodes the bodies in
-its workers, and commits each batch in one transaction of the table (`lake`). A body that cannot be
-read stops the pipeline: what is left out here would look like a fault of the broker in an audit.
+its workers, and commits each batch in one transaction of the table. A body that cannot be read
+stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
 With `--lifecycles` a second table is kept level with it, a row for each message and channel: also
 each event once (`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
@@ -24,23 +24,22 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
-from penstock.pipelines import archivestate, lakelogs, trace_table
-from penstock.pipelines.archivestate import Identity, State
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakedataset import dataset
-from penstock.pipelines.lakeread import local_path
-from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines import checkpoints, topic_logs, trace_table
+from penstock.pipelines.checkpoints import Identity, State
+from penstock.pipelines.delta_reader import LakeTable
+from penstock.pipelines.delta_sink import FORMAT, LakeSink
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
 from penstock.pipelines.lifecycles.latencies import latencies, slowest
+from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.lake import Place, Shape, check_fits
+from penstock.spark.delta_table import Place, Shape, check_fits, local_path
 from penstock.spark.stores import with_store
 from penstock.trace.events import TOPIC
 
@@ -87,9 +86,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
     checkpoint, identity = _checkpoint(settings), _identity(settings)
-    state = archivestate.load(session, checkpoint, identity)
+    state = checkpoints.load(session, checkpoint, identity)
     if state is not None:
-        archivestate.require_table(place, checkpoint)
+        checkpoints.require_table(place, checkpoint)
     if state is None and there is not None and there.file_uris():
         rule = (
             f"there is no checkpoint in {checkpoint}, but the table has events, which "
@@ -97,11 +96,11 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         )
         raise ConfigError("table", settings.text("table"), rule)
     place.create(SHAPE, configuration(settings))
-    made = state or State(archivestate.new_application("trace"), {})
-    lakelogs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
+    made = state or State(checkpoints.new_application("trace"), {})
+    topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
     if state is None:
         state = made
-        archivestate.make(session, checkpoint, identity, state)
+        checkpoints.make(session, checkpoint, identity, state)
     session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
     care = Care(place, settings, progress)
@@ -211,7 +210,7 @@ def _report(settings: Settings, progress: Progress) -> None:
         span = f"published >= make_timestamptz({micros(since)}::BIGINT)"
     options = storage_options(settings)
     with Engine() as engine:
-        engine.view("lives", dataset(_lifecycles(settings), options))
+        engine.view("lives", LakeTable(_lifecycles(settings), options=options).dataset())
         by_hour = engine.arrow(latencies(span))
         slow = engine.arrow(slowest(span, settings.number("slowest")))
     for name, rows in (("latency", by_hour), ("slow", slow)):

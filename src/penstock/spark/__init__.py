@@ -5,8 +5,8 @@
     spark.read.format("penstock").option("url", ...).option("subscribe", "orders").load()
 
 `source` is all that knows of PySpark's classes. Below it are rules and a client that need no
-Spark: `options` and `offsets` (pure), `brokerapi` (HTTP), `decode` (raw batches to Arrow), `lake`
-(Delta tables). Spark is a reader of the log, not an NSQ consumer: it moves no channel, and nobody
+Spark: `options` and `offsets` (pure), `brokerapi` (HTTP), `decode` (raw batches to Arrow),
+`delta_table`. Spark is a reader of the log, not an NSQ consumer: it moves no channel, and nobody
 waits for it. A session with the settings that Python sources need is opened by
 `penstock.spark.session`.
 """

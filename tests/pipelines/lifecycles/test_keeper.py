@@ -17,8 +17,8 @@ from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
 from penstock.pipelines.progress import Progress
-from penstock.spark.lake import Place, commit
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, commit
 from penstock.trace.events import Event, Kind, encode
 
 from ..audit.test_rules import History

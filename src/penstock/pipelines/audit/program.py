@@ -25,11 +25,11 @@ from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
 from penstock.pipelines.audit.rules import Rules
 from penstock.pipelines.audit.sampling import Switch, Tracing, tracing
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import Among, Condition, Span, is_delta, read_table
+from penstock.pipelines.delta_frames import read_table, require_one_broker
+from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
-from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.runner import DONE, Pipeline
 from penstock.pipelines.settings import Setting, Settings
 from penstock.pipelines.storage import STORAGE_OPTION, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments

@@ -34,8 +34,7 @@ from pyarrow.fs import FileSelector
 
 from penstock import limits
 from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
-from penstock.pipelines.lakecare import vacuum
-from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
+from penstock.pipelines.delta_reader import Among, LakeFile, LakeTable
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, files_of, text
 from penstock.pipelines.lifecycles.lives import (
     ENDED_RANGES,
@@ -46,9 +45,10 @@ from penstock.pipelines.lifecycles.lives import (
     view_islands,
 )
 from penstock.pipelines.lifecycles.table import COLUMNS, SHAPE, brought_up, cut, rows_of
+from penstock.pipelines.maintenance import vacuum
 from penstock.pipelines.progress import Progress
-from penstock.spark.lake import Place, Replaced, Staged, commit
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, Replaced, Staged, commit
 
 _EVER = 1 << 62
 
@@ -96,7 +96,7 @@ class LifeTable:
         added: list[Staged] = []
         removed: list[Replaced] = []
         with Engine() as engine:
-            engine.view("trace", files_of(trace, files, self._options))
+            engine.view("trace", files_of(trace, files))
             engine.run(
                 f"""CREATE TEMP TABLE batch AS SELECT {EVENT} FROM trace
                 WHERE trace_offset >= {version} AND trace_offset < {end}"""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.pipelines.lifecycles.lives import KEY, NAMES, NUMBERS, TIMES, fate_of, merged, within
-from penstock.spark.lake import Shape
+from penstock.spark.delta_table import Shape
 
 _TIME = pa.timestamp("us", tz="UTC")
 COLUMNS = pa.schema(

@@ -16,13 +16,13 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.pipelines.lakeread import LakeTable, is_delta, read_table
-from penstock.pipelines.lakestore import Reading
+from penstock.pipelines.delta_frames import Reading, read_table
+from penstock.pipelines.delta_reader import LakeTable, is_delta
 from penstock.pipelines.outages import outage_of
 from penstock.pipelines.storage import options_of, read_file
 
 from .store import REGION, SECRET, Store, store
-from .test_lakeread import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
+from .test_delta_reader import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

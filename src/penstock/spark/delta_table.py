@@ -20,13 +20,15 @@ which is what readers go by; the directories are named for people.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -39,6 +41,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is a legal topic name
 _STATISTICS = "delta.dataSkippingStatsColumns"
 
 Properties = Mapping[str, str]
@@ -78,6 +81,21 @@ class Staged(NamedTuple):
     modified_ms: int
 
 
+def local_path(path: str) -> str:
+    """An absolute path where it is one of this machine, and else the address as it is."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path).rstrip("/") or "/"
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+
+
+def partition_text(value: Any) -> str | None:
+    """As the Delta log writes a partition value."""
+    if value is None or isinstance(value, str):
+        return value or None
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a table is, as delta-rs takes it: a path, file:, s3:, ... and its storage options."""
@@ -86,16 +104,17 @@ class Place:
     options: Mapping[str, str]
 
     @property
+    def root(self) -> str:
+        return local_path(self.uri)
+
+    @property
     def local_path(self) -> Path | None:
-        parts = urlsplit(self.uri)
-        if parts.scheme == "file":
-            return Path(unquote(parts.path))
-        return Path(self.uri) if "://" not in self.uri else None
+        return None if "://" in self.root else Path(self.root)
 
     def open(self) -> DeltaTable | None:
         """None when there is no table yet."""
         try:
-            return DeltaTable(self._where(), storage_options=dict(self.options) or None)
+            return DeltaTable(self.root, storage_options=dict(self.options) or None)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
@@ -106,20 +125,16 @@ class Place:
         table = self.open()
         return None if table is None else int(table.version())
 
-    def _where(self) -> str:
-        path = self.local_path
-        return self.uri if path is None else str(path.absolute())
-
     def files(self) -> FileSystem:
         if self.local_path is None:
-            handler = DeltaStorageHandler(self._where(), dict(self.options) or None)
+            handler = DeltaStorageHandler(self.root, dict(self.options) or None)
             return PyFileSystem(handler)
         return LocalFileSystem()
 
     def full(self, relative: str) -> str:
         """For `files()`."""
         path = self.local_path
-        return relative if path is None else str(path.absolute() / relative)
+        return relative if path is None else str(path / relative)
 
     def create(self, shape: Shape, configuration: Properties) -> None:
         """Make the table when it is not there; two may do this at once. One that is there gets the
@@ -129,7 +144,7 @@ class Place:
             path.mkdir(parents=True, exist_ok=True)
         try:
             DeltaTable.create(
-                self._where(),
+                self.root,
                 shape.schema,
                 mode="ignore",
                 partition_by=list(shape.partition_by),
@@ -139,10 +154,6 @@ class Place:
         except (DeltaError, OSError, ValueError) as error:
             if self.open() is None:
                 raise LakeFailed(self.uri, f"the table can't be made: {error}") from error
-        self.complete_properties(shape)
-
-    def complete_properties(self, shape: Shape) -> None:
-        """What the shape needs is set, also in a table that was made without it."""
         self.set_properties(lambda known: _changed(known, shape.properties))
 
     def properties(self) -> Properties:

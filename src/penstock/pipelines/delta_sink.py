@@ -1,14 +1,14 @@
 """`format("penstock_delta")`: Spark writes into a Delta table, each batch exactly once, no jars.
 
 The tasks write files, the driver commits them in one transaction that carries the number of the
-batch (see `lake`). A batch that Spark runs again, because it could not note that it was done, is
+batch (`delta_table`). One that Spark runs again, because it could not note that it was done, is
 recognised by its number, and its second set of files stays outside the table. So do the files of a
 batch that failed: the vacuum takes them.
 
 Options: `path`; `partitionBy` and `statistics` (names of columns, with commas between them);
 `txnAppId`, the name under which the batches are counted. Delta's own writer calls it the same.
 `logColumn` is a column with the identity of the log that a row's topic has; it is not written, but
-noted in the table (`lakelogs`), with the nsqd of the row where `brokerColumn` has it. With
+noted in the table (`topic_logs`), with the nsqd of the row where `brokerColumn` has it. With
 `logsOfTopic` `one` a second log of a topic is refused, unless it is an ephemeral one; the default
 is `many`.
 What delta-rs has to know of the table's store is no option (`stores`).
@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
-from penstock.pipelines.lakelogs import noted, noted_as
-from penstock.spark.lake import Place, Properties, Shape, Staged, commit
-from penstock.spark.lakefiles import Stager
+from penstock.pipelines.topic_logs import noted, noted_as
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -19,10 +19,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import NamedTuple
 
-import pyarrow as pa
-from deltalake import DeltaTable, WriterProperties
+from deltalake import WriterProperties
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector
 
@@ -30,9 +28,10 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
+from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.spark.lake import Place, Properties
+from penstock.spark.delta_table import Place, Properties
 
 _HOUR_S = 3600
 _LOG_RETENTION = "delta.logRetentionDuration"
@@ -83,33 +82,18 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
-class Part(NamedTuple):
-    """A partition of the table: its values as text, by column."""
-
-    values: tuple[tuple[str, str], ...]
-
-
-def crowded(table: DeltaTable, size_max: int, count_min: int) -> list[Part]:
-    """Partitions with so many files that are smaller than that."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = [name for name in actions.column_names if name.startswith("partition.")]
-    counts: Counter[Part] = Counter()
-    for row in actions.select(["size_bytes", *names]).to_pylist():
-        if row["size_bytes"] < size_max:
-            counts[Part(tuple((n.removeprefix("partition."), str(row[n])) for n in names))] += 1
-    return [part for part, count in counts.items() if count >= count_min]
-
-
 def compact(place: Place, count_min: int) -> int:
-    """How many files were replaced."""
+    """Rewrites the files of partitions that have so many small ones. How many were replaced."""
     replaced = 0
     for size in _STEPS_BYTES:
-        table = place.open()
-        if table is None:
-            break
-        for part in crowded(table, size, count_min):
-            done = table.optimize.compact(
-                partition_filters=[(name, "=", value) for name, value in part.values],
+        table = LakeTable(place.uri, options=place.options)
+        small = [file for file in table.files() if file.size_bytes < size]
+        crowded = Counter(
+            tuple((name, str(value)) for name, value in file.partition.items()) for file in small
+        )
+        for part in (part for part, count in crowded.items() if count >= count_min):
+            done = table.delta.optimize.compact(
+                partition_filters=[(name, "=", value) for name, value in part],
                 target_size=size,
                 max_concurrent_tasks=1,  # the rest of the machine is the archive's
                 writer_properties=WriterProperties(compression="ZSTD", compression_level=1),

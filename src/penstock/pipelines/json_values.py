@@ -105,7 +105,7 @@ def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
 
-    from penstock.pipelines.jsonbody import rescued
+    from penstock.pipelines.json_values import rescued
 
     wanted = parsed_schema(frame.sparkSession, ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())

@@ -23,9 +23,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from penstock import limits
-from penstock.spark.lake import Place, Shape, Staged
+from penstock.spark.delta_table import NULL_DIRECTORY, Place, Shape, Staged, partition_text
 
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _IDS = ("id", "message_id")
 
 
@@ -56,7 +55,7 @@ class Stager:
     def _new(self, values: tuple[str | None, ...]) -> _File:
         partition = dict(zip(self._shape.partition_by, values, strict=True))
         folders = [
-            f"{name}={_NULL_PARTITION if value is None else quote(value, safe='')}"
+            f"{name}={NULL_DIRECTORY if value is None else quote(value, safe='')}"
             for name, value in partition.items()
         ]
         relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
@@ -76,7 +75,7 @@ class Stager:
         )
         found = [pc.unique(column).to_pylist() for column in columns]
         if all(len(values) == 1 for values in found):
-            yield tuple(_partition_text(values[0]) for values in found), kept
+            yield tuple(partition_text(values[0]) for values in found), kept
             return
         keys = pa.table(columns, names=list(names)).group_by(list(names)).aggregate([])
         for key in keys.to_pylist():
@@ -85,15 +84,8 @@ class Stager:
                 same = pc.fill_null(pc.equal(column, pa.scalar(key[name], column.type)), False)
                 same = pc.is_null(column) if key[name] is None else same
                 chosen = same if chosen is None else pc.and_(chosen, same)
-            values = tuple(_partition_text(key[name]) for name in names)
+            values = tuple(partition_text(key[name]) for name in names)
             yield values, kept.filter(chosen)
-
-
-def _partition_text(value: Any) -> str | None:
-    """As the Delta log writes a partition value."""
-    if value is None or isinstance(value, str):
-        return value or None
-    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 class _File:
