@@ -15,7 +15,7 @@ from cases import each
 from penstock import limits
 from penstock.pipelines import archive, maintenance, trace
 from penstock.pipelines.delta_reader import Among, LakeTable
-from penstock.pipelines.lifecycles import table as lives
+from penstock.pipelines.lifecycles import lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
 from penstock.spark.delta_files import Stager

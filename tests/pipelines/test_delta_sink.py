@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.errors import ConfigError
 from penstock.pipelines.delta_sink import LakeSink
-from penstock.spark.stores import with_store
+from penstock.spark import with_store
 
 SCHEMA = StructType().add("topic", StringType()).add("offset", LongType())
 GOOD = {"path": "/nowhere", "txnAppId": "a", "checkpointLocation": "/c", "queryName": "q"}

@@ -27,18 +27,17 @@ from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, json_values, topic_logs
 from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
 from penstock.pipelines.checkpoints import Identity, Starting, State, checkpoint_of, place_of
-from penstock.pipelines.delta_sink import FORMAT, LakeSink
+from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
+from penstock.spark import with_store
 from penstock.spark.brokers import Brokers
 from penstock.spark.delta_table import Place, Shape, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
-from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -214,14 +213,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     session.dataSource.register(with_store(LakeSink, place.options))
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    care = Care(place, settings, progress)
-    try:
+    with Care(place, settings, progress) as care:
         query = _begin(session, settings, shape, ddl, progress)
         follow(query, progress, each=care.after_batches)
-    except BaseException:
-        care.finish(False)
-        raise
-    care.finish(settings.flag("once"))
     return DONE
 
 
@@ -273,22 +267,17 @@ def _start(
 ) -> StreamingQuery:
     source = _source(session, settings, state.starting, shape.schema)
     frame = _shaped(source, ddl, _rescue_column(settings))
-    writer = (
-        frame.writeStream.format(FORMAT)
-        .queryName(settings.text("name"))
-        .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(shape.partition_by))
-        .option("statistics", ",".join(shape.statistics))
-        .option("txnAppId", state.application)
-        .option("logColumn", LOG)
-        .option("brokerColumn", BROKER if BROKER in shape.schema.names else "")
-        .option("logsOfTopic", "many" if _lets_in(settings) else "one")
-        .option("checkpointLocation", checkpoint_of(settings))
+    return started(
+        frame,
+        settings,
+        settings.text("name"),
+        shape,
+        txnAppId=state.application,
+        logColumn=LOG,
+        brokerColumn=BROKER if BROKER in shape.schema.names else "",
+        logsOfTopic="many" if _lets_in(settings) else "one",
+        checkpointLocation=checkpoint_of(settings),
     )
-    if settings.flag("once"):
-        return writer.trigger(availableNow=True).start()
-    pause_ms = round(settings.seconds("trigger") * 1000)
-    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
 
 
 def _lets_in(settings: Settings) -> bool:

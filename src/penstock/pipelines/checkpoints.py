@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 from penstock import limits
 from penstock.errors import ConfigError, TableAway
 from penstock.pipelines.delta_reader import LakeFile, LakeTable
-from penstock.pipelines.settings import Settings
-from penstock.pipelines.storage import storage_options
+from penstock.pipelines.settings import Settings, storage_options
 from penstock.spark.delta_table import Place
 
 if TYPE_CHECKING:

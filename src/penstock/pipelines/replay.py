@@ -41,13 +41,12 @@ from penstock.pipelines.replay_plan import (
     target_partition,
 )
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
+from penstock.spark import with_store
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import Place, local_path
 from penstock.spark.source import PenstockSource
-from penstock.spark.stores import with_store
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -21,8 +21,9 @@ from penstock.command.flags import HelpWanted, UsageError, usage
 from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
-from penstock.pipelines.progress import Progress, progress_for
+from penstock.pipelines.progress import Progress, metrics_text, progress_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
+from penstock.spark.exposition import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,25 +34,16 @@ DONE, FAILED, USAGE = 0, 1, 2
 _NEVER_CAUGHT = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
-def _nothing_to_check(settings: Settings) -> None:
-    """For pipelines whose settings have no rules beyond their own."""
-
-
-def _always(settings: Settings) -> bool:
-    """For pipelines that are done at some time, however they are set."""
-    return True
-
-
 @dataclass(frozen=True)
 class Pipeline:
     name: str
     summary: str  # a line
     settings: tuple[Setting, ...]
     run: Callable[[SparkSession, Settings, Progress], int]
-    check: Callable[[Settings], None] = _nothing_to_check  # before Spark starts
+    check: Callable[[Settings], None] = lambda settings: None  # before Spark starts
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     failed: int = FAILED  # the exit code of an error, where 1 means something else
-    ends: Callable[[Settings], bool] = _always  # by itself: then it waits for no outage for long
+    ends: Callable[[Settings], bool] = lambda settings: True  # by itself: it waits not long
 
     def usage(self) -> str:
         head = f"penstock pipeline run {self.name}: {self.summary}\n"
@@ -88,27 +80,16 @@ def _run(pipeline: Pipeline, name: str, found: Settings) -> int:
     outages = Outages(progress, wait_s_max)
     with stopped_by_signals(progress) as take_over:
         try:
-            with _measured(pipeline, name, found, progress):
+            with ExitStack() as stack:
+                if found.text("metrics-address"):
+                    figures = partial(metrics_text, pipeline.name, name, progress)
+                    stack.enter_context(served(found.text("metrics-address"), figures))
                 return _checked(pipeline, name, found, progress, outages, take_over)
         except ConfigError as error:  # the address of the metrics
             progress.fail(f"penstock pipeline {name}: {error}")
             return pipeline.failed
         finally:
             progress.end()
-
-
-@contextmanager
-def _measured(pipeline: Pipeline, name: str, found: Settings, progress: Progress) -> Iterator[None]:
-    """Prometheus may ask for its figures, if the settings say where."""
-    address = found.text("metrics-address")
-    if not address:
-        yield
-        return
-    from penstock.pipelines.runmetrics import metrics_text
-    from penstock.spark.exposition import served
-
-    with served(address, partial(metrics_text, pipeline.name, name, progress)):
-        yield
 
 
 def _checked(
@@ -173,10 +154,8 @@ def _attempt(pipeline: Pipeline, session: SparkSession, found: Settings, progres
     try:
         return pipeline.run(session, found, progress)
     except Exception as error:
-        if is_late(error):
-            end_late_workers(
-                java_pid(session)
-            )  # nobody waits for them, and they keep the cores busy
+        if is_late(error):  # nobody waits for those workers, and they keep the cores busy
+            end_late_workers(java_pid(session))
         raise
 
 

@@ -275,3 +275,46 @@ def _from_table(
 
 def _known(settings: Iterable[Setting]) -> str:
     return "the keys are " + ", ".join(setting.file_key for setting in settings)
+
+
+# --- what delta-rs needs to know of an object store, some of it secret ---
+#
+# A command line can be read by everybody on the machine (`ps`), so secrets are better in the
+# settings file or in the environment, where delta-rs finds AWS_SECRET_ACCESS_KEY and the like by
+# itself. No value is ever part of an error, of a report or of one of Spark's plans.
+
+_PAIR = "NAME=VALUE, as AWS_REGION=eu-west-1 (what was given is not shown: it may be a secret)"
+
+STORAGE_OPTION = Setting(
+    "storage-option",
+    Kind.REPEATED,
+    (),
+    "of delta-rs, for a table that is no local path, as AWS_REGION=eu-west-1; secrets are better "
+    "in the file or the environment",
+)
+
+
+def storage_options(settings: Settings) -> dict[str, str]:
+    return options_of("storage-option", settings.texts("storage-option"))
+
+
+def options_of(where: str, texts: Iterable[str]) -> dict[str, str]:
+    """ConfigError when one is not NAME=VALUE; of two with a name the later one counts."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(where, "***", _PAIR)
+        found[name.strip()] = value
+    return found
+
+
+def options_of_file(path: str) -> dict[str, str]:
+    """One a line; empty lines and those that begin with # are left out."""
+    try:
+        lines = [line.strip() for line in Path(path).read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("storage-options-file", path, f"it can't be read: {error}") from error
+    given = [line for line in lines if line and not line.startswith("#")]
+    found = options_of(f"storage-options-file {path}", given)
+    return {name: value.strip() for name, value in found.items()}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,20 +28,19 @@ from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
 from penstock.pipelines.checkpoints import Identity, State
 from penstock.pipelines.delta_reader import LakeTable
-from penstock.pipelines.delta_sink import FORMAT, LakeSink
+from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.latencies import latencies, slowest
+from penstock.pipelines.lifecycles.lives import latencies, slowest
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
+from penstock.spark import with_store
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import Place, Shape, check_fits, local_path
-from penstock.spark.stores import with_store
 from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
@@ -103,24 +103,17 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         checkpoints.make(session, checkpoint, identity, state)
     session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    care = Care(place, settings, progress)
-    keeper = _keeper(settings, progress)
+    with ExitStack() as stack:
+        beside: list[Care | LifeKeeper] = [
+            stack.enter_context(keeper) for keeper in _keepers(settings, progress)
+        ]
+        beside.append(stack.enter_context(Care(place, settings, progress)))
 
-    def after_batches(batches: int) -> None:
-        care.after_batches(batches)
-        if keeper is not None:
-            keeper.after_batches(batches)
+        def after_batches(batches: int) -> None:
+            for each in beside:
+                each.after_batches(batches)
 
-    try:
         follow(_start(session, settings, state), progress, each=after_batches)
-    except BaseException:
-        care.finish(False)
-        if keeper is not None:
-            keeper.join()
-        raise
-    care.finish(settings.flag("once"))
-    if keeper is not None:
-        keeper.finish()
     if settings.flag("report"):
         _report(settings, progress)
     return DONE
@@ -136,12 +129,11 @@ def _lifecycles(settings: Settings) -> str:
     return settings.text("lifecycles") or beside
 
 
-def _keeper(settings: Settings, progress: Progress) -> LifeKeeper | None:
+def _keepers(settings: Settings, progress: Progress) -> Iterator[LifeKeeper]:
     path = _lifecycles(settings)
-    if not path:
-        return None
-    table = LifeTable(settings.text("table"), path, storage_options(settings))
-    return LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
+    if path:
+        table = LifeTable(settings.text("table"), path, storage_options(settings))
+        yield LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
 
 
 def _checkpoint(settings: Settings) -> str:
@@ -161,20 +153,8 @@ def _require_topic(settings: Settings) -> None:
 
 
 def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
-    writer = (
-        _events(session, settings)
-        .writeStream.format(FORMAT)
-        .queryName("trace")
-        .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(PARTITION_BY))
-        .option("statistics", ",".join(STATISTICS))
-        .option("txnAppId", state.application)
-        .option("checkpointLocation", _checkpoint(settings))
-    )
-    if settings.flag("once"):
-        return writer.trigger(availableNow=True).start()
-    pause_ms = round(settings.seconds("trigger") * 1000)
-    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
+    names = {"txnAppId": state.application, "checkpointLocation": _checkpoint(settings)}
+    return started(_events(session, settings), settings, "trace", SHAPE, **names)
 
 
 def _events(session: SparkSession, settings: Settings) -> DataFrame:
@@ -233,46 +213,18 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     times = ("first_sent_p50_us", "first_sent_p99_us", "total_p50_us", "total_p99_us")
     heads = ("topic", "channel", "hour", "messages", "sent p50", "p99", "finished p50", "p99")
     yield painted("Latency from publish to first delivery, and to finish", BOLD)
-    yield from table(
-        heads,
-        [
-            [
-                row["topic"],
-                row["channel"],
-                f"{row['hour']:%Y-%m-%d %H:00}",
-                f"{row['messages']:,}",
-                *(_duration(row[name]) for name in times),
-            ]
-            for row in by_hour
-        ],
-        left=3,
-    )
+    cells = [
+        [row["topic"], row["channel"], f"{row['hour']:%Y-%m-%d %H:00}", f"{row['messages']:,}",
+         *(_duration(row[name]) for name in times)]
+        for row in by_hour
+    ]  # fmt: skip
+    yield from table(heads, cells, left=3)
     yield ""
     yield painted("Slowest messages", BOLD)
-    yield from table(
-        (
-            "topic",
-            "channel",
-            "message id",
-            "partition",
-            "offset",
-            "deliveries",
-            "publish to finish",
-        ),
-        [
-            [
-                row["topic"],
-                row["channel"],
-                row["message_id"],
-                str(row["partition"]),
-                str(row["offset"]),
-                str(row["sends"]),
-                _duration(row["total_us"]),
-            ]
-            for row in slow
-        ],
-        left=3,
-    )
+    shown = ("topic", "channel", "message_id", "partition", "offset", "sends")
+    names = (*shown[:2], "message id", *shown[3:5], "deliveries", "publish to finish")
+    cells = [[*(str(row[name]) for name in shown), _duration(row["total_us"])] for row in slow]
+    yield from table(names, cells, left=3)
 
 
 def _duration(us: float | None) -> str:

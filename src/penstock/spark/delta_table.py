@@ -165,7 +165,7 @@ class Place:
         """Those that the table lacks, also within structs; rows that are there have null in them.
         Others may do the same meanwhile."""
 
-        def add(table: DeltaTable) -> None:
+        def add(table: DeltaTable) -> bool:
             there = {f.name: _plain(f.type) for f in pa.schema(table.schema().to_arrow())}
             fresh = [
                 Field.from_arrow(each)
@@ -175,44 +175,44 @@ class Place:
             ]
             if fresh:
                 table.alter.add_columns(fresh)
+            return True
 
-        self._alter(add, "columns can't be added")
+        self.change(add, "columns can't be added")
 
     def set_properties(self, wanted: Needs) -> None:
         """What `wanted` gives for the table's properties, in one step: when somebody else changes
         them meanwhile, it is asked again."""
 
-        def change(table: DeltaTable) -> None:
+        def put(table: DeltaTable) -> bool:
             fresh = dict(wanted(table.metadata().configuration))
             if fresh:
                 table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+            return True
 
-        self._alter(change, "its properties can't be set")
+        self.change(put, "its properties can't be set")
 
-    def _alter(self, change: Callable[[DeltaTable], None], failed: str) -> None:
-        """In one transaction; when another was faster, again with the table as it is then."""
+    def change(self, write: Callable[[DeltaTable], bool | None], failed: str) -> bool:
+        """One transaction, and what it gives. When another was faster, or it gives None, again
+        with the table as it is then."""
         for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
             table = self.open()
             if table is None:
                 raise LakeFailed(self.uri, "there is no table")
             try:
-                change(table)
-                return
+                done = write(table)
+                if done is not None:
+                    return done
             except CommitFailedError as error:
                 if left == 0:
                     raise LakeFailed(self.uri, f"{failed}: {error}") from error
+                time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
             except (DeltaError, OSError) as error:
                 raise LakeFailed(self.uri, f"{failed}: {error}") from error
-            _pause()
+        raise LakeFailed(self.uri, f"{failed}: its properties are changed again and again")
 
 
 def _changed(known: Properties, wanted: Properties) -> Properties:
     return {name: value for name, value in wanted.items() if known.get(name) != value}
-
-
-def _pause() -> None:
-    """Before a transaction is tried again that somebody else was faster than."""
-    time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
 
 
 # --- does a table fit ---
@@ -298,10 +298,7 @@ def commit(
     def missing(known: Properties) -> Properties:
         return {**_changed(known, shape.properties), **(needs(known) if needs else {})}
 
-    for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
-        table = place.open()
-        if table is None:
-            raise LakeFailed(place.uri, "there is no table")
+    def write(table: DeltaTable) -> bool | None:
         last = table.transaction_version(application)
         if last is not None and last >= version:
             return False
@@ -310,22 +307,12 @@ def commit(
         check_fits(place, table, shape)
         if missing(table.metadata().configuration):
             place.set_properties(missing)
-            continue
-        try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                partition_by=list(shape.partition_by),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(application, version)]
-                ),
-            )
-            return True
-        except CommitFailedError as error:
-            if left == 0:
-                raise LakeFailed(place.uri, f"the commit failed: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise LakeFailed(place.uri, f"the commit failed: {error}") from error
-        _pause()
-    raise LakeFailed(place.uri, "the commit failed: its properties are changed again and again")
+            return None
+        named = CommitProperties(app_transactions=[Transaction(application, version)])
+        by = list(shape.partition_by)
+        table.create_write_transaction(
+            actions, "append", table.schema(), partition_by=by, commit_properties=named
+        )
+        return True
+
+    return place.change(write, "the commit failed")

@@ -28,33 +28,15 @@ PerPartition = dict[str, dict[int, int]]
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = (
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-)
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+)  # fmt: skip
 _OTHERS = (
-    "url",
-    "lookupd",
-    "goneBrokers",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss",
-    "onTopicDeleted",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeKey",
-    "includeHeaders",
-    "includeBroker",
-    "bodyColumn",
-    "fetchBytes",
-    "requestTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "caFile",
-)
+    "url", "lookupd", "goneBrokers", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss",
+    "onTopicDeleted", "minPartitions", "maxRecordsPerPartition", "includeKey", "includeHeaders",
+    "includeBroker", "bodyColumn", "fetchBytes", "requestTimeoutMs", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs", "caFile",
+)  # fmt: skip
 NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
 
 

@@ -85,8 +85,8 @@ class Values:
         value = self.get(name)
         return None if value is None else time_ms(f"option {name}", value)
 
-    def optional_number(self, name: str) -> int | None:
-        return None if self.get(name) is None else self.number(name, 1, 1)
+    def optional_number(self, name: str, least: int = 1) -> int | None:
+        return None if self.get(name) is None else self.number(name, least, least)
 
     def duration_ms(self, name: str, default: int) -> int:
         value = self.get(name)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
-from penstock.pipelines import storage
+from penstock.pipelines import settings
 from penstock.tools import sql_output as output
 from penstock.tools.app import Json, arg, group, opt, switch, verb
 from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
@@ -77,12 +77,12 @@ def sql(
     for directory in lake or filter(None, [os.environ.get(LAKE_VARIABLE, "")]):
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
-    options = storage.options_of("storage-option", storage_option or [])
+    options = settings.options_of("storage-option", storage_option or [])
     addresses, ca_file = place(at.given)
     source = Source(
         addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
-        storage={**(storage.read_file(storage_options_file) if storage_options_file else {}),
+        storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
     )  # fmt: skip
     form = Form(as_json, as_csv, limit, wide)

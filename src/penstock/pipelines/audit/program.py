@@ -30,8 +30,7 @@ from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark.brokerapi import BrokerApi
 
@@ -129,40 +128,49 @@ def _show(report: Report, as_json: bool) -> None:
 
 def rules_of(settings: Settings) -> Rules:
     now = datetime.now(UTC)
-    first, last = _known(settings, now)
-    as_of = read_moment("as-of", settings.text("as-of"), now) or last
+    trace, archive = settings.text("trace"), settings.text("archive")
+    first, last, found = at(0), now, Tracing()
+    with Engine() as engine:
+        if trace or archive:
+            engine.view("whole", source_of(trace or archive, storage_options(settings)))
+        if trace:
+            extent = _extent(engine, "time")
+            if extent is None:
+                raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
+            first, last = extent
+        elif archive:
+            first, _ = _extent(engine, "timestamp") or (first, now)
+        as_of = read_moment("as-of", settings.text("as-of"), now) or last
+        if trace:
+            found = _tracing(engine, settings.text("topic"), as_of)
     until = read_moment("to", settings.text("to"), as_of) or as_of + timedelta(microseconds=1)
     since = read_moment("from", settings.text("from"), as_of) or first
     if not since < until:
         raise ConfigError("from, to", f"{since} to {until}", "the span is empty")
     stuck_s = settings.seconds("msg-timeout") * settings.number("stuck-after")
-    found = tracing_of(settings, as_of)
     return Rules(since, until, as_of, settings.seconds("settle"), stuck_s, found)
 
 
-def _known(settings: Settings, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last time that the tables know of."""
-    trace, archive = settings.text("trace"), settings.text("archive")
-    options = storage_options(settings)
-    if not trace:
-        first = _extent(archive, options, "timestamp")[0] if archive else None
-        return first or at(0), now
-    first, last = _extent(trace, options, "time")
-    if first is None or last is None:
-        raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
-    return first, last
+def _extent(engine: Engine, column: str) -> tuple[datetime, datetime] | None:
+    """The first and the last time that the table knows of."""
+    (row,) = engine.rows(
+        f"SELECT epoch_us(min({column})) AS first, epoch_us(max({column})) AS last FROM whole"
+    )
+    return None if row["first"] is None else (at(row["first"]), at(row["last"]))
 
 
-def _extent(path: str, options: Options, column: str) -> tuple[datetime | None, datetime | None]:
-    """Least and greatest time of a table."""
-    with Engine() as engine:
-        engine.view("rows", source_of(path, options))
-        (row,) = engine.rows(
-            f"SELECT epoch_us(min({column})) AS first, epoch_us(max({column})) AS last FROM rows"
-        )
-    if row["first"] is None:
-        return None, None
-    return at(row["first"]), at(row["last"])
+def _tracing(engine: Engine, topic: str, as_of: datetime) -> Tracing:
+    """From all of the table: a rate holds until the next one."""
+    rows = engine.rows(
+        f"""SELECT {EVENT} FROM whole WHERE event IN ('started', 'switched')
+        AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
+    )
+    switches = [
+        Switch(row["us"], row["channel"], row["messages"])
+        for row in rows
+        if row["event"] == "switched" and row["topic"] == topic
+    ]
+    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
 
 
 # --- tables ---
@@ -185,25 +193,6 @@ def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
     if is_delta(path, options):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
-
-
-def tracing_of(settings: Settings, as_of: datetime) -> Tracing:
-    """From all of the table: a rate holds until the next one."""
-    trace, topic = settings.text("trace"), settings.text("topic")
-    if not trace:
-        return Tracing()
-    with Engine() as engine:
-        engine.view("trace", source_of(trace, storage_options(settings)))
-        rows = engine.rows(
-            f"""SELECT {EVENT} FROM trace WHERE event IN ('started', 'switched')
-            AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
-        )
-    switches = [
-        Switch(row["us"], row["channel"], row["messages"])
-        for row in rows
-        if row["event"] == "switched" and row["topic"] == topic
-    ]
-    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
 
 
 _AS_ROWS = ("partition", "offset AS place", "id", "unix_micros(timestamp) AS us")
