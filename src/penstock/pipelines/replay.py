@@ -41,10 +41,9 @@ from penstock.pipelines.replay_plan import (
     target_partition,
 )
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 from penstock.spark import with_store
-from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import Place, local_path
 from penstock.spark.source import PenstockSource
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -128,7 +127,7 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))
-    with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
+    with nsqd_of(settings) as api:
         committed = api.last_version(application(settings))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish())
@@ -186,7 +185,7 @@ class _Source:
         """Identities: a plan is of no use for a source that was made again."""
         if self.table is not None:
             return {"table": self.table.identity}
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             found = api.positions(self.settings.texts("topics"))
         if found.missing:
             raise DataLost(found.missing[0], 0, "there is no such topic")
@@ -194,13 +193,13 @@ class _Source:
 
     def target(self) -> str:
         to = self.settings.text("to")
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             spans = api.positions([to]).topics.get(to)
         return spans.identity if spans else ""
 
     def target_partitions(self) -> int:
         """It is made when it is not there."""
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             return api.shape(self.settings.text("to")).partitions
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
@@ -266,13 +265,6 @@ class _Source:
         else:
             reader = reader.options(includeKey="true", includeHeaders="true")
         return reader.load()
-
-    def _api(self) -> BrokerApi:
-        settings = self.settings
-        ca_file, secret_file = settings.text("ca-file"), settings.text("http-secret-file")
-        return BrokerApi(
-            settings.text("url"), ca_file=ca_file or None, secret_file=secret_file or None
-        )
 
 
 def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
@@ -414,21 +406,17 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
     ordered = apart.sortWithinPartitions("topic", "partition", "offset")
     topic = F.lit(settings.text("to")).alias("topic")
     partition = target_partition(partitions, "key" in frame.columns)
-    writer = (
+    given = {"caFile": "ca-file", "httpSecretFile": "http-secret-file"}
+    given["rejectedTable"] = "rejected-table"
+    options = {name: settings.text(setting) for name, setting in given.items()}
+    (
         ordered.select("body", *source.columns(frame), topic, partition)
         .write.format("penstock")
         .mode("append")
-        .option("url", settings.text("url"))
-        .option("txnAppId", application(settings))
-        .option("txnVersion", str(version))
+        .options(url=settings.text("url"), txnAppId=application(settings), txnVersion=str(version))
+        .options(**{name: value for name, value in options.items() if value})
+        .save()
     )
-    if settings.text("ca-file"):
-        writer = writer.option("caFile", settings.text("ca-file"))
-    if settings.text("http-secret-file"):
-        writer = writer.option("httpSecretFile", settings.text("http-secret-file"))
-    if settings.text("rejected-table"):
-        writer = writer.option("rejectedTable", settings.text("rejected-table"))
-    writer.save()
 
 
 def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:

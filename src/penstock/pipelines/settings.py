@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.command.environment import check_table_names, nearest, prefix_of
@@ -27,6 +27,9 @@ from penstock.command.flags import (
     value_from_toml,
 )
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.spark.brokerapi import BrokerApi
 
 PIPELINE_KEY = "pipeline"
 CONF_TABLE = "conf"
@@ -161,6 +164,21 @@ def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
     for setting in settings:
         setting.check(values[setting.name])
     return Settings(values, given)
+
+
+def nsqd_of(
+    settings: Settings, timeout_ms: int = limits.SPARK_REQUEST_MS, **more: int
+) -> BrokerApi:
+    """The first of `url`, where several are named."""
+    from penstock.spark.brokerapi import BrokerApi
+
+    return BrokerApi(
+        settings.text("url").partition(",")[0],
+        timeout_ms,
+        ca_file=settings.text("ca-file") or None,
+        secret_file=settings.text("http-secret-file") or None,
+        **more,
+    )
 
 
 def _check_conf(conf: Iterable[str]) -> None:

@@ -35,11 +35,10 @@ from penstock.pipelines.lifecycles.lives import latencies, slowest
 from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
 from penstock.spark import with_store
-from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.delta_table import Place, Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
@@ -146,10 +145,10 @@ def _identity(settings: Settings) -> Identity:
 
 
 def _require_topic(settings: Settings) -> None:
-    url = settings.text("url")
-    with BrokerApi(url, ca_file=settings.text("ca-file") or None) as api:
+    with nsqd_of(settings) as api:
         if TOPIC not in api.positions([TOPIC]).topics:
-            raise ConfigError("url", url, f"nothing was ever traced there: it has no topic {TOPIC}")
+            rule = f"nothing was ever traced there: it has no topic {TOPIC}"
+            raise ConfigError("url", settings.text("url"), rule)
 
 
 def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:

@@ -28,9 +28,9 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
+from penstock.spark.options import Values
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
 from penstock.spark.stager import Stager, abort
-from penstock.spark.values import Values
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:

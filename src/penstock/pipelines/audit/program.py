@@ -30,9 +30,8 @@ from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.runner import DONE, Pipeline
-from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, storage_options
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
-from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,8 +110,7 @@ def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
     """Nobody is asked unless somebody has said whom."""
     if not settings.text("trace") or "url" not in settings.explicit:
         return None
-    api = BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
-    return Asker(stack.enter_context(api), settings.text("topic"))
+    return Asker(stack.enter_context(nsqd_of(settings)), settings.text("topic"))
 
 
 def _show(report: Report, as_json: bool) -> None:
@@ -230,7 +228,7 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
     )
     if ca_file:
         frame = frame.option("caFile", ca_file)
-    with BrokerApi(url, ca_file=ca_file or None) as api:
+    with nsqd_of(settings) as api:
         spans = api.positions([topic]).topics.get(topic)
         if spans is None:
             raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")
