@@ -152,6 +152,19 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
+def write_durably(path: Path, text: str, mode: int = 0o666) -> None:
+    """In one step: who reads it finds the old text or the new one."""
+    draft = path.with_name(f"{path.name}.tmp")
+    with open(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync(str(path.parent))
+
+
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
     """Few values, many rows: the others are written as they are."""
     return [

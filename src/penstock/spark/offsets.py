@@ -115,14 +115,11 @@ def begun_at(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
     return from_document(end["from"] if start.get("initial") and "from" in end else start)
 
 
-def format_offsets(offsets: Mapping[Log, int]) -> str:
-    return json.dumps(to_document(offsets))
-
-
 def from_document(document: Mapping[str, Any]) -> Offsets:
     """ConfigError when it was not made by `to_document`, or by a later version of it."""
     rule = f"offsets of version {VERSION} or {VERSION_SEVERAL}, as this source writes them"
-    if document.get("version") not in (VERSION, VERSION_SEVERAL):
+    known = isinstance(document, Mapping) and document.get("version") in (VERSION, VERSION_SEVERAL)
+    if not known:
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule)
     is_one = document["version"] == VERSION
     try:
@@ -134,11 +131,6 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule) from error
-
-
-def parse_offsets(text: str) -> Offsets:
-    document = json.loads(text)
-    return from_document(document if isinstance(document, dict) else {})
 
 
 # --- what the broker has ---

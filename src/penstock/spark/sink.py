@@ -65,9 +65,13 @@ class SinkOptions:
     rejected_rows_max: int  # of one batch
 
 
-def read_sink_options(given: Mapping[str, str], streaming: bool) -> SinkOptions:
+def read_sink_options(
+    given: Mapping[str, str], streaming: bool, overwrite: bool = False
+) -> SinkOptions:
     """ConfigError names what is wrong. Options that Delta's sink has too (txnAppId, txnVersion)
     mean the same."""
+    if overwrite:
+        _refuse_overwrite(streaming)
     own = {name: value for name, value in given.items() if name.lower() not in _FROM_SPARK}
     values = Values(own, _OPTIONS)
     values.refuse("path", "a topic has no path: it is named by the option topic")
@@ -257,7 +261,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._commit(app or "", batchId, present)
 
 
-def refuse_overwrite(streaming: bool) -> None:
+def _refuse_overwrite(streaming: bool) -> None:
     if streaming:
         rule = (
             "a topic takes what is new (append): the whole result again with each batch would be "

@@ -76,19 +76,15 @@ class PenstockSource(DataSource):
         return StreamReader(read_options(self.options, streaming=True), projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from penstock.spark.sink import BatchWriter, read_sink_options, refuse_overwrite
+        from penstock.spark.sink import BatchWriter, read_sink_options
 
-        if overwrite:
-            refuse_overwrite(streaming=False)
-        options = read_sink_options(self.options, streaming=False)
+        options = read_sink_options(self.options, streaming=False, overwrite=overwrite)
         return BatchWriter(options, sink_columns(schema, options.topic), self.store)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from penstock.spark.sink import StreamWriter, read_sink_options, refuse_overwrite
+        from penstock.spark.sink import StreamWriter, read_sink_options
 
-        if overwrite:
-            refuse_overwrite(streaming=True)
-        options = read_sink_options(self.options, streaming=True)
+        options = read_sink_options(self.options, streaming=True, overwrite=overwrite)
         return StreamWriter(options, sink_columns(schema, options.topic), self.store)
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ from penstock.pipelines.lifecycles.lives import (
 )
 from penstock.pipelines.maintenance import Background, vacuum
 from penstock.pipelines.progress import Progress
-from penstock.spark.delta_files import Stager
+from penstock.spark.delta_files import Stager, write_durably
 from penstock.spark.delta_table import Place, Replaced, Staged, commit
 
 _EVER = 1 << 62
@@ -298,7 +297,8 @@ class Notes:
         text = json.dumps({"channels": state.channels, "ranges": state.ranges})
         path = self._path(version)
         if self._place.local_path is not None:
-            _write_durably(Path(path), text)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_durably(Path(path), text)
             return
         files = self._place.files()  # a store has a file whole, or not at all
         # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
@@ -315,13 +315,3 @@ class Notes:
 
     def _path(self, version: int) -> str:
         return self._place.full(f"{_FOLDER}/{version}.json")
-
-
-def _write_durably(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
