@@ -98,11 +98,7 @@ def test_what_is_no_table_is_refused(spark: SparkSession, bucket: Store) -> None
 
 
 def test_a_store_that_is_away_is_an_outage(bucket: Store) -> None:
-    options = {
-        **bucket.options,
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "max_retries": "0",
-    }
+    options = {**bucket.options, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0"}
     with pytest.raises(LakeFailed) as met:
         is_delta(bucket.table("t"), options)
     assert outage_of(met.value) == "the table's store"

@@ -95,11 +95,7 @@ def test_rows_go_where_their_partition_is(place: Place) -> None:
     commit(place, SHAPE, "app", 0, staged)
     assert sorted(
         (each.partition["topic"], each.partition["date"], each.rows) for each in staged
-    ) == [
-        ("a", "2026-01-31", 4),
-        ("a", "2026-02-01", 1),
-        ("b#ephemeral", "2026-01-31", 2),
-    ]
+    ) == [("a", "2026-01-31", 4), ("a", "2026-02-01", 1), ("b#ephemeral", "2026-01-31", 2)]
     assert read(place, '"offset", topic, date::VARCHAR') == [
         (0, "a", "2026-01-31"),
         (1, "a", "2026-01-31"),

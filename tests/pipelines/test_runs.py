@@ -13,15 +13,8 @@ from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.pipelines.outages import Outages
 from penstock.pipelines.progress import Progress, Report, metrics_text
-from penstock.pipelines.runner import Pipeline, _run
-from penstock.pipelines.runs import (
-    PARTS_MAX,
-    Part,
-    RunMessageInvalid,
-    State,
-    decode,
-    parts_of,
-)
+from penstock.pipelines.runner import Pipeline, Run
+from penstock.pipelines.runs import PARTS_MAX, Part, RunMessageInvalid, State, decode, parts_of
 from penstock.pipelines.settings import defaults
 
 from . import sample
@@ -146,5 +139,5 @@ def test_an_outage_is_seen_while_it_lasts() -> None:
 def test_a_bad_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline: Pipeline = sample.PIPELINE
     settings = defaults(pipeline.settings, topics=("t",), metrics_address="nowhere")
-    assert _run(pipeline, "sample", settings) == 1
+    assert Run(pipeline, "sample", settings).exit_code() == 1
     assert "'nowhere' is not valid: host:port" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -22,6 +22,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.pipelines import registry, settings
 from penstock.pipelines.outages import Outages, cause_line, is_late
 from penstock.pipelines.progress import Progress, metrics_text, progress_for
+from penstock.pipelines.session import end_late_workers, java_pid, open_for
 from penstock.pipelines.settings import COMMON, Setting, Settings
 from penstock.spark.exposition import served
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.reporter import Ending
 
 DONE, FAILED, USAGE = 0, 1, 2
-_NEVER_CAUGHT = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(frozen=True)
@@ -71,92 +71,75 @@ def run_by_name(
     except (PenstockError, OSError) as error:
         sys.stderr.write(f"penstock pipeline {name}: {error}\n")
         return pipeline.failed if pipeline else FAILED
-    return _run(pipeline, name, found)
+    return Run(pipeline, name, found).exit_code()
 
 
-def _run(pipeline: Pipeline, name: str, found: Settings) -> int:
-    progress = progress_for(pipeline.name, found)
-    wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
-    outages = Outages(progress, wait_s_max)
-    with stopped_by_signals(progress) as take_over:
+class Run:
+    def __init__(self, pipeline: Pipeline, name: str, found: Settings) -> None:
+        self._pipeline = pipeline
+        self._name = name
+        self._found = found
+        self._progress = progress_for(pipeline.name, found)
+        wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
+        self._outages = Outages(self._progress, wait_s_max)
+        self._figures = partial(metrics_text, pipeline.name, name, self._progress)
+
+    def exit_code(self) -> int:
+        address = self._found.text("metrics-address")
+        with stopped_by_signals(self._progress) as take_over:
+            try:
+                with served(address, self._figures) if address else nullcontext():
+                    return self._checked(take_over)
+            except ConfigError as error:  # the address of the metrics
+                return self._failed(str(error))
+            finally:
+                self._progress.end()
+
+    def _failed(self, reason: str) -> int:
+        self._progress.fail(f"penstock pipeline {self._name}: {reason}")
+        return self._pipeline.failed
+
+    def _checked(self, take_over: Callable[[], None]) -> int:
+        from penstock.pipelines.reporter import reported  # it needs the extra `spark`
+
+        def check() -> int:
+            self._pipeline.check(self._found)
+            return DONE
+
         try:
-            with ExitStack() as stack:
-                if found.text("metrics-address"):
-                    figures = partial(metrics_text, pipeline.name, name, progress)
-                    stack.enter_context(served(found.text("metrics-address"), figures))
-                return _checked(pipeline, name, found, progress, outages, take_over)
-        except ConfigError as error:  # the address of the metrics
-            progress.fail(f"penstock pipeline {name}: {error}")
-            return pipeline.failed
-        finally:
-            progress.end()
+            self._outages.ride_out(check, DONE)
+        except (PenstockError, OSError) as error:
+            return self._failed(str(error))
+        with reported(self._pipeline, self._name, self._found, self._progress) as ending:
+            self._work(ending, take_over)
+        if ending.reason:
+            self._failed(ending.reason)
+        return ending.code
 
+    def _work(self, ending: Ending, take_over: Callable[[], None]) -> None:
+        progress, code = self._progress, DONE
+        try:
+            if not progress.stopping:
+                progress.say("Spark is starting")
+                with open_for(self._pipeline, self._found) as session:
+                    take_over()  # PySpark has set a handler of its own
+                    progress.note(is_up=True)
+                    progress.said = ""  # it has started
+                    if not progress.stopping:
+                        code = self._outages.ride_out(partial(self._attempt, session), DONE)
+        except Exception as error:
+            more = "; --outage-wait=10m waits longer" if is_late(error) else ""
+            ending.failed(self._pipeline.failed, cause_line(error) + more)
+        else:
+            ending.finished(code, progress.stopping)
 
-def _checked(
-    pipeline: Pipeline,
-    name: str,
-    found: Settings,
-    progress: Progress,
-    outages: Outages,
-    take_over: Callable[[], None],
-) -> int:
-    from penstock.pipelines.reporter import reported
-
-    def check() -> int:
-        pipeline.check(found)
-        return DONE
-
-    try:
-        outages.ride_out(check, DONE)
-    except (PenstockError, OSError) as error:
-        progress.fail(f"penstock pipeline {name}: {error}")
-        return pipeline.failed
-    with reported(pipeline, name, found, progress) as ending:
-        _work(pipeline, found, progress, outages, ending, take_over)
-    if ending.reason:
-        progress.fail(f"penstock pipeline {name}: {ending.reason}")
-    return ending.code
-
-
-def _work(
-    pipeline: Pipeline,
-    found: Settings,
-    progress: Progress,
-    outages: Outages,
-    ending: Ending,
-    take_over: Callable[[], None],
-) -> None:
-    from penstock.pipelines.session import open_for
-
-    code = DONE
-    try:
-        if not progress.stopping:
-            progress.say("Spark is starting")
-            with open_for(pipeline, found) as session:
-                take_over()  # PySpark has set a handler of its own
-                progress.note(is_up=True)
-                progress.said = ""  # it has started
-                if not progress.stopping:
-                    work = partial(_attempt, pipeline, session, found, progress)
-                    code = outages.ride_out(work, DONE)
-    except BaseException as error:
-        if isinstance(error, _NEVER_CAUGHT):
+    def _attempt(self, session: SparkSession) -> int:
+        try:
+            return self._pipeline.run(session, self._found, self._progress)
+        except Exception as error:
+            if is_late(error):  # nobody waits for those workers, and they keep the cores busy
+                end_late_workers(java_pid(session))
             raise
-        more = "; --outage-wait=10m waits longer" if is_late(error) else ""
-        ending.failed(pipeline.failed, cause_line(error) + more)
-    else:
-        ending.finished(code, progress.stopping)
-
-
-def _attempt(pipeline: Pipeline, session: SparkSession, found: Settings, progress: Progress) -> int:
-    from penstock.pipelines.session import end_late_workers, java_pid
-
-    try:
-        return pipeline.run(session, found, progress)
-    except Exception as error:
-        if is_late(error):  # nobody waits for those workers, and they keep the cores busy
-            end_late_workers(java_pid(session))
-        raise
 
 
 # --- signals ---

@@ -278,9 +278,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _subscription(
-    values: Values,
-) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
+def _subscription(values: Values) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
     named = [name for name in _SUBSCRIPTIONS if values.get(name)]
     if len(named) != 1:
         rule = "exactly one of subscribe, subscribePattern and assign is needed"

@@ -174,14 +174,7 @@ class _Writer:
         with self._api() as api:
             rejects = self._rejects(app, version)
             stager = Stager(
-                api,
-                self._columns,
-                options.topic,
-                where,
-                options.stage_bytes,
-                owner,
-                rejects,
-                turn,
+                api, self._columns, options.topic, where, options.stage_bytes, owner, rejects, turn
             )
             try:
                 for batch in batches:

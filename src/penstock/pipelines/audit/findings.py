@@ -39,10 +39,7 @@ from penstock.pipelines.times import duration, micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_EXCUSES = {
-    "lost": (Answer.HELD, Answer.AHEAD, Answer.GONE),
-    "stuck": (Answer.DONE, Answer.GONE),
-}
+_EXCUSES = {"lost": (Answer.HELD, Answer.AHEAD, Answer.GONE), "stuck": (Answer.DONE, Answer.GONE)}
 _EXCUSED = {
     "lost": "channel {channel}: {count:,} messages that the trace shows as passed over still wait "
     "to be delivered, or are deleted, as nsqd says: not lost by the channel",

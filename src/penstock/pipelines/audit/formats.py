@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
 from penstock.pipelines.audit import charts
-from penstock.pipelines.audit.report import (
-    KINDS,
-    ChannelReport,
-    Coverage,
-    Example,
-    Finding,
-    Report,
-)
+from penstock.pipelines.audit.report import KINDS, ChannelReport, Coverage, Example, Finding, Report
 from penstock.pipelines.audit.rules import SLOTS
 from penstock.pipelines.lifecycles.lives import WAITS
 from penstock.pipelines.times import duration, moment

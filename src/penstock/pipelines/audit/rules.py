@@ -123,10 +123,7 @@ def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
     engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
     ended, corrupt = (
         view_islands(engine, name, (tuple(row.values()) for row in engine.rows(query)))
-        for name, query in (
-            ("ended", ENDED_RANGES),
-            ("corrupt", f"{RANGES} AND event = 'corrupt'"),
-        )
+        for name, query in (("ended", ENDED_RANGES), ("corrupt", f"{RANGES} AND event = 'corrupt'"))
     )
     places = f"[{', '.join(map(str, starts))}]::BIGINT[]"
     engine.run(f"CREATE TEMP TABLE marks AS {_marks(places)}")
