@@ -107,13 +107,11 @@ def check(settings: Settings) -> None:
     for name in settings.texts("columns"):
         if name not in _OPTIONAL:
             raise ConfigError("columns", name, f"one of {', '.join(_OPTIONAL)}")
-    place = place_of(settings)
-    if not settings.text("checkpoint") and place.local_path is None:
-        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
-        raise ConfigError("checkpoint", "", rule)
+    checkpoint_of(settings)
     json_values.read_schema(settings.text("schema"))
     _check_rescue(settings)
     read_options({**addresses(settings), "subscribe": "any"}, streaming=True)
+    place = place_of(settings)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))

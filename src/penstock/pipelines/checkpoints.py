@@ -57,12 +57,13 @@ def place_of(settings: Settings) -> Place:
     return Place(settings.text("table"), storage_options(settings))
 
 
-def checkpoint_of(settings: Settings) -> str:
-    given = settings.text("checkpoint")
-    path = place_of(settings).local_path
-    if given or path is None:
-        return given
-    return str(path.absolute() / "_penstock" / "archive" / settings.text("name"))
+def checkpoint_of(settings: Settings, name: str = "") -> str:
+    """`name` is its default below the table; an archive's is by its own name."""
+    given, path = settings.text("checkpoint"), place_of(settings).local_path
+    if not given and path is None:
+        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
+        raise ConfigError("checkpoint", "", rule)
+    return given or f"{path}/_penstock/{name or 'archive/' + settings.text('name')}"
 
 
 # --- the checkpoint ---

@@ -55,6 +55,7 @@ _NONE = -1  # an offset or a partition that is not given
 _ID = re.compile(r"[0-9a-fA-F]{16}")
 _PAUSE_S = 5  # with a rate, a chunk is what may be sent in so long
 _CHUNK_MIN = 1000
+_OFFSETS = ("from-offset", "to-offset")
 _OPTIONAL = ("key", "headers")
 _LEAN = "topic string, partition int, offset bigint, timestamp timestamp, id string"
 _NEEDED = ("topic", "partition", "offset", "timestamp", "id", "body")
@@ -98,7 +99,7 @@ def check(settings: Settings) -> None:
         raise ConfigError("broker", settings.text("broker"), "it is of a table; a log is of url")
     if not settings.text("table") and not topics:
         raise ConfigError("topics", topics, "they are needed without a table")
-    start, end = settings.number("from-offset"), settings.number("to-offset")
+    start, end = (settings.number(name) for name in _OFFSETS)
     if (start != _NONE or end != _NONE) and len(topics) != 1:
         raise ConfigError("from-offset, to-offset", f"{start}, {end}", "they are of one topic")
     for message_id in settings.texts("ids"):
@@ -165,20 +166,14 @@ class _Source:
     def wish(self) -> Wish:
         settings = self.settings
         path = settings.text("table")
+        texts = ("url", "to", "since", "until", "where", "timestamps", "broker")
+        same: dict[str, Any] = {name: settings.text(name) for name in texts}
+        same |= {n.replace("-", "_"): settings.number(n) for n in (*_OFFSETS, "partition")}
         return Wish(
             source=f"table {local_path(path)}" if path else "topics",
-            url=settings.text("url"),
             topics=tuple(sorted(settings.texts("topics"))),
-            to=settings.text("to"),
-            since=settings.text("since"),
-            until=settings.text("until"),
-            from_offset=settings.number("from-offset"),
-            to_offset=settings.number("to-offset"),
             ids=tuple(sorted(each.lower() for each in settings.texts("ids"))),
-            where=settings.text("where"),
-            timestamps=settings.text("timestamps"),
-            broker=settings.text("broker"),
-            partition=settings.number("partition"),
+            **same,
         )
 
     def logs(self) -> dict[str, str]:
@@ -232,7 +227,7 @@ class _Source:
         ]
         if bounds != [None, None]:
             found.append(Span("timestamp", *bounds))
-        offsets = [settings.number(name) for name in ("from-offset", "to-offset")]
+        offsets = [settings.number(name) for name in _OFFSETS]
         if offsets != [_NONE, _NONE]:
             found.append(Span("offset", *(None if n == _NONE else n for n in offsets)))
         if settings.texts("ids"):

@@ -26,7 +26,7 @@ from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
 from penstock.pipelines import checkpoints, topic_logs, trace_table
-from penstock.pipelines.checkpoints import Identity, State
+from penstock.pipelines.checkpoints import Identity, State, checkpoint_of, place_of
 from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
@@ -39,7 +39,7 @@ from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_
 from penstock.pipelines.streams import follow
 from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
 from penstock.spark import with_store
-from penstock.spark.delta_table import Place, Shape, check_fits, local_path
+from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
@@ -72,19 +72,17 @@ SETTINGS = (
 
 
 def check(settings: Settings) -> None:
-    if not settings.text("checkpoint") and _place(settings).local_path is None:
-        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
-        raise ConfigError("checkpoint", "", rule)
+    checkpoint_of(settings, "trace")
     check_moments(settings, "from")
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    place = _place(settings)
+    place = place_of(settings)
     there = place.open()
     if there is not None:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
-    checkpoint, identity = _checkpoint(settings), _identity(settings)
+    checkpoint, identity = checkpoint_of(settings, "trace"), _identity(settings)
     state = checkpoints.load(session, checkpoint, identity)
     if state is not None:
         checkpoints.require_table(place, checkpoint)
@@ -118,10 +116,6 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     return DONE
 
 
-def _place(settings: Settings) -> Place:
-    return Place(settings.text("table"), storage_options(settings))
-
-
 def _lifecycles(settings: Settings) -> str:
     """Where that table is; "" when nobody wants one."""
     beside = f"{local_path(settings.text('table'))}_lives" if settings.flag("report") else ""
@@ -133,11 +127,6 @@ def _keepers(settings: Settings, progress: Progress) -> Iterator[LifeKeeper]:
     if path:
         table = LifeTable(settings.text("table"), path, storage_options(settings))
         yield LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
-
-
-def _checkpoint(settings: Settings) -> str:
-    path = local_path(settings.text("table"))
-    return settings.text("checkpoint") or f"{path}/_penstock/trace"
 
 
 def _identity(settings: Settings) -> Identity:
@@ -152,7 +141,7 @@ def _require_topic(settings: Settings) -> None:
 
 
 def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
-    names = {"txnAppId": state.application, "checkpointLocation": _checkpoint(settings)}
+    names = {"txnAppId": state.application, "checkpointLocation": checkpoint_of(settings, "trace")}
     return started(_events(session, settings), settings, "trace", SHAPE, **names)
 
 
