@@ -47,7 +47,7 @@ def frame_of(
     conditions: Sequence[Condition],
     columns: Collection[str] | None = None,
 ) -> DataFrame:
-    """`LakeTable.frame` says it."""
+    """As `LakeTable.frame` promises it."""
     schema = StructType.fromJson(json.loads(table.delta.schema().to_json()))
     if columns is not None:
         wanted = {*columns, *(condition.column for condition in conditions)}

@@ -151,7 +151,7 @@ class Background:
 
 
 class Care:
-    """Does both beside the query."""
+    """Compacts and vacuums beside the query, in a thread."""
 
     def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
         self._place = place
