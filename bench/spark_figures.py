@@ -28,8 +28,8 @@ from bench.scenarios import BATCH, Plan
 from penstock import limits
 from penstock.pipelines import archive, replay, trace_table
 from penstock.pipelines.audit import program as audit
-from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.settings import defaults
 from penstock.spark.brokerapi import BrokerApi
 from penstock.spark.decode import decode

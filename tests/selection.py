@@ -41,7 +41,7 @@ LONG = (
     "tests/nsqd/test_pattern.py::test_no_pattern_takes_long",
     "tests/pipelines/audit/test_program.py",
     "tests/pipelines/audit/test_real.py",
-    "tests/pipelines/test_lakereaders.py",
+    "tests/pipelines/test_delta_filters.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_functions.py",
     "tests/spark/test_kills.py",

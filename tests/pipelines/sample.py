@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress, Report
+from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.settings import Setting, Settings
 
 if TYPE_CHECKING:

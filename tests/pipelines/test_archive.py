@@ -15,11 +15,11 @@ import pytest
 from e2e.daemon import Daemon
 from penstock.errors import ConfigError, DataLost, FetchFailed, SchemaMismatch, TableAway
 from penstock.pipelines import archive
-from penstock.pipelines.lakeread import LakeTable
+from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.outages import cause_line, outage_of
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 from spark.patience import patiently
 
 from .node import Node, numbered

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from e2e.daemon import Daemon
 from penstock.pipelines import archive
-from penstock.pipelines.lakesink import LakeSink, StreamWriter
+from penstock.pipelines.delta_sink import LakeSink, StreamWriter
 
 from .node import Node, numbered
 from .test_archive import Archive

@@ -24,7 +24,7 @@ from e2e.daemon import Daemon
 from e2e.harness import fresh_seed
 from e2e.ports import kept_port
 from penstock.spark.brokerapi import name_of
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 
 from .command import WAIT_S_MAX, Command
 from .node import Node, in_the_log

@@ -12,7 +12,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.ports import kept_port
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 
 from .command import POLL_S, WAIT_S_MAX, Command
 from .node import Node

@@ -14,7 +14,6 @@ from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, PenstockError
 from penstock.pipelines import reporter
 from penstock.pipelines.archive import SETTINGS
-from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress, Report
 from penstock.pipelines.reporter import (
     Ending,
@@ -25,6 +24,7 @@ from penstock.pipelines.reporter import (
     head_of,
     reported,
 )
+from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.runs import LogPlace, Part, State, decode
 from penstock.pipelines.settings import COMMON, Settings, defaults
 

@@ -10,19 +10,11 @@ import pytest
 
 from cases import each
 from penstock import limits
-from penstock.errors import ConfigError, FetchFailed
-from penstock.pipelines.frame import Pipeline, _measured
+from penstock.errors import FetchFailed
 from penstock.pipelines.outages import Outages
-from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.runmetrics import metrics_text
-from penstock.pipelines.runs import (
-    PARTS_MAX,
-    Part,
-    RunMessageInvalid,
-    State,
-    decode,
-    parts_of,
-)
+from penstock.pipelines.progress import Progress, Report, metrics_text
+from penstock.pipelines.runner import Pipeline, Run
+from penstock.pipelines.runs import PARTS_MAX, Part, RunMessageInvalid, State, decode, parts_of
 from penstock.pipelines.settings import defaults
 
 from . import sample
@@ -144,12 +136,8 @@ def test_an_outage_is_seen_while_it_lasts() -> None:
     assert values(progress)[f"penstock_pipeline_waiting{LABELS}"] == 0
 
 
-def test_a_bad_address_is_named() -> None:
+def test_a_bad_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     pipeline: Pipeline = sample.PIPELINE
     settings = defaults(pipeline.settings, topics=("t",), metrics_address="nowhere")
-    progress = Progress("sample", 0, io.StringIO())
-    with (
-        pytest.raises(ConfigError, match="'nowhere' is not valid: host:port"),
-        _measured(pipeline, "sample", settings, progress),
-    ):
-        raise AssertionError("it listens")
+    assert Run(pipeline, "sample", settings).exit_code() == 1
+    assert "'nowhere' is not valid: host:port" in capsys.readouterr().err

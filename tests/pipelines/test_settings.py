@@ -12,9 +12,9 @@ from penstock.command.flags import UsageError
 from penstock.errors import ConfigError
 from penstock.pipelines import replay, trace
 from penstock.pipelines import settings as under_test
-from penstock.pipelines.moments import read_moment, say_moments
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings, defaults
+from penstock.pipelines.times import read_moment, say_moments
 
 from .sample import PIPELINE
 

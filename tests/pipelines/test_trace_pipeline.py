@@ -11,15 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.errors import ConfigError
-from penstock.pipelines import lakelogs, trace
+from penstock.pipelines import topic_logs, trace
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 from penstock.trace.events import TOPIC, Event, Kind, encode
 from spark.fakebroker import FakeBroker
 from spark.patience import patiently
 
-from .lakereaders import READERS, wrong
+from .deltareaders import READERS, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def test_a_table_that_another_run_has_begun_is_refused(spark: SparkSession, tmp_
     """Before it has events, too: both would bring them."""
     place = Place(str(tmp_path / "trace"), {})
     place.create(trace.SHAPE, {})
-    lakelogs.claim(place, "penstock-archive-trace-other", [TOPIC])
+    topic_logs.claim(place, "penstock-archive-trace-other", [TOPIC])
     with FakeBroker() as broker:
         broker.topic(TOPIC).publish([life(0, 10)])
         with pytest.raises(ConfigError, match="penstock-archive-trace-other writes this topic"):

@@ -152,12 +152,7 @@ class Process:
     """A daemon of Spark's; `found` is what it says when it is ready."""
 
     def __init__(
-        self,
-        installed: Installed,
-        log: Path,
-        ready: str,
-        *command: str,
-        memory: str = "256m",
+        self, installed: Installed, log: Path, ready: str, *command: str, memory: str = "256m"
     ) -> None:
         self._log = log
         with log.open("wb") as output:

@@ -91,13 +91,7 @@ def test_a_batch_read_with_nothing_installed_but_by_py_files(
     shutil.copy(installed.wheel, packed)
     bare = clusters.bare_python(installed, place)
     ran = bare.submit(
-        "--py-files",
-        str(packed),
-        JOBS,
-        "batch",
-        node.url,
-        master=cluster.master,
-        conf=BOTH_WORKERS,
+        "--py-files", str(packed), JOBS, "batch", node.url, master=cluster.master, conf=BOTH_WORKERS
     ).checked()
     said: dict[str, Any] = json.loads(ran.out.splitlines()[-1])
     assert said["rows"] == MESSAGES

@@ -23,7 +23,7 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.spark.options import NAMES, Bound, Options, included_columns, read_options
 from penstock.spark.schema import sink_columns
-from penstock.spark.sinkoptions import read_sink_options
+from penstock.spark.sink import read_sink_options
 
 
 def options(streaming: bool = False, **given: str) -> Options:

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.spark import tasks
+from penstock.spark import offsets
 from penstock.spark.offsets import Log, Range
 from penstock.spark.session import java_version, require_java
 from penstock.spark.source import BatchReader, PenstockSource, StreamReader
@@ -93,14 +93,14 @@ B = Log("b", "two", 0)
 )
 def test_ranges_are_split_for_tasks(least: int | None, most: int | None, sizes: list[int]) -> None:
     ranges = [Range(A, 7, 107), Range(B, 0, 10)]
-    pieces = tasks.split(ranges, least, most)
+    pieces = offsets.split(ranges, least, most)
     assert [piece.size for piece in pieces] == sizes
     covered = [(p.log, i) for p in pieces for i in range(p.start, p.end)]
     assert covered == [(r.log, i) for r in ranges for i in range(r.start, r.end)]
 
 
 def test_nothing_is_split_into_nothing() -> None:
-    assert tasks.split([Range(A, 4, 4)], 8, 5) == []
+    assert offsets.split([Range(A, 4, 4)], 8, 5) == []
 
 
 def small(*sizes: int) -> list[Range]:
@@ -122,6 +122,6 @@ def small(*sizes: int) -> list[Range]:
 def test_small_ranges_share_a_task(
     sizes: tuple[int, ...], rows_max: int, least: int | None, packed: list[list[int]]
 ) -> None:
-    found = tasks.packed(small(*sizes), rows_max, least)
+    found = offsets.packed(small(*sizes), rows_max, least)
     assert [[one.size for one in each] for each in found] == packed
     assert [one for each in found for one in each] == small(*sizes)

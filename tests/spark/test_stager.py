@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from penstock.errors import RowRefused, RowsRefused, SchemaMismatch
 from penstock.kernel import Section, decode_bodies, decode_header, decode_sections, murmur3_32
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 from penstock.spark.rejects import COLUMNS, RejectedTable, Rejects
 from penstock.spark.stager import Staged, Stager
 

@@ -18,7 +18,7 @@ from penstock.kernel import Section
 from penstock.tools import sql_output
 from penstock.tools.main import main
 from penstock.tools.sql_output import Result
-from pipelines.test_lakeread import append, rows
+from pipelines.test_delta_reader import append, rows
 from spark.fakebroker import FakeBroker
 
 RUN_S_MAX = 250

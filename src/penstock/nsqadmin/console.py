@@ -21,7 +21,6 @@ from penstock import limits
 from penstock.command.extras import lacks_extra
 from penstock.errors import ConfigError, PenstockError
 from penstock.nsqadmin.sqlengine import Query, Source, within
-from penstock.pipelines.lakeread import LakeTable, local_path, tables_below
 
 if TYPE_CHECKING:
     import duckdb
@@ -66,6 +65,9 @@ def main() -> int:
 
 
 def answer(question: Question) -> Reply:
+    from penstock.pipelines.delta_reader import LakeTable, tables_below
+    from penstock.spark.delta_table import local_path
+
     tables: dict[str, str] = {}
     missing = ""
     for lake in question.lakes:

@@ -180,15 +180,9 @@ def topics_of(source: Source) -> list[str]:
 
 
 def _table(path: str, storage: Mapping[str, str]) -> Any:
-    from penstock.pipelines.lakeread import is_delta
+    from penstock.pipelines.delta_reader import dataset_of
 
-    if is_delta(path, storage):
-        from penstock.pipelines.lakedataset import dataset
-
-        return dataset(path, storage)
-    import pyarrow.dataset as ds
-
-    return ds.dataset(path, format="parquet", partitioning="hive")
+    return dataset_of(path, storage)
 
 
 def _check(sql: str) -> None:

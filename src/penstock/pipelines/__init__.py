@@ -1,6 +1,6 @@
-"""Pipelines: small Spark programs over the log, with one frame around all of them.
+"""Pipelines: small Spark programs over the log, with one runner around all of them.
 
-A pipeline is a module with a `PIPELINE` (see `frame.Pipeline`), and one line in
+A pipeline is a module with a `PIPELINE` (see `runner.Pipeline`), and one line in
 `registry.PIPELINES`. It says:
 
 - `name`, `summary`, and a table of `Setting`s: each with a kind, a default, a help text and a rule.
@@ -13,6 +13,6 @@ A pipeline is a module with a `PIPELINE` (see `frame.Pipeline`), and one line in
   (`progress.report`), and knows whether somebody wants an end (`progress.stopping`). A pipeline
   around a streaming query calls `follow(query, progress)` of `penstock.pipelines.streams`.
 
-Errors go up as exceptions: the frame makes one line of them, also of those that Spark wraps.
+Errors go up as exceptions: the runner makes one line of them, also of those that Spark wraps.
 `spark.sql.*` and other session settings that a pipeline needs are its `spark_settings`.
 """

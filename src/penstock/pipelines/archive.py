@@ -1,8 +1,8 @@
 """`archive`: topics into a Delta table, every message exactly once.
 
 Spark reads ranges of the log, writes them to files, and commits each batch in one transaction of
-the table (`lake`). Its checkpoint says which ranges a batch has, the table says which batches it
-has. The two are tied by a name that is made once for a checkpoint (`archivestate`), and a run
+the table. Its checkpoint says which ranges a batch has, the table says which batches it
+has. The two are tied by a name that is made once for a checkpoint (`checkpoints`), and a run
 refuses to start where they do not belong together.
 
 Columns, in this order: the source's, with `date` behind `topic`; `value` and `bad` where bodies are
@@ -24,21 +24,20 @@ import pyarrow as pa
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError
-from penstock.pipelines import archivestate, jsonbody, lakelogs
-from penstock.pipelines.archivestart import Beginning, addresses, is_of_several, subscription
-from penstock.pipelines.archivestate import Identity, Starting, State, checkpoint_of, place_of
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines import checkpoints, json_values, topic_logs
+from penstock.pipelines.archive_offsets import Beginning, addresses, is_of_several, subscription
+from penstock.pipelines.checkpoints import Identity, Starting, State, checkpoint_of, place_of
+from penstock.pipelines.delta_sink import LakeSink, started
+from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION
+from penstock.pipelines.runner import DONE, Pipeline
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings
 from penstock.pipelines.streams import follow
+from penstock.spark import with_store
 from penstock.spark.brokers import Brokers
-from penstock.spark.lake import Place, Shape, check_fits
+from penstock.spark.delta_table import Place, Shape, check_fits
 from penstock.spark.options import read_options
 from penstock.spark.schema import COLUMNS, arrow_type, sql_type
-from penstock.spark.stores import with_store
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -81,8 +80,8 @@ SETTINGS = (
          " @FILE that holds it"),
     Setting("rescue", Kind.BOOL, False, "with a schema: keep what it lacks, and what does not fit"
          " it, as JSON in a column"),
-    Setting("rescue-column", Kind.STRING, jsonbody.RESCUE_COLUMN, "the name of that column; a name"
-         " that is given asks for it"),
+    Setting("rescue-column", Kind.STRING, json_values.RESCUE_COLUMN, "the name of that column; a"
+         " name that is given asks for it"),
     Setting("share-files", Kind.BOOL, False, "of a new table: topics share files, where there are"
          " hundreds with few messages each"),
     Setting("once", Kind.BOOL, False, "stop when all is archived that was there at the start"),
@@ -108,13 +107,11 @@ def check(settings: Settings) -> None:
     for name in settings.texts("columns"):
         if name not in _OPTIONAL:
             raise ConfigError("columns", name, f"one of {', '.join(_OPTIONAL)}")
-    place = place_of(settings)
-    if not settings.text("checkpoint") and place.local_path is None:
-        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
-        raise ConfigError("checkpoint", "", rule)
-    jsonbody.read_schema(settings.text("schema"))
+    checkpoint_of(settings)
+    json_values.read_schema(settings.text("schema"))
     _check_rescue(settings)
     read_options({**addresses(settings), "subscribe": "any"}, streaming=True)
+    place = place_of(settings)
     table = place.open()
     if table is not None and not settings.text("schema"):
         check_fits(place, table, _shape_there(settings, None, table))
@@ -127,7 +124,7 @@ def _check_rescue(settings: Settings) -> None:
     if name and not settings.text("schema"):
         raise ConfigError("rescue-column", name, "it is of a schema: name one")
     if name:
-        jsonbody.check_rescue_column(name, {*COLUMNS, *PARTITION_BY, *DECODED, LOG})
+        json_values.check_rescue_column(name, {*COLUMNS, *PARTITION_BY, *DECODED, LOG})
 
 
 def _rescue_column(settings: Settings) -> str:
@@ -154,7 +151,7 @@ def _shape_there(settings: Settings, value: pa.DataType | None, table: DeltaTabl
         addable |= {*_OPTIONAL, *DECODED, _rescue_column(settings)}
     there = pa.schema(table.schema().to_arrow())
     kept = [
-        field.with_type(jsonbody.narrowed(field.type, there.field(VALUE).type))
+        field.with_type(json_values.narrowed(field.type, there.field(VALUE).type))
         if field.name == VALUE and VALUE in addable and VALUE in there.names
         else field
         for field in shape.schema
@@ -199,13 +196,13 @@ def _type_in(table: DeltaTable | None, name: str) -> pa.DataType | None:
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     place = place_of(settings)
-    ddl = jsonbody.read_schema(settings.text("schema"))
+    ddl = json_values.read_schema(settings.text("schema"))
     table = place.open()
     columns = pa.schema(table.schema().to_arrow()) if table is not None else pa.schema([])
     if ddl and VALUE in columns.names:
-        wanted = jsonbody.parsed_schema(session, ddl)
-        ddl = jsonbody.ordered(wanted, columns.field(VALUE).type).toDDL()
-    value = jsonbody.value_type(session, ddl) if ddl else None
+        wanted = json_values.parsed_schema(session, ddl)
+        ddl = json_values.ordered(wanted, columns.field(VALUE).type).toDDL()
+    value = json_values.value_type(session, ddl) if ddl else None
     shape = shape_of(settings, chosen_columns(settings, table), value, table)
     if table is not None:
         check_fits(place, table, _shape_there(settings, value, table))
@@ -214,14 +211,9 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
     session.dataSource.register(with_store(LakeSink, place.options))
     checkpoint = checkpoint_of(settings)
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    care = Care(place, settings, progress)
-    try:
+    with Care(place, settings, progress) as care:
         query = _begin(session, settings, shape, ddl, progress)
         follow(query, progress, each=care.after_batches)
-    except BaseException:
-        care.finish(False)
-        raise
-    care.finish(settings.flag("once"))
     return DONE
 
 
@@ -229,17 +221,17 @@ def _begin(
     session: SparkSession, settings: Settings, shape: Shape, ddl: str, progress: Progress
 ) -> StreamingQuery:
     place, checkpoint, identity = place_of(settings), checkpoint_of(settings), _identity(settings)
-    state = archivestate.load(session, checkpoint, identity)
+    state = checkpoints.load(session, checkpoint, identity)
     if state is not None:
-        archivestate.require_table(place, checkpoint)
+        checkpoints.require_table(place, checkpoint)
     place.create(shape, configuration(settings))
     beginning = Beginning(settings, place, progress, state is not None)
     if state is None:
         state = _new_state(session, settings, place, beginning)
-    lakelogs.claim(place, state.application, beginning.owned)
+    topic_logs.claim(place, state.application, beginning.owned)
     for topic in sorted(set(settings.texts("topics")) - beginning.topics):
         progress.say(f"there is no topic {topic} yet")
-    has_batches = archivestate.has_batches(session, checkpoint)
+    has_batches = checkpoints.has_batches(session, checkpoint)
     begin = beginning.of_checkpoint(state.starting, has_batches)
     return _start(session, settings, state._replace(starting=begin), ddl, shape)
 
@@ -250,16 +242,16 @@ def _new_state(
     """Where two begin at once, each with a checkpoint of its own, one claims the topics and the
     other one is refused; its record goes, as it would not be taken for a beginning."""
     checkpoint, names = checkpoint_of(settings), beginning.owned
-    application = archivestate.new_application(settings.text("name"))
+    application = checkpoints.new_application(settings.text("name"))
     if settings.flag("recover"):
-        lakelogs.take_over(place, application, names)
+        topic_logs.take_over(place, application, names)
     state = State(application, beginning.starting())
-    lakelogs.claimed(place.properties(), application, names)
-    archivestate.make(session, checkpoint, _identity(settings), state)
+    topic_logs.claimed(place.properties(), application, names)
+    checkpoints.make(session, checkpoint, _identity(settings), state)
     try:
-        lakelogs.claim(place, application, names)
+        topic_logs.claim(place, application, names)
     except ConfigError:
-        archivestate.forget(session, checkpoint)
+        checkpoints.forget(session, checkpoint)
         raise
     return state
 
@@ -273,22 +265,17 @@ def _start(
 ) -> StreamingQuery:
     source = _source(session, settings, state.starting, shape.schema)
     frame = _shaped(source, ddl, _rescue_column(settings))
-    writer = (
-        frame.writeStream.format(FORMAT)
-        .queryName(settings.text("name"))
-        .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(shape.partition_by))
-        .option("statistics", ",".join(shape.statistics))
-        .option("txnAppId", state.application)
-        .option("logColumn", LOG)
-        .option("brokerColumn", BROKER if BROKER in shape.schema.names else "")
-        .option("logsOfTopic", "many" if _lets_in(settings) else "one")
-        .option("checkpointLocation", checkpoint_of(settings))
+    return started(
+        frame,
+        settings,
+        settings.text("name"),
+        shape,
+        txnAppId=state.application,
+        logColumn=LOG,
+        brokerColumn=BROKER if BROKER in shape.schema.names else "",
+        logsOfTopic="many" if _lets_in(settings) else "one",
+        checkpointLocation=checkpoint_of(settings),
     )
-    if settings.flag("once"):
-        return writer.trigger(availableNow=True).start()
-    pause_ms = round(settings.seconds("trigger") * 1000)
-    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
 
 
 def _lets_in(settings: Settings) -> bool:
@@ -330,7 +317,7 @@ def _source(
 def _shaped(frame: DataFrame, ddl: str, rescue_column: str) -> DataFrame:
     names = frame.columns
     dated = frame.selectExpr(names[0], "to_date(timestamp) AS date", *names[1:])
-    return jsonbody.decoded(dated, ddl, rescue_column) if ddl else dated
+    return json_values.decoded(dated, ddl, rescue_column) if ddl else dated
 
 
 PIPELINE = Pipeline(

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.pipelines.settings import COMMON, Setting
 
 if TYPE_CHECKING:
-    from penstock.pipelines.frame import Pipeline
+    from penstock.pipelines.runner import Pipeline
 
 # By name: the module that has it as `PIPELINE`.
 PIPELINES: dict[str, str] = {

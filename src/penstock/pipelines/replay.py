@@ -1,11 +1,11 @@
 """`replay`: messages of a table, or of a topic itself, into a topic once more, exactly once.
 
 What is wanted is said by topic, time, offset, id or a condition in SQL. One look at the source
-makes the plan (`replayplan`): how many messages, in which chunks. Each chunk is then one write of
+makes the plan (`replay_plan`): how many messages, in which chunks. Each chunk is then one write of
 the sink under (name, number of the chunk), which nsqd does once; a replay that is started again
 under its name goes on behind the last chunk that nsqd has.
 
-Inside a partition the order of the offsets is kept (`replayplan`). Messages of several topics or
+Inside a partition the order of the offsets is kept (`replay_plan`). Messages of several topics or
 partitions come one partition after the other within a chunk, and topic after topic. Several tasks
 write a chunk, each a part of that order, and the commit names what they have staged in the order of
 the parts: so it costs nothing of the promise, and a partition is no slower than many.
@@ -27,12 +27,10 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import Among, Condition, LakeTable, Span, local_path
-from penstock.pipelines.moments import at, check_moments, read_moment, say_moments, time_ns
-from penstock.pipelines.onebroker import require_one_broker
+from penstock.pipelines.delta_frames import require_one_broker
+from penstock.pipelines.delta_reader import Among, Condition, LakeTable, Span
 from penstock.pipelines.progress import Progress, Report
-from penstock.pipelines.replayplan import (
+from penstock.pipelines.replay_plan import (
     Bucket,
     Cut,
     Kept,
@@ -42,12 +40,12 @@ from penstock.pipelines.replayplan import (
     cuts_of,
     target_partition,
 )
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
-from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.lake import Place
+from penstock.pipelines.runner import DONE, Pipeline
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
+from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
+from penstock.spark import with_store
+from penstock.spark.delta_table import Place, local_path
 from penstock.spark.source import PenstockSource
-from penstock.spark.stores import with_store
 from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -57,6 +55,7 @@ _NONE = -1  # an offset or a partition that is not given
 _ID = re.compile(r"[0-9a-fA-F]{16}")
 _PAUSE_S = 5  # with a rate, a chunk is what may be sent in so long
 _CHUNK_MIN = 1000
+_OFFSETS = ("from-offset", "to-offset")
 _OPTIONAL = ("key", "headers")
 _LEAN = "topic string, partition int, offset bigint, timestamp timestamp, id string"
 _NEEDED = ("topic", "partition", "offset", "timestamp", "id", "body")
@@ -100,7 +99,7 @@ def check(settings: Settings) -> None:
         raise ConfigError("broker", settings.text("broker"), "it is of a table; a log is of url")
     if not settings.text("table") and not topics:
         raise ConfigError("topics", topics, "they are needed without a table")
-    start, end = settings.number("from-offset"), settings.number("to-offset")
+    start, end = (settings.number(name) for name in _OFFSETS)
     if (start != _NONE or end != _NONE) and len(topics) != 1:
         raise ConfigError("from-offset, to-offset", f"{start}, {end}", "they are of one topic")
     for message_id in settings.texts("ids"):
@@ -129,12 +128,12 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         say_moments(progress, settings, source.now, "since", "until")
         return _dry_run(source, progress)
     kept = Kept(plans_directory(settings), settings.text("name"))
-    with BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None) as api:
+    with nsqd_of(settings) as api:
         committed = api.last_version(application(settings))
     progress.note(table=settings.text("table"), checkpoint=str(kept.path))
     plan = kept.read(source.wish())
     if plan is not None and plan.made_ns:
-        source.now = at(plan.made_ns)
+        source.now = at(plan.made_ns // 1000)
     say_moments(progress, settings, source.now, "since", "until")
     plan = plan or _new_plan(source, kept, committed, progress)
     last = kept.last(plan, committed)
@@ -167,27 +166,21 @@ class _Source:
     def wish(self) -> Wish:
         settings = self.settings
         path = settings.text("table")
+        texts = ("url", "to", "since", "until", "where", "timestamps", "broker")
+        same: dict[str, Any] = {name: settings.text(name) for name in texts}
+        same |= {n.replace("-", "_"): settings.number(n) for n in (*_OFFSETS, "partition")}
         return Wish(
             source=f"table {local_path(path)}" if path else "topics",
-            url=settings.text("url"),
             topics=tuple(sorted(settings.texts("topics"))),
-            to=settings.text("to"),
-            since=settings.text("since"),
-            until=settings.text("until"),
-            from_offset=settings.number("from-offset"),
-            to_offset=settings.number("to-offset"),
             ids=tuple(sorted(each.lower() for each in settings.texts("ids"))),
-            where=settings.text("where"),
-            timestamps=settings.text("timestamps"),
-            broker=settings.text("broker"),
-            partition=settings.number("partition"),
+            **same,
         )
 
     def logs(self) -> dict[str, str]:
         """Identities: a plan is of no use for a source that was made again."""
         if self.table is not None:
             return {"table": self.table.identity}
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             found = api.positions(self.settings.texts("topics"))
         if found.missing:
             raise DataLost(found.missing[0], 0, "there is no such topic")
@@ -195,13 +188,13 @@ class _Source:
 
     def target(self) -> str:
         to = self.settings.text("to")
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             spans = api.positions([to]).topics.get(to)
         return spans.identity if spans else ""
 
     def target_partitions(self) -> int:
         """It is made when it is not there."""
-        with self._api() as api:
+        with nsqd_of(self.settings) as api:
             return api.shape(self.settings.text("to")).partitions
 
     def wanted(self, chunk: tuple[Bucket, ...] = (), lean: bool = False) -> DataFrame:
@@ -234,7 +227,7 @@ class _Source:
         ]
         if bounds != [None, None]:
             found.append(Span("timestamp", *bounds))
-        offsets = [settings.number(name) for name in ("from-offset", "to-offset")]
+        offsets = [settings.number(name) for name in _OFFSETS]
         if offsets != [_NONE, _NONE]:
             found.append(Span("offset", *(None if n == _NONE else n for n in offsets)))
         if settings.texts("ids"):
@@ -267,13 +260,6 @@ class _Source:
         else:
             reader = reader.options(includeKey="true", includeHeaders="true")
         return reader.load()
-
-    def _api(self) -> BrokerApi:
-        settings = self.settings
-        ca_file, secret_file = settings.text("ca-file"), settings.text("http-secret-file")
-        return BrokerApi(
-            settings.text("url"), ca_file=ca_file or None, secret_file=secret_file or None
-        )
 
 
 def _offsets(chunk: tuple[Bucket, ...]) -> dict[str, str]:
@@ -316,7 +302,7 @@ def _new_plan(source: _Source, kept: Kept, committed: int | None, progress: Prog
     progress.say("counting what is wanted")
     chunks = _chunks(source)
     partitions = source.target_partitions() if chunks else 1
-    made_ns = time_ns(source.now)
+    made_ns = micros(source.now) * 1000
     plan = Plan(source.wish(), source.logs(), source.target(), chunks, partitions, made_ns)
     kept.write(plan)
     return plan
@@ -415,21 +401,17 @@ def _write_chunk(source: _Source, chunk: tuple[Bucket, ...], version: int, parti
     ordered = apart.sortWithinPartitions("topic", "partition", "offset")
     topic = F.lit(settings.text("to")).alias("topic")
     partition = target_partition(partitions, "key" in frame.columns)
-    writer = (
+    given = {"caFile": "ca-file", "httpSecretFile": "http-secret-file"}
+    given["rejectedTable"] = "rejected-table"
+    options = {name: settings.text(setting) for name, setting in given.items()}
+    (
         ordered.select("body", *source.columns(frame), topic, partition)
         .write.format("penstock")
         .mode("append")
-        .option("url", settings.text("url"))
-        .option("txnAppId", application(settings))
-        .option("txnVersion", str(version))
+        .options(url=settings.text("url"), txnAppId=application(settings), txnVersion=str(version))
+        .options(**{name: value for name, value in options.items() if value})
+        .save()
     )
-    if settings.text("ca-file"):
-        writer = writer.option("caFile", settings.text("ca-file"))
-    if settings.text("http-secret-file"):
-        writer = writer.option("httpSecretFile", settings.text("http-secret-file"))
-    if settings.text("rejected-table"):
-        writer = writer.option("rejectedTable", settings.text("rejected-table"))
-    writer.save()
 
 
 def _task_count(source: _Source, chunk: tuple[Bucket, ...]) -> int:

@@ -29,11 +29,11 @@ from penstock.pipelines import runs
 from penstock.pipelines.progress import Facts, Log, Progress, Report
 from penstock.pipelines.runs import LogPlace, Option, State, cut
 from penstock.pipelines.session import under_spark_submit
-from penstock.pipelines.settings import COMMON, Setting, Settings
+from penstock.pipelines.settings import COMMON, Setting, Settings, nsqd_of
 from penstock.spark.brokerapi import BrokerApi
 
 if TYPE_CHECKING:
-    from penstock.pipelines.frame import Pipeline
+    from penstock.pipelines.runner import Pipeline
 
 
 _TOO_BIG = 413
@@ -77,21 +77,13 @@ class Outlet:
     """To nsqd's topic; of the thread that publishes."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url = settings.text("url").partition(",")[0]  # the first of several hears of it
-        self._ca_file = settings.text("ca-file") or None
-        self._secret_file = settings.text("http-secret-file") or None
+        self._settings = settings
         self._api: BrokerApi | None = None
 
     def publish(self, body: bytes) -> None:
         if self._api is None:
             timeout_ms = round(limits.RUN_ASK_S * 1000)
-            self._api = BrokerApi(
-                self._url,
-                timeout_ms,
-                retries=0,
-                ca_file=self._ca_file,
-                secret_file=self._secret_file,
-            )
+            self._api = nsqd_of(self._settings, timeout_ms=timeout_ms, retries=0)
         self._api.publish(PIPELINES, body)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The Spark session of a pipeline: in this process by default, on a cluster by `--master`.
 
 Spark writes a lot. A person is to see our progress and, of Spark, errors in one line each:
-the stack traces are cut, and those of the query itself are left out, since the frame says it.
+the stack traces are cut, and those of the query itself are left out, since the runner says it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.spark.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipelines.frame import Pipeline
+    from penstock.pipelines.runner import Pipeline
 
 LOCAL = "local[*,4]"  # a task is tried four times; plain local[*] tries none again
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import limits
 from penstock.command.environment import check_table_names, nearest, prefix_of
@@ -27,6 +27,9 @@ from penstock.command.flags import (
     value_from_toml,
 )
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.spark.brokerapi import BrokerApi
 
 PIPELINE_KEY = "pipeline"
 CONF_TABLE = "conf"
@@ -163,6 +166,21 @@ def defaults(table: Sequence[Setting], /, **changed: Any) -> Settings:
     return Settings(values, given)
 
 
+def nsqd_of(
+    settings: Settings, timeout_ms: int = limits.SPARK_REQUEST_MS, **more: int
+) -> BrokerApi:
+    """The first of `url`, where several are named."""
+    from penstock.spark.brokerapi import BrokerApi
+
+    return BrokerApi(
+        settings.text("url").partition(",")[0],
+        timeout_ms,
+        ca_file=settings.text("ca-file") or None,
+        secret_file=settings.text("http-secret-file") or None,
+        **more,
+    )
+
+
 def _check_conf(conf: Iterable[str]) -> None:
     for text in conf:
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
@@ -275,3 +293,46 @@ def _from_table(
 
 def _known(settings: Iterable[Setting]) -> str:
     return "the keys are " + ", ".join(setting.file_key for setting in settings)
+
+
+# --- what delta-rs needs to know of an object store, some of it secret ---
+#
+# A command line can be read by everybody on the machine (`ps`), so secrets are better in the
+# settings file or in the environment, where delta-rs finds AWS_SECRET_ACCESS_KEY and the like by
+# itself. No value is ever part of an error, of a report or of one of Spark's plans.
+
+_PAIR = "NAME=VALUE, as AWS_REGION=eu-west-1 (what was given is not shown: it may be a secret)"
+
+STORAGE_OPTION = Setting(
+    "storage-option",
+    Kind.REPEATED,
+    (),
+    "of delta-rs, for a table that is no local path, as AWS_REGION=eu-west-1; secrets are better "
+    "in the file or the environment",
+)
+
+
+def storage_options(settings: Settings) -> dict[str, str]:
+    return options_of("storage-option", settings.texts("storage-option"))
+
+
+def options_of(where: str, texts: Iterable[str]) -> dict[str, str]:
+    """ConfigError when one is not NAME=VALUE; of two with a name the later one counts."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(where, "***", _PAIR)
+        found[name.strip()] = value
+    return found
+
+
+def options_of_file(path: str) -> dict[str, str]:
+    """One a line; empty lines and those that begin with # are left out."""
+    try:
+        lines = [line.strip() for line in Path(path).read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("storage-options-file", path, f"it can't be read: {error}") from error
+    given = [line for line in lines if line and not line.startswith("#")]
+    found = options_of(f"storage-options-file {path}", given)
+    return {name: value.strip() for name, value in found.items()}

@@ -1,8 +1,8 @@
 """`trace`: the topic `_trace` into a table of events, each of them once; and reports out of it.
 
 The events come as the archive's messages do: Spark reads ranges of the log, decodes the bodies in
-its workers, and commits each batch in one transaction of the table (`lake`). A body that cannot be
-read stops the pipeline: what is left out here would look like a fault of the broker in an audit.
+its workers, and commits each batch in one transaction of the table. A body that cannot be read
+stops the pipeline: what is left out here would look like a fault of the broker in an audit.
 
 With `--lifecycles` a second table is kept level with it, a row for each message and channel: also
 each event once (`lifecycles`). With `--report` it becomes latencies by topic, channel and hour, and
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +25,21 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.command.terminal import BOLD, painted, table
 from penstock.errors import ConfigError
-from penstock.pipelines import archivestate, lakelogs, trace_table
-from penstock.pipelines.archivestate import Identity, State
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakecare import Care, care_settings, configuration
-from penstock.pipelines.lakedataset import dataset
-from penstock.pipelines.lakeread import local_path
-from penstock.pipelines.lakesink import FORMAT, LakeSink
+from penstock.pipelines import checkpoints, topic_logs, trace_table
+from penstock.pipelines.checkpoints import Identity, State, checkpoint_of, place_of
+from penstock.pipelines.delta_reader import LakeTable
+from penstock.pipelines.delta_sink import LakeSink, started
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable
-from penstock.pipelines.lifecycles.latencies import latencies, slowest
-from penstock.pipelines.moments import check_moments, duration, read_moment, say_moments, time_ns
+from penstock.pipelines.lifecycles.lives import latencies, slowest
+from penstock.pipelines.maintenance import Care, care_settings, configuration
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
+from penstock.pipelines.runner import DONE, Pipeline
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
 from penstock.pipelines.streams import follow
-from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.lake import Place, Shape, check_fits
-from penstock.spark.stores import with_store
+from penstock.pipelines.times import check_moments, duration, micros, read_moment, say_moments
+from penstock.spark import with_store
+from penstock.spark.delta_table import Shape, check_fits, local_path
 from penstock.trace.events import TOPIC
 
 if TYPE_CHECKING:
@@ -74,22 +72,20 @@ SETTINGS = (
 
 
 def check(settings: Settings) -> None:
-    if not settings.text("checkpoint") and _place(settings).local_path is None:
-        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
-        raise ConfigError("checkpoint", "", rule)
+    checkpoint_of(settings, "trace")
     check_moments(settings, "from")
 
 
 def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
-    place = _place(settings)
+    place = place_of(settings)
     there = place.open()
     if there is not None:
         check_fits(place, there, SHAPE)
     _require_topic(settings)
-    checkpoint, identity = _checkpoint(settings), _identity(settings)
-    state = archivestate.load(session, checkpoint, identity)
+    checkpoint, identity = checkpoint_of(settings, "trace"), _identity(settings)
+    state = checkpoints.load(session, checkpoint, identity)
     if state is not None:
-        archivestate.require_table(place, checkpoint)
+        checkpoints.require_table(place, checkpoint)
     if state is None and there is not None and there.file_uris():
         rule = (
             f"there is no checkpoint in {checkpoint}, but the table has events, which "
@@ -97,38 +93,27 @@ def run(session: SparkSession, settings: Settings, progress: Progress) -> int:
         )
         raise ConfigError("table", settings.text("table"), rule)
     place.create(SHAPE, configuration(settings))
-    made = state or State(archivestate.new_application("trace"), {})
-    lakelogs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
+    made = state or State(checkpoints.new_application("trace"), {})
+    topic_logs.claim(place, made.application, [TOPIC])  # of two that begin at once one goes on
     if state is None:
         state = made
-        archivestate.make(session, checkpoint, identity, state)
+        checkpoints.make(session, checkpoint, identity, state)
     session.dataSource.register(with_store(LakeSink, place.options))
     progress.note(table=place.uri, version_of=place.version, checkpoint=checkpoint)
-    care = Care(place, settings, progress)
-    keeper = _keeper(settings, progress)
+    with ExitStack() as stack:
+        beside: list[Care | LifeKeeper] = [
+            stack.enter_context(keeper) for keeper in _keepers(settings, progress)
+        ]
+        beside.append(stack.enter_context(Care(place, settings, progress)))
 
-    def after_batches(batches: int) -> None:
-        care.after_batches(batches)
-        if keeper is not None:
-            keeper.after_batches(batches)
+        def after_batches(batches: int) -> None:
+            for each in beside:
+                each.after_batches(batches)
 
-    try:
         follow(_start(session, settings, state), progress, each=after_batches)
-    except BaseException:
-        care.finish(False)
-        if keeper is not None:
-            keeper.join()
-        raise
-    care.finish(settings.flag("once"))
-    if keeper is not None:
-        keeper.finish()
     if settings.flag("report"):
         _report(settings, progress)
     return DONE
-
-
-def _place(settings: Settings) -> Place:
-    return Place(settings.text("table"), storage_options(settings))
 
 
 def _lifecycles(settings: Settings) -> str:
@@ -137,17 +122,11 @@ def _lifecycles(settings: Settings) -> str:
     return settings.text("lifecycles") or beside
 
 
-def _keeper(settings: Settings, progress: Progress) -> LifeKeeper | None:
+def _keepers(settings: Settings, progress: Progress) -> Iterator[LifeKeeper]:
     path = _lifecycles(settings)
-    if not path:
-        return None
-    table = LifeTable(settings.text("table"), path, storage_options(settings))
-    return LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
-
-
-def _checkpoint(settings: Settings) -> str:
-    path = local_path(settings.text("table"))
-    return settings.text("checkpoint") or f"{path}/_penstock/trace"
+    if path:
+        table = LifeTable(settings.text("table"), path, storage_options(settings))
+        yield LifeKeeper(table, path, settings.seconds("lifecycles-every"), progress)
 
 
 def _identity(settings: Settings) -> Identity:
@@ -155,27 +134,15 @@ def _identity(settings: Settings) -> Identity:
 
 
 def _require_topic(settings: Settings) -> None:
-    url = settings.text("url")
-    with BrokerApi(url, ca_file=settings.text("ca-file") or None) as api:
+    with nsqd_of(settings) as api:
         if TOPIC not in api.positions([TOPIC]).topics:
-            raise ConfigError("url", url, f"nothing was ever traced there: it has no topic {TOPIC}")
+            rule = f"nothing was ever traced there: it has no topic {TOPIC}"
+            raise ConfigError("url", settings.text("url"), rule)
 
 
 def _start(session: SparkSession, settings: Settings, state: State) -> StreamingQuery:
-    writer = (
-        _events(session, settings)
-        .writeStream.format(FORMAT)
-        .queryName("trace")
-        .option("path", settings.text("table"))
-        .option("partitionBy", ",".join(PARTITION_BY))
-        .option("statistics", ",".join(STATISTICS))
-        .option("txnAppId", state.application)
-        .option("checkpointLocation", _checkpoint(settings))
-    )
-    if settings.flag("once"):
-        return writer.trigger(availableNow=True).start()
-    pause_ms = round(settings.seconds("trigger") * 1000)
-    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()
+    names = {"txnAppId": state.application, "checkpointLocation": checkpoint_of(settings, "trace")}
+    return started(_events(session, settings), settings, "trace", SHAPE, **names)
 
 
 def _events(session: SparkSession, settings: Settings) -> DataFrame:
@@ -208,10 +175,10 @@ def _report(settings: Settings, progress: Progress) -> None:
     say_moments(progress, settings, now, "from")
     span = "true"
     if since is not None:
-        span = f"published >= make_timestamptz({time_ns(since) // 1000}::BIGINT)"
+        span = f"published >= make_timestamptz({micros(since)}::BIGINT)"
     options = storage_options(settings)
     with Engine() as engine:
-        engine.view("lives", dataset(_lifecycles(settings), options))
+        engine.view("lives", LakeTable(_lifecycles(settings), options=options).dataset())
         by_hour = engine.arrow(latencies(span))
         slow = engine.arrow(slowest(span, settings.number("slowest")))
     for name, rows in (("latency", by_hour), ("slow", slow)):
@@ -234,46 +201,18 @@ def _lines(by_hour: list[dict[str, Any]], slow: list[dict[str, Any]]) -> Iterato
     times = ("first_sent_p50_us", "first_sent_p99_us", "total_p50_us", "total_p99_us")
     heads = ("topic", "channel", "hour", "messages", "sent p50", "p99", "finished p50", "p99")
     yield painted("Latency from publish to first delivery, and to finish", BOLD)
-    yield from table(
-        heads,
-        [
-            [
-                row["topic"],
-                row["channel"],
-                f"{row['hour']:%Y-%m-%d %H:00}",
-                f"{row['messages']:,}",
-                *(_duration(row[name]) for name in times),
-            ]
-            for row in by_hour
-        ],
-        left=3,
-    )
+    cells = [
+        [row["topic"], row["channel"], f"{row['hour']:%Y-%m-%d %H:00}", f"{row['messages']:,}",
+         *(_duration(row[name]) for name in times)]
+        for row in by_hour
+    ]  # fmt: skip
+    yield from table(heads, cells, left=3)
     yield ""
     yield painted("Slowest messages", BOLD)
-    yield from table(
-        (
-            "topic",
-            "channel",
-            "message id",
-            "partition",
-            "offset",
-            "deliveries",
-            "publish to finish",
-        ),
-        [
-            [
-                row["topic"],
-                row["channel"],
-                row["message_id"],
-                str(row["partition"]),
-                str(row["offset"]),
-                str(row["sends"]),
-                _duration(row["total_us"]),
-            ]
-            for row in slow
-        ],
-        left=3,
-    )
+    shown = ("topic", "channel", "message_id", "partition", "offset", "sends")
+    names = (*shown[:2], "message id", *shown[3:5], "deliveries", "publish to finish")
+    cells = [[*(str(row[name]) for name in shown), _duration(row["total_us"])] for row in slow]
+    yield from table(names, cells, left=3)
 
 
 def _duration(us: float | None) -> str:

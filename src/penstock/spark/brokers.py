@@ -68,45 +68,36 @@ class Brokers:
         """What all have of the topics that the query asks for. `begun` are the offsets that are
         known: their nsqds are asked too where nsqlookupds say which there are."""
         options = self._options
-        listed = self._listed()
-        known = {log.broker for log in begun or () if log.broker} if options.lookupds else set()
-        have: dict[Log, Span] = {}
-        missing = set(options.topics)
-        failed: dict[str, FetchFailed] = {}
-        for broker in sorted({*listed, *known} - set(options.gone)):
-            try:
-                positions = self._positions(broker, options.topics, options.pattern)
-            except FetchFailed as error:
-                if broker in listed or isinstance(error, BrokerRefused):
-                    raise
-                failed[broker] = error
-                continue
-            have |= spans(positions.topics, broker)
-            missing -= set(positions.topics)
-        check_apart(have)
-        self._check_failed(failed, begun or {}, have)
-        asked = frozenset({*listed, *known} - set(failed) - set(options.gone))
+        have, answers = self._asked(options.topics, options.pattern, begun or {})
+        missing = set(options.topics).difference(*(one.topics for one in answers.values()))
         have = {log: have[log] for log in have if options.reads(log.topic, log.partition)}
-        return Found(have, tuple(sorted(missing)), asked)
+        return Found(have, tuple(sorted(missing)), frozenset(answers))
 
     def have(self, wanted: Offsets) -> dict[Log, Span]:
         """What there is of these logs, wherever they are now."""
-        options = self._options
-        topics = sorted({log.topic for log in wanted})
-        at = {log.broker for log in wanted if log.broker} if options.lookupds else set()
+        return self._asked(sorted({log.topic for log in wanted}), None, wanted)[0]
+
+    def _asked(
+        self, topics: Collection[str], pattern: str | None, begun: Offsets
+    ) -> tuple[dict[Log, Span], dict[str, Positions]]:
+        """What the nsqds have that are listed, or that `begun` names; and what each has said."""
         listed = self._listed()
-        found: dict[Log, Span] = {}
+        known = {log.broker for log in begun if log.broker} if self._options.lookupds else set()
+        answers: dict[str, Positions] = {}
         failed: dict[str, FetchFailed] = {}
-        for broker in sorted({*listed, *at} - set(options.gone)):
+        for broker in sorted({*listed, *known} - set(self._options.gone)):
             try:
-                found |= spans(self._positions(broker, topics).topics, broker)
+                answers[broker] = self._positions(broker, topics, pattern)
             except FetchFailed as error:
                 if broker in listed or isinstance(error, BrokerRefused):
                     raise
                 failed[broker] = error
-        check_apart(found)
-        self._check_failed(failed, wanted, found)
-        return found
+        have: dict[Log, Span] = {}
+        for broker, positions in answers.items():
+            have |= spans(positions.topics, broker)
+        check_apart(have)
+        self._check_failed(failed, begun, have)
+        return have, answers
 
     def partitions(self, broker: str, names: Collection[str]) -> set[tuple[str, int]]:
         """Which partitions of these topics one nsqd has."""

@@ -49,7 +49,7 @@ def decode(
     columns, offsets = _checked(data, span, list(sections.values()))
     first, end = np.searchsorted(offsets, (from_offset, to_offset)).tolist()
     texts = dict(zip(sections, columns.sections, strict=True))
-    rows = _Rows(columns, texts, topic, partition, log, broker)
+    rows = _Rows(columns, texts, {"topic": topic, "log": log, "broker": broker}, partition)
     for low, high in _pieces(rows.body_offsets, first, end, rows_max):
         arrays = [rows.column(name, low, high) for name in names]
         arrays = [array.cast(kind) for array, kind in zip(arrays, schema.types, strict=True)]
@@ -104,31 +104,22 @@ class _Rows:
         self,
         columns: Columns,
         texts: dict[str, Values | None],
-        topic: str,
+        alike: dict[str, str],
         partition: int,
-        log: str,
-        broker: str,
     ) -> None:
-        self._broker = broker
         self._columns = columns
         self._texts = texts
-        self._topic = topic
+        self._alike = alike  # what is the same text in each row
         self._partition = partition
-        self._log = log
         self.body_offsets = np.frombuffer(columns.body_offsets, np.int64)
 
     def column(self, name: str, low: int, high: int) -> pa.Array:
+        if name in self._alike:
+            characters = self._alike[name].encode()
+            count = high - low
+            return _fixed_strings(characters * count, len(characters), count)
         made: pa.Array = getattr(self, f"_{name}_column")(low, high)
         return made
-
-    def _topic_column(self, low: int, high: int) -> pa.Array:
-        return _same_strings(self._topic, high - low)
-
-    def _broker_column(self, low: int, high: int) -> pa.Array:
-        return _same_strings(self._broker, high - low)
-
-    def _log_column(self, low: int, high: int) -> pa.Array:
-        return _same_strings(self._log, high - low)
 
     def _partition_column(self, low: int, high: int) -> pa.Array:
         return pa.array(np.full(high - low, self._partition, np.int32))
@@ -204,11 +195,6 @@ def _headers(text: bytes) -> list[tuple[str, str]]:
 def _whole(text: str) -> str:
     """Halves of characters, which JSON may escape, are no text for Arrow."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _same_strings(text: str, count: int) -> pa.Array:
-    characters = text.encode()
-    return _fixed_strings(characters * count, len(characters), count)
 
 
 def _fixed_strings(characters: bytes, length: int, count: int) -> pa.Array:

@@ -21,7 +21,7 @@ from penstock import limits
 from penstock.kernel import Section, encode_columns
 from penstock.kernel.layout import SECTION_HEADER
 
-_quoted = json.encoder.encode_basestring  # of the standard library, compiled
+quoted = json.encoder.encode_basestring  # of the standard library, compiled
 _TIMESTAMP_US_MAX = ((1 << 63) - 1) // 1000
 
 
@@ -97,7 +97,7 @@ def _batch(rows: pa.RecordBatch, low: int, high: int) -> bytes:
 
 def _bodies(column: pa.Array) -> pa.Array:
     if column.null_count:
-        raise BadRow(_rows(~_valid(column)), "the body is null")
+        raise BadRow(_rows(~valid_of(column)), "the body is null")
     bodies = column.cast(pa.binary())
     empty = np.diff(ends_of(bodies)) == 0
     if empty.any():
@@ -106,7 +106,7 @@ def _bodies(column: pa.Array) -> pa.Array:
 
 
 def _nanoseconds(column: pa.Array) -> pa.Array:
-    valid = _valid(column)
+    valid = valid_of(column)
     microseconds = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).fill_null(0)
     values = microseconds.to_numpy()
     outside = (values > _TIMESTAMP_US_MAX) | (values < 0)
@@ -121,7 +121,7 @@ def _headers(column: pa.Array) -> pa.Array:
     texts: list[bytes | None] = [None] * len(column)
     ends = column.offsets.to_pylist()
     names, values = _entries(column, ends[0], ends[-1])
-    for index in np.flatnonzero(_valid(column)).tolist():
+    for index in np.flatnonzero(valid_of(column)).tolist():
         low, high = ends[index] - ends[0], ends[index + 1] - ends[0]
         if low < high:
             texts[index] = _header_text(index, names[low:high], values[low:high])
@@ -164,7 +164,7 @@ def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
             text = value.decode() if isinstance(value, bytes) else value
         except UnicodeDecodeError as error:
             raise BadRow([index], f"header {name!r} is not UTF-8, and headers are JSON") from error
-        members.append(f"{_quoted(name)}: {'null' if text is None else _quoted(text)}")
+        members.append(f"{quoted(name)}: {'null' if text is None else quoted(text)}")
     return f"{{{', '.join(members)}}}".encode()
 
 
@@ -172,13 +172,13 @@ def _header_text(index: int, names: list[Any], values: list[Any]) -> bytes:
 
 
 def _integer_section(section: Section, column: pa.Array) -> bytes:
-    valid = _valid(column)
+    valid = valid_of(column)
     values = column.fill_null(0).to_numpy()[valid].astype("<i8")
     return _section(section, valid, values.tobytes())
 
 
 def _bytes_section(section: Section, column: pa.Array) -> bytes:
-    valid = _valid(column)
+    valid = valid_of(column)
     present = column.filter(pa.array(valid))
     ends = ends_of(present)
     lengths = np.diff(ends).astype("<u4").tobytes()
@@ -204,7 +204,7 @@ _SECTIONS = {
 # --- what Arrow holds ---
 
 
-def _valid(column: pa.Array) -> np.ndarray[Any, Any]:
+def valid_of(column: pa.Array) -> np.ndarray[Any, Any]:
     valid: np.ndarray[Any, Any] = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
 

@@ -21,8 +21,9 @@ topics come and go.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from penstock import limits
@@ -114,14 +115,11 @@ def begun_at(start: Mapping[str, Any], end: Mapping[str, Any]) -> Offsets:
     return from_document(end["from"] if start.get("initial") and "from" in end else start)
 
 
-def format_offsets(offsets: Mapping[Log, int]) -> str:
-    return json.dumps(to_document(offsets))
-
-
 def from_document(document: Mapping[str, Any]) -> Offsets:
     """ConfigError when it was not made by `to_document`, or by a later version of it."""
     rule = f"offsets of version {VERSION} or {VERSION_SEVERAL}, as this source writes them"
-    if document.get("version") not in (VERSION, VERSION_SEVERAL):
+    known = isinstance(document, Mapping) and document.get("version") in (VERSION, VERSION_SEVERAL)
+    if not known:
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule)
     is_one = document["version"] == VERSION
     try:
@@ -133,11 +131,6 @@ def from_document(document: Mapping[str, Any]) -> Offsets:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError("checkpoint", json.dumps(document)[:200], rule) from error
-
-
-def parse_offsets(text: str) -> Offsets:
-    document = json.loads(text)
-    return from_document(document if isinstance(document, dict) else {})
 
 
 # --- what the broker has ---
@@ -395,3 +388,55 @@ def _not_asked(log: Log, offset: int) -> str:
 
 def _made_again(before: str, now: str) -> str:
     return f"the topic was deleted and made again (identity {before} before, {now} now)"
+
+
+# --- what the tasks of a batch read ---
+#
+# A large range is cut, so that several tasks share it, and small ones are put into one task: a task
+# costs tens of milliseconds before it reads its first row, which is more than a topic with a few
+# messages is worth. Each task reads its ranges one after the other, in their order.
+
+
+def split(
+    ranges: Iterable[Range], partitions_min: int | None, records_max: int | None
+) -> list[Range]:
+    """Ranges for tasks: none larger than `records_max`, and about `partitions_min` of them."""
+    pieces = [
+        piece
+        for range_ in ranges
+        for piece in _cut(range_, -(-range_.size // records_max) if records_max else 1)
+    ]
+    total = sum(piece.size for piece in pieces)
+    if partitions_min is None or len(pieces) >= partitions_min or total == 0:
+        return pieces
+    return [
+        part
+        for piece in pieces
+        for part in _cut(piece, max(1, round(piece.size * partitions_min / total)))
+    ]
+
+
+def _cut(range_: Range, count: int) -> list[Range]:
+    count = min(count, range_.size)
+    marks = [range_.start + range_.size * i // count for i in range(count + 1)] if count else []
+    return [Range(range_.log, low, high) for low, high in pairwise(marks)]
+
+
+def packed(
+    ranges: Sequence[Range], rows_max: int, partitions_min: int | None
+) -> list[tuple[Range, ...]]:
+    """Neighbours together, up to `rows_max` rows; a larger range has a task of its own. There are
+    no fewer tasks than `partitions_min`, as far as there are that many ranges."""
+    if partitions_min is not None:
+        rows_max = min(rows_max, -(-sum(one.size for one in ranges) // partitions_min))
+        if len(ranges) <= partitions_min:
+            rows_max = 0
+    found: list[list[Range]] = []
+    rows = 0
+    for one in ranges:
+        rows += one.size
+        if not found or rows > rows_max:
+            found.append([])
+            rows = one.size
+        found[-1].append(one)
+    return [tuple(each) for each in found]

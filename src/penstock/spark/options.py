@@ -6,17 +6,22 @@ misspelt `startingOffset` that is silently passed over would cost somebody a day
 
 from __future__ import annotations
 
-import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from penstock import limits
+from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 from penstock.spark.brokerapi import name_of
 from penstock.spark.schema import BODY_NAMES
-from penstock.spark.values import Values, time_ms
+from penstock.times import format_time, read_time
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -24,38 +29,108 @@ SPECIAL = {-2: EARLIEST, -1: LATEST}
 
 # An offset or a time for each partition of each topic.
 PerPartition = dict[str, dict[int, int]]
+_Partition = Annotated[int, Meta(ge=0, lt=limits.PARTITIONS_MAX)]
+_Offset = Annotated[int, Meta(ge=-2, le=(1 << 63) - 1)]
+_Offsets = dict[str, Annotated[dict[_Partition, _Offset], Meta(min_length=1)]]
+_Times = dict[str, Annotated[dict[_Partition, int | str], Meta(min_length=1)]]
+_Assigned = Annotated[frozenset[_Partition], Meta(min_length=1)]
 
 _SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = (
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-)
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+)  # fmt: skip
 _OTHERS = (
-    "url",
-    "lookupd",
-    "goneBrokers",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "failOnDataLoss",
-    "onTopicDeleted",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeKey",
-    "includeHeaders",
-    "includeBroker",
-    "bodyColumn",
-    "fetchBytes",
-    "requestTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "caFile",
-)
+    "url", "lookupd", "goneBrokers", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss",
+    "onTopicDeleted", "minPartitions", "maxRecordsPerPartition", "includeKey", "includeHeaders",
+    "includeBroker", "bodyColumn", "fetchBytes", "requestTimeoutMs", "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs", "caFile",
+)  # fmt: skip
 NAMES = (*_SUBSCRIPTIONS, *_OTHERS, *_BATCH_ONLY, *_STREAM_ONLY)
+
+
+logger = logging.getLogger(__name__)
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def time_ms(name: str, text: str) -> int:
+    try:
+        found = read_time(text, time.time_ns())
+    except ValueError as error:
+        raise ConfigError(name, text, str(error)) from error
+    logger.info("%s %s is %s", name, text, format_time(found))
+    return found // limits.MS
+
+
+class Values:
+    """Options by name, in any case; `names` are those that there are."""
+
+    def __init__(self, given: Mapping[str, str], names: tuple[str, ...]) -> None:
+        self._names = names
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def get(self, name: str) -> str | None:
+        return self._given.get(name.lower())
+
+    def refuse_unknown(self) -> None:
+        known = {name.lower(): name for name in self._names}
+        for name, value in self._given.items():
+            if name in known:
+                continue
+            near = "url" if name.startswith("kafka.") else known.get(nearest(name, known, 0.6), "")
+            meant = f"is it {near}? " if near else ""
+            rule = f"{meant}the options are {', '.join(self._names)}"
+            raise ConfigError(f"option {name}", value, rule)
+
+    def refuse(self, name: str, rule: str) -> None:
+        value = self.get(name)
+        if value is not None:
+            raise ConfigError(f"option {name}", value, rule)
+
+    def required(self, name: str, rule: str) -> str:
+        value = self.get(name)
+        if not value:
+            raise ConfigError(f"option {name}", value, f"it has to be {rule}")
+        return value
+
+    def word(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.get(name)
+        if value is None:
+            return default
+        if value.lower() not in allowed:
+            raise ConfigError(f"option {name}", value, f"it is one of {', '.join(allowed)}")
+        return value.lower()
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.word(name, ("true", "false"), str(default).lower()) == "true"
+
+    def number(self, name: str, default: int, least: int) -> int:
+        value = self.get(name)
+        if value is None:
+            return default
+        if re.fullmatch(r"\d{1,18}", value.strip(), re.ASCII) is None or int(value) < least:
+            raise ConfigError(f"option {name}", value, f"it is a whole number, at least {least}")
+        return int(value)
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since 1970; None where it is not given."""
+        value = self.get(name)
+        return None if value is None else time_ms(f"option {name}", value)
+
+    def optional_number(self, name: str, least: int = 1) -> int | None:
+        return None if self.get(name) is None else self.number(name, least, least)
+
+    def duration_ms(self, name: str, default: int) -> int:
+        value = self.get(name)
+        if value is None:
+            return default
+        match = _DURATION.fullmatch(value.strip().lower())
+        if match is None:
+            raise ConfigError(f"option {name}", value, 'a duration such as "500ms", "30s", "15m"')
+        return int(match[1]) * _DURATION_MS[match[2] or "ms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +278,7 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _subscription(
-    values: Values,
-) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
+def _subscription(values: Values) -> tuple[tuple[str, ...], str | None, dict[str, frozenset[int]]]:
     named = [name for name in _SUBSCRIPTIONS if values.get(name)]
     if len(named) != 1:
         rule = "exactly one of subscribe, subscribePattern and assign is needed"
@@ -221,24 +294,12 @@ def _subscription(
     if named[0] == "subscribe":
         topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     else:
-        assigned = _assigned(text)
+        rule = f'JSON such as {{"orders": [0, 1]}}: partitions are 0 to {limits.PARTITIONS_MAX - 1}'
+        assigned = _decoded("assign", text, rule, dict[str, _Assigned])
         topics = tuple(assigned)
     if not topics:
         raise ConfigError(f"option {named[0]}", text, "it names no topic")
     return topics, None, assigned
-
-
-def _assigned(text: str) -> dict[str, frozenset[int]]:
-    rule = f'JSON such as {{"orders": [0, 1]}}: partitions are 0 to {limits.PARTITIONS_MAX - 1}'
-    document = _object("assign", text, rule)
-    for numbers in document.values():
-        if not isinstance(numbers, list) or not numbers or not all(map(_is_partition, numbers)):
-            raise ConfigError("option assign", text, rule)
-    return {topic: frozenset(numbers) for topic, numbers in document.items()}
-
-
-def _is_partition(number: object) -> bool:
-    return type(number) is int and 0 <= number < limits.PARTITIONS_MAX
 
 
 def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
@@ -264,10 +325,10 @@ def _bound(values: Values, which: str, default: str, several: bool) -> Bound:
 def _by_broker(name: str, text: str) -> dict[str, PerPartition]:
     """Of several nsqds each has offsets of its own."""
     rule = 'with several nsqds by nsqd: JSON such as {"host:4151": {"orders": {"0": 1234}}}'
-    document = _object(name, text, rule)
-    if not all(":" in broker and isinstance(part, dict) for broker, part in document.items()):
+    found = _decoded(name, text, rule, dict[str, _Offsets])
+    if not all(":" in broker for broker in found):
         raise ConfigError(f"option {name}", text, rule)
-    return {name_of(broker): _offsets(name, json.dumps(part)) for broker, part in document.items()}
+    return {name_of(broker): offsets for broker, offsets in found.items()}
 
 
 def _offsets(name: str, text: str) -> PerPartition:
@@ -275,39 +336,23 @@ def _offsets(name: str, text: str) -> PerPartition:
         '"earliest", "latest" or JSON such as {"orders": {"0": 1234, "1": 567}}, where -2 is the '
         "earliest and -1 the latest"
     )
-
-    def offset(value: Any) -> int:
-        if type(value) is not int or not -2 <= value < 1 << 63:
-            raise ConfigError(f"option {name}", text, rule)
-        return value
-
-    return _per_partition(name, text, rule, offset)
+    found: PerPartition = _decoded(name, text, rule, _Offsets)
+    return found
 
 
 def _times(name: str, text: str) -> PerPartition:
     rule = 'JSON such as {"orders": {"0": 1795240800000, "1": "2026-11-21T06:00:00Z"}}'
-    return _per_partition(name, text, rule, lambda value: time_ms(f"option {name}", str(value)))
+    return {
+        topic: {number: time_ms(f"option {name}", str(time)) for number, time in times.items()}
+        for topic, times in _decoded(name, text, rule, _Times).items()
+    }
 
 
-def _per_partition(name: str, text: str, rule: str, read: Callable[[Any], int]) -> PerPartition:
-    found: PerPartition = {}
-    for topic, partitions in _object(name, text, rule).items():
-        if not isinstance(partitions, dict) or not partitions:
-            raise ConfigError(f"option {name}", text, rule)
-        if not all(number.isdecimal() and _is_partition(int(number)) for number in partitions):
-            raise ConfigError(f"option {name}", text, rule)
-        found[topic] = {int(number): read(value) for number, value in partitions.items()}
-    return found
-
-
-def _object(name: str, text: str, rule: str) -> dict[str, Any]:
+def _decoded(name: str, text: str, rule: str, kind: Any) -> Any:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"option {name}", text, rule) from error
-    if not isinstance(document, dict):
-        raise ConfigError(f"option {name}", text, rule)
-    return document
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:

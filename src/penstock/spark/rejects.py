@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.errors import RowsRefused
 
 if TYPE_CHECKING:
-    from penstock.spark.lake import Place, Shape, Staged
+    from penstock.spark.delta_table import Place, Shape, Staged
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIME = pa.timestamp("us", tz="UTC")
@@ -52,13 +52,13 @@ class RejectedTable:
     store: Mapping[str, str]  # of delta-rs; secret
 
     def place(self) -> Place:
-        from penstock.spark.lake import Place
+        from penstock.spark.delta_table import Place
 
         return Place(self.path, self.store)
 
     def prepare(self) -> None:
         """Made when it is not there. SchemaMismatch when it is another table."""
-        from penstock.spark.lake import check_fits
+        from penstock.spark.delta_table import check_fits
 
         place = self.place()
         there = place.open()
@@ -73,7 +73,7 @@ class RejectedTable:
 
     def commit(self, app: str, version: int, rejected: Sequence[Rejected]) -> None:
         """`app` is counted as the broker counts it: by topic, where all rows have one."""
-        from penstock.spark.lake import commit
+        from penstock.spark.delta_table import commit
 
         staged = [file for each in rejected for file in each.files]
         if staged:
@@ -92,7 +92,7 @@ class Rejects:
     """Of one task."""
 
     def __init__(self, table: RejectedTable, app: str, version: int) -> None:
-        from penstock.spark.lakefiles import Stager
+        from penstock.spark.delta_files import Stager
 
         self._table, self._app, self._version = table, app, version
         self._files = Stager(table.place(), _shape())
@@ -122,7 +122,7 @@ class Rejects:
 
 
 def _shape() -> Shape:
-    from penstock.spark.lake import Shape
+    from penstock.spark.delta_table import Shape
 
     return Shape(COLUMNS, (), ("rejected_at", "version"))
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.kernel import murmur3_32
 from penstock.nsqdapi.calls import Shape
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.encode import BadRow, ends_of, values_of
+from penstock.spark.encode import BadRow, ends_of, valid_of, values_of
 
 NUMBER_MAX = 1 << 16  # of a partition that a column may name
 ANY = NUMBER_MAX - 1  # any partition: the next one in turn; nsqd never has so many
@@ -48,11 +48,11 @@ class Routing:
         found = np.full(len(rows), ANY if count > 1 else 0, np.int64)
         if keys is not None and count > 1:
             mine = keys.take(pa.array(rows))
-            keyed = _valid(mine)
+            keyed = valid_of(mine)
             found[keyed] = key_hashes(mine)[keyed] % self.shape(topic).key_partitions
         if numbers is not None:
             named = numbers.take(pa.array(rows))
-            given = _valid(named)
+            given = valid_of(named)
             found[given] = named.fill_null(0).to_numpy().astype(np.int64)[given]
             self._check(topic, found, rows, given)
         return found
@@ -75,11 +75,6 @@ class Routing:
         if shape is None:
             shape = self._shapes[topic] = self._api.shape(topic)
         return shape
-
-
-def _valid(column: pa.Array) -> _Numbers:
-    valid: _Numbers = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 # --- the hash of keys ---

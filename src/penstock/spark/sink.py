@@ -28,9 +28,10 @@ from penstock import limits
 from penstock.errors import ConfigError
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi, name_of
+from penstock.spark.options import Values
 from penstock.spark.rejects import Rejected, RejectedTable, Rejects
-from penstock.spark.sinkoptions import SinkOptions
 from penstock.spark.stager import Stager, abort
+from penstock.wire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,86 @@ logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"  # the id in the checkpoint's file `metadata`
 _BATCH_ID = "streaming.sql.batchId"
+
+
+_OPTIONS = (
+    "url", "topic", "txnAppId", "txnVersion", "stageBytes", "requestTimeoutMs", "numRetries",
+    "retryIntervalMs", "caFile", "httpSecretFile", "rejectedTable", "rejectedRowsMax",
+)  # fmt: skip
+_FROM_SPARK = ("checkpointlocation", "queryname")  # its own, which it hands on
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    url: str
+    topic: str | None
+    app: str | None
+    version: int | None  # batch only
+    stage_bytes: int
+    timeout_ms: int
+    retries: int
+    retry_ms: int
+    ca_file: str | None
+    secret_file: str | None
+    rejected_table: str | None  # of rows that cannot be messages; without it they are errors
+    rejected_rows_max: int  # of one batch
+
+
+def read_sink_options(
+    given: Mapping[str, str], streaming: bool, overwrite: bool = False
+) -> SinkOptions:
+    """ConfigError names what is wrong. Options that Delta's sink has too (txnAppId, txnVersion)
+    mean the same."""
+    if overwrite:
+        _refuse_overwrite(streaming)
+    own = {name: value for name, value in given.items() if name.lower() not in _FROM_SPARK}
+    values = Values(own, _OPTIONS)
+    values.refuse("path", "a topic has no path: it is named by the option topic")
+    values.refuse_unknown()
+    app, version = values.get("txnAppId"), values.optional_number("txnVersion", 0)
+    if streaming:
+        values.refuse("txnVersion", "a streaming query has one for each batch: the batch's id")
+    elif (app is None) != (version is None):
+        raise ConfigError("options", "txnAppId, txnVersion", "a batch has both of them, or neither")
+    if app is not None and not app:
+        raise ConfigError("option txnAppId", app, "it is not empty")
+    topic = values.get("topic")
+    if topic is not None and not is_valid_name(topic.encode()):
+        raise ConfigError("option topic", topic, "1 to 64 of . a-z A-Z 0-9 _ -")
+    if topic is not None and is_ephemeral(topic):
+        raise ConfigError("option topic", topic, "an ephemeral topic keeps nothing on the disk")
+    return SinkOptions(
+        url=values.required("url", 'nsqd\'s HTTP address, as "http://127.0.0.1:4151"'),
+        topic=topic,
+        app=app,
+        version=version,
+        stage_bytes=_stage_bytes(values),
+        timeout_ms=values.number("requestTimeoutMs", limits.SPARK_REQUEST_MS, 1),
+        retries=values.number("numRetries", limits.SPARK_STAGE_RETRIES, 0),
+        retry_ms=values.number("retryIntervalMs", limits.SPARK_RETRY_MS, 0),
+        ca_file=values.get("caFile"),
+        secret_file=values.get("httpSecretFile"),
+        rejected_table=_table_path(values),
+        rejected_rows_max=values.number("rejectedRowsMax", limits.SPARK_REJECTED_ROWS_MAX, 0),
+    )
+
+
+def _stage_bytes(values: Values) -> int:
+    """A larger block than nsqd takes would fail in each task, row by row."""
+    found = values.number("stageBytes", limits.SPARK_STAGE_BYTES, 1)
+    if found > limits.STAGE_BYTES_MAX:
+        rule = f"it is at most {limits.STAGE_BYTES_MAX} (32 MiB): nsqd takes no larger block"
+        raise ConfigError("option stageBytes", str(found), rule)
+    return found
+
+
+def _table_path(values: Values) -> str | None:
+    path = values.get("rejectedTable")
+    if path is None:
+        values.refuse("rejectedRowsMax", "it is of the option rejectedTable")
+    elif not path:
+        raise ConfigError("option rejectedTable", path, "the path or URL of a Delta table")
+    return path
 
 
 @dataclass
@@ -93,14 +174,7 @@ class _Writer:
         with self._api() as api:
             rejects = self._rejects(app, version)
             stager = Stager(
-                api,
-                self._columns,
-                options.topic,
-                where,
-                options.stage_bytes,
-                owner,
-                rejects,
-                turn,
+                api, self._columns, options.topic, where, options.stage_bytes, owner, rejects, turn
             )
             try:
                 for batch in batches:
@@ -143,7 +217,7 @@ class _Writer:
         two, although both say the same."""
         return app if self._options.topic is None else f"{app}/{self._options.topic}"
 
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
         stages = [stage for message in _present(messages) for stage in message.stages]
         with self._api() as api:
             abort(api, stages)
@@ -165,9 +239,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(self._app, self._version, _present(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._abort(messages)
-
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Each batch is a version of the query."""
@@ -182,11 +253,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             raise ConfigError("option txnAppId", None, "Spark names no query, so it is needed")
         self._commit(app or "", batchId, present)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._abort(messages)
 
-
-def refuse_overwrite(streaming: bool) -> None:
+def _refuse_overwrite(streaming: bool) -> None:
     if streaming:
         rule = (
             "a topic takes what is new (append): the whole result again with each batch would be "

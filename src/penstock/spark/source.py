@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock import limits
 from penstock.errors import BrokerRefused, ConfigError, DataLost
 from penstock.nsqdapi.calls import Ends, Fetched
-from penstock.spark import offsets, tasks
+from penstock.spark import offsets
 from penstock.spark.brokers import Brokers, Found
 from penstock.spark.offsets import Log, Logs, Offsets, Range
 from penstock.spark.options import (
@@ -50,7 +50,6 @@ from penstock.spark.options import (
     read_options,
 )
 from penstock.spark.schema import projection, sink_columns, source_schema
-from penstock.spark.sinkoptions import read_sink_options
 from penstock.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 
 class PenstockSource(DataSource):
-    store: ClassVar[Mapping[str, str]] = {}  # of the table of rejected rows: `stores.with_store`
+    store: ClassVar[Mapping[str, str]] = {}  # of the table of rejected rows: `with_store`
 
     @classmethod
     def name(cls) -> str:
@@ -77,19 +76,15 @@ class PenstockSource(DataSource):
         return StreamReader(read_options(self.options, streaming=True), projection(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from penstock.spark.sink import BatchWriter, refuse_overwrite
+        from penstock.spark.sink import BatchWriter, read_sink_options
 
-        if overwrite:
-            refuse_overwrite(streaming=False)
-        options = read_sink_options(self.options, streaming=False)
+        options = read_sink_options(self.options, streaming=False, overwrite=overwrite)
         return BatchWriter(options, sink_columns(schema, options.topic), self.store)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from penstock.spark.sink import StreamWriter, refuse_overwrite
+        from penstock.spark.sink import StreamWriter, read_sink_options
 
-        if overwrite:
-            refuse_overwrite(streaming=True)
-        options = read_sink_options(self.options, streaming=True)
+        options = read_sink_options(self.options, streaming=True, overwrite=overwrite)
         return StreamWriter(options, sink_columns(schema, options.topic), self.store)
 
 
@@ -150,9 +145,9 @@ class _Log:
     def _tasks(self, ranges: list[Range]) -> list[InputPartition]:
         options = self._options
         rows_max = options.max_records_per_partition
-        pieces = tasks.split(ranges, options.min_partitions, rows_max)
+        pieces = offsets.split(ranges, options.min_partitions, rows_max)
         together = min(limits.SPARK_TASK_ROWS, rows_max or limits.SPARK_TASK_ROWS)
-        return [Task(each) for each in tasks.packed(pieces, together, options.min_partitions)]
+        return [Task(each) for each in offsets.packed(pieces, together, options.min_partitions)]
 
     def _read(self, task: Any) -> Iterator[pa.RecordBatch]:
         """Where nothing was planned, Spark makes a partition of its own: of no range."""

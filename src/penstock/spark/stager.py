@@ -7,7 +7,6 @@ order: they are staged in it, and the list of stages is in it.
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from penstock import limits
 from penstock.errors import BrokerRefused, FetchFailed, RowRefused
 from penstock.nsqdapi.calls import Owner, Stage
 from penstock.spark.brokerapi import BrokerApi
-from penstock.spark.encode import BadRow, Block, encode, largest, message_columns
+from penstock.spark.encode import BadRow, Block, encode, largest, message_columns, quoted
 from penstock.spark.rejects import Rejected, Rejects
 from penstock.spark.routing import ANY, NUMBER_MAX, Routing
 from penstock.wire.names import is_ephemeral, is_valid_name
@@ -293,8 +292,6 @@ def abort(api: BrokerApi, stages: list[Stage]) -> None:
 # away, so these are refused here. A key that is no text cannot stand in JSON: it says where the
 # message goes, and no more.
 
-_quoted = json.encoder.encode_basestring  # of the standard library, compiled
-
 
 def with_headers(rows: pa.RecordBatch, extended: np.ndarray[Any, Any]) -> pa.RecordBatch:
     """`rows` in the form in which `encode` takes them; `extended` says which are of such a topic.
@@ -326,6 +323,6 @@ def _with_keys(headers: pa.Array, keys: pa.Array, extended: np.ndarray[Any, Any]
 
 def _header(key: bytes) -> bytes | None:
     try:
-        return f'{{"key":{_quoted(key.decode())}}}'.encode()
+        return f'{{"key":{quoted(key.decode())}}}'.encode()
     except UnicodeDecodeError:
         return None

@@ -12,7 +12,7 @@ import typer
 from penstock.command.flags import HelpWanted, UsageError
 from penstock.errors import PenstockError
 from penstock.pipelines import registry, settings
-from penstock.pipelines.frame import Pipeline, run_by_name
+from penstock.pipelines.runner import Pipeline, run_by_name
 from penstock.tools import connection
 from penstock.tools.app import Json, arg, group, verb
 from penstock.tools.output import DONE, WrongUse, tell

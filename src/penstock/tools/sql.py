@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
-from penstock.pipelines import lakeread, storage
+from penstock.pipelines import settings
 from penstock.tools import sql_output as output
 from penstock.tools.app import Json, arg, group, opt, switch, verb
 from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
@@ -71,16 +71,18 @@ def sql(
     """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""
     if as_csv and as_json:
         raise WrongUse("--json and --csv are two forms: give one of them")
+    from penstock.pipelines.delta_reader import tables_below
+
     tables: dict[str, str] = {}
     for directory in lake or filter(None, [os.environ.get(LAKE_VARIABLE, "")]):
-        tables |= lakeread.tables_below(directory)
+        tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
-    options = storage.options_of("storage-option", storage_option or [])
+    options = settings.options_of("storage-option", storage_option or [])
     addresses, ca_file = place(at.given)
     source = Source(
         addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
-        storage={**(storage.read_file(storage_options_file) if storage_options_file else {}),
+        storage={**(settings.options_of_file(storage_options_file) if storage_options_file else {}),
                  **options},
     )  # fmt: skip
     form = Form(as_json, as_csv, limit, wide)

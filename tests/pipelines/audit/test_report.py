@@ -15,9 +15,8 @@ import pytest
 from e2e.daemon import Daemon
 from kernel.figures import in_sample
 from penstock.nsqdapi.calls import Move
-from penstock.pipelines.audit.asking import Answer, Asker
-from penstock.pipelines.audit.html import page
-from penstock.pipelines.audit.outline import lines
+from penstock.pipelines.audit.channel_state import Answer, Asker
+from penstock.pipelines.audit.formats import lines, page
 from penstock.pipelines.audit.report import (
     KINDS,
     ChannelReport,
@@ -28,7 +27,7 @@ from penstock.pipelines.audit.report import (
     Report,
     Waits,
 )
-from penstock.pipelines.audit.tracing import MACROS, Switch, Tracing, seen, tracing, whole
+from penstock.pipelines.audit.sampling import MACROS, Switch, Tracing, seen, tracing, whole
 from penstock.pipelines.lifecycles.engine import Engine
 from penstock.spark.brokerapi import BrokerApi
 from penstock.trace.events import RATE_ALL
@@ -65,8 +64,8 @@ def a_report(**changed: Any) -> Report:
     slot = {"messages": 9, "finished": 7, "lost": 1, "stuck": 1}
     waits = {"total": Waits(dict.fromkeys(("p50", "p90", "p99", "p999"), 1500.0), 9e6)}
     channel = ChannelReport(
-        EVIL, 9, 9, {"finished": 7, "unsent": 1, "out": 1}, 9, 1, 1, 0, waits, {30: 5, 40: 2},
-        {3: slot, 59: slot}, {3: {30: 5}, 59: {40: 2}},
+        EVIL, 9, 9, {"finished": 7, "unsent": 1, "out": 1}, 9, 1, 1, 0, waits,
+        {3: {**slot, "bars": {30: 5}}, 59: {**slot, "bars": {40: 2}}},
     )  # fmt: skip
     examples = (Example(0, 5, EVIL, moment, EVIL),)
     findings = tuple(Finding(kind, EVIL, EVIL, 2, examples, {0: 2}) for kind in KINDS)

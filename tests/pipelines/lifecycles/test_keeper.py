@@ -17,8 +17,8 @@ from penstock.pipelines import trace, trace_table
 from penstock.pipelines.lifecycles import keeper
 from penstock.pipelines.lifecycles.keeper import LifeKeeper, LifeTable, Notes
 from penstock.pipelines.progress import Progress
-from penstock.spark.lake import Place, commit
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, commit
 from penstock.trace.events import Event, Kind, encode
 
 from ..audit.test_rules import History
@@ -219,9 +219,6 @@ def test_trouble_beside_the_query_is_told_and_at_the_end_an_error(tmp_path: Path
     said = io.StringIO()
     table = LifeTable(str(tmp_path / "none"), str(tmp_path / "lives"))
     keeper = LifeKeeper(table, "there", 0, Progress("trace", stream=said))
-    keeper.after_batches(1)
-    assert keeper._thread is not None
-    keeper._thread.join()
+    with pytest.raises(Exception, match="no Delta table"), keeper:
+        keeper.after_batches(1)
     assert "not brought up to date" in said.getvalue()
-    with pytest.raises(Exception, match="no Delta table"):
-        keeper.finish()

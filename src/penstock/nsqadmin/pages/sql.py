@@ -23,7 +23,6 @@ from penstock.nsqadmin.gate import Forbidden
 from penstock.nsqadmin.pages import parts, static
 from penstock.nsqadmin.pages.grid import Grid, column, numbers
 from penstock.nsqadmin.pages.layout import Opened
-from penstock.pipelines.lakeread import tables_below
 
 # What the engine makes of a topic (`sqlengine.py`).
 _TOPIC_COLUMNS = (
@@ -330,6 +329,8 @@ async def tables_of(deps: Deps) -> list[str]:
 
 
 def _below(lake: str) -> list[str]:
+    from penstock.pipelines.delta_reader import tables_below
+
     try:
         return list(tables_below(lake))
     except (OSError, PenstockError):

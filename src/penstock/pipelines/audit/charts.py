@@ -6,16 +6,19 @@ comes from elsewhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
 
 from penstock.command.terminal import short
-from penstock.pipelines.audit.report import ChannelReport
+from penstock.pipelines.audit.report import ChannelReport, percentile
 from penstock.pipelines.audit.rules import SLOTS, bar_us
-from penstock.pipelines.moments import duration
+from penstock.pipelines.lifecycles.lives import PERCENTS
+from penstock.pipelines.times import duration
 
 _WIDTH, _LEFT, _RIGHT = 760, 60, 10
 _INNER = _WIDTH - _LEFT - _RIGHT
+_TOP, _TALL = 10.0, 100.0  # of what is drawn between the lines
 _TICKS = 4
 
 # What became of messages, in the order of the bars: (class, words).
@@ -87,88 +90,78 @@ def _stacked(parts: Mapping[str, int], y: float) -> list[str]:
 def over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     """Publishes by the time of day, with lost and stuck ones above them as marks."""
     most = max((slot["messages"] for slot in channel.slots.values()), default=0) or 1
-    bottom, height, width = 130.0, 100.0, _INNER / SLOTS
-    parts = _scale(["0", short(most)], bottom, height)
+    width, top = _INNER / SLOTS, 30.0
+    parts = _scale(["0", short(most)], top)
     for place, slot in sorted(channel.slots.items()):
-        x = _LEFT + place * width
-        tall = height * slot["messages"] / most
-        when = slot_names[place]
-        title = f"{when}: {slot['messages']:,} published, {slot['finished']:,} of them finished"
-        parts.append(_rect(x, bottom - tall, width - 1, tall, "finished", title))
+        x, when, count = _LEFT + place * width, slot_names[place], slot["messages"]
+        title = f"{when}: {count:,} published, {slot['finished']:,} of them finished"
+        parts.append(_column(x, width, count / most, title, top))
         for kind, y in (("lost", 8), ("stuck", 18)):
             if slot[kind]:
-                parts.append(
-                    _rect(x, y, max(width - 1, 3), 8, kind, f"{when}: {slot[kind]:,} {kind}")
-                )
-    parts.append(_text(_LEFT, bottom + 16, slot_names[0]))
-    parts.append(_text(_WIDTH - _RIGHT, bottom + 16, slot_names[-1], "end"))
-    return _svg(bottom + 22, f"Publishes over time, channel {channel.name}", parts)
+                title = f"{when}: {slot[kind]:,} {kind}"
+                parts.append(_rect(x, y, max(width - 1, 3), 8, kind, title))
+    parts.append(_text(_LEFT, top + _TALL + 16, slot_names[0]))
+    parts.append(_text(_WIDTH - _RIGHT, top + _TALL + 16, slot_names[-1], "end"))
+    return _svg(top + _TALL + 22, f"Publishes over time, channel {channel.name}", parts)
 
 
 def histogram(channel: ChannelReport) -> str:
     """How many messages took how long from publish to finish; each bar is a fifth slower."""
-    bars = channel.histogram
+    bars: Counter[int] = Counter()
+    for slot in channel.slots.values():
+        bars.update(slot["bars"] or {})
     if not bars:
         return ""
-    first, last = min(bars), max(bars)
-    width, most = _INNER / (last - first + 1), max(bars.values())
-    bottom, height = 110.0, 100.0
-    parts = _scale(["0", short(most)], bottom, height)
-    for bar, count in sorted(bars.items()):
-        tall = height * count / most
-        title = f"{duration(bar_us(bar))} to {duration(bar_us(bar + 1))}: {count:,}"
-        x = _LEFT + (bar - first) * width
-        parts.append(_rect(x, bottom - tall, max(width - 1, 1), tall, "finished", title))
-    for share in range(_TICKS + 1):
-        x = _LEFT + _INNER * share / _TICKS
-        at = first + (last - first + 1) * share / _TICKS
-        anchor = ("start", "middle", "end")[(share > 0) + (share == _TICKS)]
-        parts.append(_text(x, bottom + 16, duration(bar_us(round(at))), anchor))
-    return _svg(bottom + 22, f"From publish to finish, channel {channel.name}", parts)
+    first, count, most = min(bars), max(bars) - min(bars) + 1, max(bars.values())
+    parts = _scale(["0", short(most)])
+    for bar, amount in sorted(bars.items()):
+        title = f"{duration(bar_us(bar))} to {duration(bar_us(bar + 1))}: {amount:,}"
+        x = _LEFT + (bar - first) * _INNER / count
+        parts.append(_column(x, _INNER / count, amount / most, title))
+    for tick in range(_TICKS + 1):
+        share = tick / _TICKS
+        anchor = ("start", "middle", "end")[(tick > 0) + (tick == _TICKS)]
+        name = duration(bar_us(round(first + count * share)))
+        parts.append(_text(_LEFT + _INNER * share, _TOP + _TALL + 16, name, anchor))
+    return _svg(_TOP + _TALL + 22, f"From publish to finish, channel {channel.name}", parts)
 
 
 def latency_over_time(channel: ChannelReport, slot_names: Sequence[str]) -> str:
     """p50 and p99 of the time from publish to finish, on a logarithmic scale."""
-    lines = {"p50": 0.5, "p99": 0.99}
+    known = {place: slot["bars"] for place, slot in sorted(channel.slots.items()) if slot["bars"]}
     points = {
-        name: [(slot, _percentile(bars, share)) for slot, bars in sorted(channel.slot_bars.items())]
-        for name, share in lines.items()
+        name: [(place, percentile(bars, PERCENTS[name])) for place, bars in known.items()]
+        for name in ("p50", "p99")
     }
     found = [bar for line in points.values() for _, bar in line]
     if not found:
         return ""
     low, high = min(found) - 1, max(found) + 1
-    bottom, height = 110.0, 100.0
     ticks = [bar_us(round(low + (high - low) * tick / _TICKS)) for tick in range(_TICKS + 1)]
-    parts = _scale([duration(max(us, 0)) for us in ticks], bottom, height)
+    parts = _scale([duration(max(us, 0)) for us in ticks])
     for name, line in points.items():
-        spots = [
-            (_LEFT + (place + 0.5) * _INNER / SLOTS, bottom - height * (bar - low) / (high - low))
-            for place, bar in line
-        ]
-        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-        parts.append(f'<polyline class="{name}" points="{way}"/>')
-        for (x, y), (place, bar) in zip(spots, line, strict=True):
+        way, spots = "", ""
+        for place, bar in line:
+            x = _LEFT + (place + 0.5) * _INNER / SLOTS
+            y = _TOP + _TALL * (high - bar) / (high - low)
             title = escape(f"{slot_names[place]}: {name} {duration(bar_us(bar))}")
-            place_of_it = f'class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="3"'
-            parts.append(f"<circle {place_of_it}><title>{title}</title></circle>")
-    return _svg(bottom + 8, f"Latency over time, channel {channel.name}", parts)
+            way += f"{x:.1f},{y:.1f} "
+            spots += f'<circle class="{name}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+            spots += f"<title>{title}</title></circle>"
+        parts.append(f'<polyline class="{name}" points="{way}"/>{spots}')
+    return _svg(_TOP + _TALL + 8, f"Latency over time, channel {channel.name}", parts)
 
 
-def _percentile(bars: Mapping[int, int], share: float) -> int:
-    wanted, passed = share * sum(bars.values()), 0
-    for bar in sorted(bars):
-        passed += bars[bar]
-        if passed >= wanted:
-            return bar
-    return max(bars)
+def _column(x: float, width: float, share: float, title: str, top: float = _TOP) -> str:
+    tall = _TALL * share
+    return _rect(x, top + _TALL - tall, max(width - 1, 1), tall, "finished", title)
 
 
-def _scale(names: Sequence[str], bottom: float, height: float) -> list[str]:
+def _scale(names: Sequence[str], top: float = _TOP) -> list[str]:
     """Lines at even heights, named from below."""
     parts = []
     for number, name in enumerate(names):
-        y = bottom - height * number / (len(names) - 1)
+        y = top + _TALL - _TALL * number / (len(names) - 1)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(_text(_LEFT - 6, y + 4, name, "end"))
     return parts

@@ -1,4 +1,4 @@
-"""One audit: the queries (`rules`, `order`) one after the other, and a report of what they find.
+"""One audit: the queries of `rules` and `log_order` one after the other, and a report of them.
 
 What is rare is asked for only when something points to it: ids that stand twice, which can't be
 while ids rise along the log.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import limits
 from penstock.pipelines.audit import rules as sql
-from penstock.pipelines.audit.asking import Answer, Ask
-from penstock.pipelines.audit.order import Log, checked
+from penstock.pipelines.audit.channel_state import Answer, Ask
+from penstock.pipelines.audit.log_order import Log, Query, Row, checked
 from penstock.pipelines.audit.report import (
     ARCHIVE,
     LOG,
@@ -29,19 +29,17 @@ from penstock.pipelines.audit.report import (
     Waits,
     in_order,
     message_example,
+    percentile,
 )
-from penstock.pipelines.audit.rules import Rules, fine_us, micros
-from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine, text
+from penstock.pipelines.audit.rules import Rules, fine_us
+from penstock.pipelines.lifecycles.engine import INDEX_BITS, Engine
 from penstock.pipelines.lifecycles.lives import FATES, PERCENTS, WAITS
-from penstock.pipelines.moments import at, duration, moment
+from penstock.pipelines.times import duration, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_EXCUSES = {
-    "lost": (Answer.HELD, Answer.AHEAD, Answer.GONE),
-    "stuck": (Answer.DONE, Answer.GONE),
-}
+_EXCUSES = {"lost": (Answer.HELD, Answer.AHEAD, Answer.GONE), "stuck": (Answer.DONE, Answer.GONE)}
 _EXCUSED = {
     "lost": "channel {channel}: {count:,} messages that the trace shows as passed over still wait "
     "to be delivered, or are deleted, as nsqd says: not lost by the channel",
@@ -52,9 +50,11 @@ _HOLES_MAX = 64  # that are looked at one by one: each is compared with each fir
 _NOTES = {
     "lost": "published, never delivered",
     "corrupt": "stepped over: its bytes in the log are corrupt",
-    "sent_again": "sent{by} right after a delivery",
-    "sent_after_finish": "sent{by} right after a finish",
-    "finished_twice": "finished{by} right after a finish",
+    "stuck": "first delivered {age} before the end, {sends} times in all; {about}",
+    "sent_again": "sent{about} right after a delivery",
+    "sent_after_finish": "sent{about} right after a finish",
+    "finished_twice": "finished{about} right after a finish",
+    "out_of_order": "first delivered after offset {about}",
 }
 
 
@@ -94,7 +94,7 @@ class Audit:
         for rows, place in ((self._tables.archive, ARCHIVE), (self._tables.log, LOG)):
             if rows is not None:
                 say(f"offsets of {place}")
-                self._check_log(place, _asked_of_spark(rows), "repeated_offset", "id_falls", "gap")
+                self._check_log(place, _by_spark(rows), "repeated_offset", "id_falls", "gap")
         rules = self._rules
         return Report(
             self._topic,
@@ -117,38 +117,38 @@ class Audit:
     def _check_trace(self, engine: Engine, say: Callable[[str], None]) -> list[ChannelReport]:
         say("grouping by message")
         sql.gather(engine, self._rules, self._topic, self._tables.channels)
-        starts = self._rules.tracing.starts
-        if self._check_bodies(engine):
-            starts = tuple(sorted({*starts, *self._holes(engine)}))
+        holes = self._holes(engine) if self._check_bodies(engine) else ()
 
-        def ask(query: str) -> list[dict[str, Any]]:
-            return engine.rows(query.format(rows="publishes"))
+        def query(text: str) -> list[Row]:
+            return engine.rows(text.format(rows="publishes"))
 
-        self._check_log(TRACE, ask, "repeated_offset", "id_falls", "time_falls")
+        self._check_log(TRACE, query, "repeated_offset", "id_falls", "time_falls")
         say("judging")
-        sql.judge(engine, self._rules, starts)
-        self._check_deliveries(engine)
-        return self._channels(engine)
+        sql.judge(engine, self._rules, sorted({*self._rules.tracing.starts, *holes}))
+        channels = _channels(engine, self._rules)
+        self._check_cases(engine, channels)
+        self._say_unjudged(channels.values())
+        return list(channels.values())
 
     def _check_bodies(self, engine: Engine) -> bool:
         """Whether some are missing."""
         is_holed = False
         for row in engine.rows(
             """SELECT partition, max("offset") - min("offset") + 1 - count(*) AS missing,
-                sum(greatest(events - length, 0)) AS doubled, sum(events) AS events
+                sum(greatest(events - length, 0))::BIGINT AS doubled, sum(events)::BIGINT AS events
             FROM bodies GROUP BY partition ORDER BY partition"""
         ):
-            partition, missing, doubled = row["partition"], row["missing"], row["doubled"]
-            self._events += int(row["events"])
-            is_holed |= missing > 0
+            partition = row["partition"]
+            self._events += row["events"]
+            is_holed |= row["missing"] > 0
             for kind, count, what in (
-                ("trace_hole", missing, "bodies between the first and the last are missing"),
-                ("trace_doubled", doubled, "events are there more than once"),
+                ("trace_hole", row["missing"], "bodies between the first and the last are missing"),
+                ("trace_doubled", row["doubled"], "events are there more than once"),
             ):
                 note = f"partition {partition} of _trace: {count:,} {what}"
                 if count > 0:
                     one = Example(partition, 0, None, None, note)
-                    self._add(kind, None, TRACE, {partition: int(count)}, [one])
+                    self._add(kind, None, TRACE, {partition: count}, [one])
         return is_holed
 
     def _holes(self, engine: Engine) -> list[int]:
@@ -170,52 +170,16 @@ class Audit:
         )
         return [(row["before"] + 1) << INDEX_BITS for row in rows[:_HOLES_MAX]]
 
-    def _check_deliveries(self, engine: Engine) -> None:
-        counts = engine.rows(
-            f"""SELECT channel, partition, count(*) AS amount FROM ({sql.OUT_OF_ORDER})
-            GROUP BY ALL ORDER BY ALL"""
-        )
-        for channel, by_partition in _by(counts, "channel").items():
-            rows = engine.rows(
-                f"""{sql.OUT_OF_ORDER} AND channel = {text(channel)}
-                ORDER BY partition, "offset" LIMIT {self._examples}"""
-            )
-            examples = (
-                _example(
-                    row,
-                    f"first delivered after offset {row['before']} "
-                    f"(at {moment(at(row['us_before'] * 1000))})",
-                )
-                for row in rows
-            )
-            self._add("out_of_order", channel, channel, by_partition, examples)
-
     # --- channels ---
-
-    def _channels(self, engine: Engine) -> list[ChannelReport]:
-        reports = {row["channel"]: ChannelReport(**_named(row)) for row in engine.rows(sql.SUMS)}
-        for report in reports.values():
-            report.fates = dict.fromkeys(FATES, 0)
-        for row in engine.rows(sql.FATE_COUNTS):
-            reports[row["channel"]].fates[row["fate"]] = row["amount"]
-        for row in engine.rows(sql.slots(self._rules)):
-            reports[row.pop("channel")].slots[row.pop("slot")] = row
-        for row in engine.rows(sql.latencies(self._rules)):
-            report = reports[row["channel"]]
-            for bars in (report.histogram, report.slot_bars.setdefault(row["slot"], {})):
-                bars[row["bar"]] = bars.get(row["bar"], 0) + row["amount"]
-        for name in WAITS:
-            for channel, counts in _by(engine.rows(sql.waits(name)), "channel", "bar").items():
-                reports[channel].waits[name] = percentiles(counts)
-        self._check_cases(engine, reports)
-        self._say_unjudged(reports.values())
-        return list(reports.values())
 
     def _check_cases(self, engine: Engine, reports: Mapping[str, ChannelReport]) -> None:
         kept = self._examples if self._ask is None else limits.AUDIT_ASKED_MAX
         shown: dict[tuple[str, str], list[Example]] = defaultdict(list)
         for row in engine.rows(sql.first_cases(kept)):
-            shown[row["kind"], row["channel"]].append(_example(row, self._note(row)))
+            age = duration(micros(self._rules.as_of) - row["us"])
+            note = _NOTES[row["kind"]].format(age=age, **row)
+            log = row["partition"], row["offset"], row["message_id"], row["us"]
+            shown[row["kind"], row["channel"]].append(message_example(*log, note))
         counts: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
         for row in engine.rows(sql.CASE_COUNTS):
             counts[row["kind"], row["channel"]][row["partition"]] = row["amount"]
@@ -224,14 +188,6 @@ class Audit:
             examples = self._asked(reports[channel], kind, found, amounts)
             if amounts:
                 self._add(kind, channel, channel, amounts, examples)
-
-    def _note(self, case: Mapping[str, Any]) -> str:
-        if case["kind"] == "stuck":
-            age = duration(micros(self._rules.as_of) - case["us"])
-            held = "a consumer has it" if case["fate"] == "out" else "it waits to be sent again"
-            return f"first delivered {age} before the end, {case['sends']} times in all; {held}"
-        by = f" to {case['client']}" if case["client"] else ""
-        return _NOTES[case["kind"]].format(by=by)
 
     def _asked(
         self, report: ChannelReport, kind: str, found: list[Example], counts: Counter[int]
@@ -269,10 +225,8 @@ class Audit:
 
     # --- logs ---
 
-    def _check_log(
-        self, place: str, ask: Callable[[str], list[dict[str, Any]]], *kinds: str
-    ) -> None:
-        log = self._logs[place] = checked(ask, kinds, self._examples)
+    def _check_log(self, place: str, query: Query, *kinds: str) -> None:
+        log = self._logs[place] = checked(query, kinds, self._examples)
         for kind, broken in log.broken.items():
             self._add(kind, None, place, broken.counts, broken.examples)
 
@@ -290,13 +244,17 @@ class Audit:
         )
 
     def _coverage(self) -> Coverage:
+        """What is traced was there, also where it is not to be counted any more."""
         known = sum((self._rows(TRACE) or {}).values())
-        if self._tables.log_messages is not None:
-            return _of_at_least(known, self._tables.log_messages, "counted by nsqd")
-        for place in (ARCHIVE, LOG):
-            rows = self._rows(place)
-            if rows is not None:
-                return _of_at_least(known, sum(rows.values()), f"counted in {place}")
+        counted = [
+            (None if rows is None else sum(rows.values()), f"counted in {place}")
+            for place in (ARCHIVE, LOG)
+            for rows in [self._rows(place)]
+        ]
+        for count, basis in [(self._tables.log_messages, "counted by nsqd"), *counted]:
+            if count is not None:
+                few = f"only {count:,} of them " if count < known else ""
+                return Coverage(known, max(known, count), few + basis)
         spans = self._logs[TRACE].spans.values() if TRACE in self._logs else ()
         ranges = sum(most - least + 1 for least, most, _ in spans)
         basis = "by the offsets between the first and the last that was traced"
@@ -308,54 +266,33 @@ class Audit:
         channel: str | None,
         place: str,
         counts: Mapping[int, int],
-        examples: Iterable[Example],
+        examples: Sequence[Example],
     ) -> None:
-        shown = tuple(example for _, example in zip(range(self._examples), examples, strict=False))
+        shown = tuple(examples[: self._examples])
         by_partition = {number: counts[number] for number in sorted(counts)}
         found = Finding(kind, channel, place, sum(counts.values()), shown, by_partition)
         self._findings.append(found)
 
 
-def _asked_of_spark(rows: DataFrame) -> Callable[[str], list[dict[str, Any]]]:
-    def ask(query: str) -> list[dict[str, Any]]:
-        return [row.asDict() for row in rows.sparkSession.sql(query, rows=rows).collect()]
+def _by_spark(rows: DataFrame) -> Query:
+    def query(text: str) -> list[Row]:
+        return [row.asDict() for row in rows.sparkSession.sql(text, rows=rows).collect()]
 
-    return ask
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    return {"name" if key == "channel" else key: int(value) if key == "sends" else value
-            for key, value in row.items()}  # fmt: skip
+    return query
 
 
-def _by(rows: Iterable[Mapping[str, Any]], name: str, key: str = "partition") -> Any:
-    """For each value of a column: its amounts by key."""
-    found: dict[Any, dict[int, int]] = defaultdict(dict)
-    for row in rows:
-        found[row[name]][row[key]] = row["amount"]
+def _channels(engine: Engine, rules: Rules) -> dict[str, ChannelReport]:
+    found = {}
+    for row in engine.rows(sql.SUMS):
+        waits = {name: percentiles(bars) for name in WAITS if (bars := row.pop(name))}
+        fates = dict.fromkeys(FATES, 0) | row.pop("fates")
+        found[row["name"]] = ChannelReport(**row, fates=fates, waits=waits)
+    for row in engine.rows(sql.slots(rules)):
+        found[row.pop("channel")].slots[row.pop("slot")] = row
     return found
 
 
-def _example(row: Mapping[str, Any], note: str) -> Example:
-    return message_example(row["partition"], row["offset"], row["message_id"], row["us"], note)
-
-
-def _of_at_least(traced: int, count: int, basis: str) -> Coverage:
-    """What is traced was there, also where it is not to be counted any more."""
-    if count < traced:
-        basis = f"only {count:,} of them {basis}"
-    return Coverage(traced, max(traced, count), basis)
-
-
-def percentiles(counts: dict[int, int]) -> Waits:
+def percentiles(counts: Mapping[int, int]) -> Waits:
     """Of a histogram with fine bars."""
-    bars = sorted(counts)
-    total = sum(counts.values())
-    found: dict[str, float] = {}
-    passed, position = 0, -1
-    for name, percent in PERCENTS.items():
-        while passed < percent * total:
-            position += 1
-            passed += counts[bars[position]]
-        found[name] = fine_us(bars[max(position, 0)])
-    return Waits(found, fine_us(bars[-1]))
+    found = {name: fine_us(percentile(counts, share)) for name, share in PERCENTS.items()}
+    return Waits(found, fine_us(max(counts)))

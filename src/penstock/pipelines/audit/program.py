@@ -19,30 +19,19 @@ from typing import TYPE_CHECKING
 from penstock import limits
 from penstock.command.flags import Kind
 from penstock.errors import ConfigError, DataLost
-from penstock.pipelines.audit.asking import Asker
+from penstock.pipelines.audit.channel_state import Asker
 from penstock.pipelines.audit.findings import Audit, Tables
-from penstock.pipelines.audit.html import page
-from penstock.pipelines.audit.outline import lines, verdict
+from penstock.pipelines.audit.formats import lines, page, verdict
 from penstock.pipelines.audit.report import Report
-from penstock.pipelines.audit.rules import Rules, micros
-from penstock.pipelines.audit.tracing import Switch, Tracing, tracing
-from penstock.pipelines.frame import DONE, Pipeline
-from penstock.pipelines.lakeread import (
-    CUT_OFF,
-    Among,
-    Condition,
-    LakeTable,
-    Span,
-    is_delta,
-    read_table,
-)
+from penstock.pipelines.audit.rules import Rules
+from penstock.pipelines.audit.sampling import Switch, Tracing, tracing
+from penstock.pipelines.delta_frames import read_table, require_one_broker
+from penstock.pipelines.delta_reader import Among, Condition, Span, is_delta
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, Options, source_of
-from penstock.pipelines.moments import at, check_moments, read_moment, say_moments
-from penstock.pipelines.onebroker import require_one_broker
 from penstock.pipelines.progress import Progress
-from penstock.pipelines.settings import Setting, Settings
-from penstock.pipelines.storage import STORAGE_OPTION, storage_options
-from penstock.spark.brokerapi import BrokerApi
+from penstock.pipelines.runner import DONE, Pipeline
+from penstock.pipelines.settings import STORAGE_OPTION, Setting, Settings, nsqd_of, storage_options
+from penstock.pipelines.times import at, check_moments, micros, read_moment, say_moments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,8 +110,7 @@ def _asker(settings: Settings, stack: ExitStack) -> Asker | None:
     """Nobody is asked unless somebody has said whom."""
     if not settings.text("trace") or "url" not in settings.explicit:
         return None
-    api = BrokerApi(settings.text("url"), ca_file=settings.text("ca-file") or None)
-    return Asker(stack.enter_context(api), settings.text("topic"))
+    return Asker(stack.enter_context(nsqd_of(settings)), settings.text("topic"))
 
 
 def _show(report: Report, as_json: bool) -> None:
@@ -138,50 +126,49 @@ def _show(report: Report, as_json: bool) -> None:
 
 def rules_of(settings: Settings) -> Rules:
     now = datetime.now(UTC)
-    first, last = _known(settings, now)
-    as_of = read_moment("as-of", settings.text("as-of"), now) or last
+    trace, archive = settings.text("trace"), settings.text("archive")
+    first, last, found = at(0), now, Tracing()
+    with Engine() as engine:
+        if trace or archive:
+            engine.view("whole", source_of(trace or archive, storage_options(settings)))
+        if trace:
+            extent = _extent(engine, "time")
+            if extent is None:
+                raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
+            first, last = extent
+        elif archive:
+            first, _ = _extent(engine, "timestamp") or (first, now)
+        as_of = read_moment("as-of", settings.text("as-of"), now) or last
+        if trace:
+            found = _tracing(engine, settings.text("topic"), as_of)
     until = read_moment("to", settings.text("to"), as_of) or as_of + timedelta(microseconds=1)
     since = read_moment("from", settings.text("from"), as_of) or first
     if not since < until:
         raise ConfigError("from, to", f"{since} to {until}", "the span is empty")
     stuck_s = settings.seconds("msg-timeout") * settings.number("stuck-after")
-    found = tracing_of(settings, as_of)
     return Rules(since, until, as_of, settings.seconds("settle"), stuck_s, found)
 
 
-def _known(settings: Settings, now: datetime) -> tuple[datetime, datetime]:
-    """The first and the last time that the tables know of."""
-    trace, archive = settings.text("trace"), settings.text("archive")
-    options = storage_options(settings)
-    if not trace:
-        first = _extent(archive, options, "timestamp")[0] if archive else None
-        return first or datetime(1970, 1, 1, tzinfo=UTC), now
-    first, last = _extent(trace, options, "time")
-    if first is None or last is None:
-        raise DataLost(settings.text("topic"), 0, f"the trace table {trace} has no events")
-    return first, last
+def _extent(engine: Engine, column: str) -> tuple[datetime, datetime] | None:
+    """The first and the last time that the table knows of."""
+    (row,) = engine.rows(
+        f"SELECT epoch_us(min({column})) AS first, epoch_us(max({column})) AS last FROM whole"
+    )
+    return None if row["first"] is None else (at(row["first"]), at(row["last"]))
 
 
-def _extent(path: str, options: Options, column: str) -> tuple[datetime | None, datetime | None]:
-    """Least and greatest time of a table: from its log, when all files say it there."""
-    if is_delta(path, options):
-        files = LakeTable(path, options=options).files()
-        if files and all(column in file.least and column in file.most for file in files):
-            # The log cuts times off to milliseconds.
-            greatest = max(_utc(file.most[column]) for file in files) + CUT_OFF
-            return min(_utc(file.least[column]) for file in files), greatest
-    with Engine() as engine:
-        engine.view("rows", source_of(path, options))
-        (row,) = engine.rows(
-            f"SELECT epoch_us(min({column})) AS first, epoch_us(max({column})) AS last FROM rows"
-        )
-    if row["first"] is None:
-        return None, None
-    return at(row["first"] * 1000), at(row["last"] * 1000)
-
-
-def _utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+def _tracing(engine: Engine, topic: str, as_of: datetime) -> Tracing:
+    """From all of the table: a rate holds until the next one."""
+    rows = engine.rows(
+        f"""SELECT {EVENT} FROM whole WHERE event IN ('started', 'switched')
+        AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
+    )
+    switches = [
+        Switch(row["us"], row["channel"], row["messages"])
+        for row in rows
+        if row["event"] == "switched" and row["topic"] == topic
+    ]
+    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
 
 
 # --- tables ---
@@ -199,30 +186,11 @@ def tables_of(session: SparkSession, settings: Settings, rules: Rules, engine: E
 
 
 def _trace_span(path: str, options: Options, rules: Rules) -> list[Span]:
-    first, last = (at(us * 1000) for us in rules.traced)
+    first, last = (at(us) for us in rules.traced)
     found = [Span("time", first, last)]
     if is_delta(path, options):
         found.append(Span("date", first.date(), last.date() + timedelta(days=1)))
     return found
-
-
-def tracing_of(settings: Settings, as_of: datetime) -> Tracing:
-    """From all of the table: a rate holds until the next one."""
-    trace, topic = settings.text("trace"), settings.text("topic")
-    if not trace:
-        return Tracing()
-    with Engine() as engine:
-        engine.view("trace", source_of(trace, storage_options(settings)))
-        rows = engine.rows(
-            f"""SELECT {EVENT} FROM trace WHERE event IN ('started', 'switched')
-            AND time <= make_timestamptz({micros(as_of)}::BIGINT) ORDER BY place"""
-        )
-    switches = [
-        Switch(row["us"], row["channel"], row["messages"])
-        for row in rows
-        if row["event"] == "switched" and row["topic"] == topic
-    ]
-    return tracing(switches, (row["place"] for row in rows if row["event"] == "started"))
 
 
 _AS_ROWS = ("partition", "offset AS place", "id", "unix_micros(timestamp) AS us")
@@ -260,7 +228,7 @@ def _log(session: SparkSession, settings: Settings, rules: Rules) -> tuple[DataF
     )
     if ca_file:
         frame = frame.option("caFile", ca_file)
-    with BrokerApi(url, ca_file=ca_file or None) as api:
+    with nsqd_of(settings) as api:
         spans = api.positions([topic]).topics.get(topic)
         if spans is None:
             raise ConfigError("topic", topic, f"nsqd at {url} has no such topic")

@@ -6,12 +6,12 @@ somebody who has never seen one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from penstock.pipelines.moments import at, moment
+from penstock.pipelines.times import at, moment
 
 
 class Kind(NamedTuple):
@@ -119,7 +119,7 @@ class Example:
 
 
 def message_example(partition: int, offset: int, name: str, us: int, note: str) -> Example:
-    return Example(partition, offset, name, at(us * 1000), note)
+    return Example(partition, offset, name, at(us), note)
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,7 @@ class ChannelReport:
     stuck: int = 0
     repeated: int = 0
     waits: dict[str, Waits] = field(default_factory=dict)
-    histogram: dict[int, int] = field(default_factory=dict)  # of whole latencies, by bar
-    slots: dict[int, dict[str, int]] = field(default_factory=dict)  # over time
-    slot_bars: dict[int, dict[int, int]] = field(default_factory=dict)  # latencies over time
+    slots: dict[int, dict[str, Any]] = field(default_factory=dict)  # over time; `bars` of latencies
 
 
 @dataclass(frozen=True)
@@ -215,8 +213,7 @@ class Report:
         shown["clean"] = self.clean
         shown["coverage"]["share"] = self.coverage.share
         for channel in shown["channels"]:
-            for name in ("histogram", "slots", "slot_bars"):
-                del channel[name]
+            del channel["slots"]
         return {name: _plain(value) for name, value in shown.items()}
 
 
@@ -232,3 +229,13 @@ def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The gravest first."""
     rank = {kind: place for place, kind in enumerate(KINDS)}
     return tuple(sorted(findings, key=lambda one: (rank[one.kind], one.channel or "", one.place)))
+
+
+def percentile(bars: Mapping[int, int], share: float) -> int:
+    """The bar of a histogram that so much of it is below or in."""
+    wanted, passed = share * sum(bars.values()), 0
+    for bar in sorted(bars):
+        passed += bars[bar]
+        if passed >= wanted:
+            return bar
+    return max(bars)

@@ -1,7 +1,7 @@
 """The rules of the audit, as SQL over the events of one topic: `events`, a view of DuckDB.
 
 **Who is judged.** Only a message whose `published` is in the trace, and in a channel only from the
-channel's floor on. Where tracing was switched, `tracing` says of which messages a silence means
+channel's floor on. Where tracing was switched, `sampling` says of which messages a silence means
 something (`seen`), and of which all is known (`whole`).
 
 **Lost**: below the channel's position, older than the settle time, no delivery, no end; or not
@@ -28,8 +28,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.pipelines.audit import tracing
-from penstock.pipelines.audit.tracing import Tracing
+from penstock.pipelines.audit import sampling
+from penstock.pipelines.audit.sampling import Tracing
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, text
 from penstock.pipelines.lifecycles.lives import (
     ABOUT_MESSAGES,
@@ -42,7 +42,7 @@ from penstock.pipelines.lifecycles.lives import (
     view_islands,
     within,
 )
-from penstock.pipelines.moments import time_ns
+from penstock.pipelines.times import micros
 
 SLOTS = 60  # of the span, for what is shown over time
 
@@ -83,10 +83,6 @@ class Rules(NamedTuple):
         return max(1, -(-(self.until_us - self.since_us) // SLOTS))
 
 
-def micros(moment: datetime) -> int:
-    return time_ns(moment) // 1000
-
-
 _MESSAGE = 'partition, "offset", message_id'
 _LIFE = f"channel, {_MESSAGE}"
 # What is needed of a life to judge it.
@@ -101,7 +97,7 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
     names = ", ".join(map(text, channels))
     chosen = f"AND (channel IS NULL OR channel IN ({names}))" if names else ""
     engine.run(
-        f"""{tracing.MACROS}
+        f"""{sampling.MACROS}
         CREATE TEMP TABLE bodies AS
         SELECT trace_partition AS partition, trace_offset AS "offset", count(*) AS events,
             max(trace_index) + 1 AS length
@@ -120,17 +116,14 @@ def gather(engine: Engine, rules: Rules, topic: str, channels: Iterable[str]) ->
 
 def judge(engine: Engine, rules: Rules, starts: Iterable[int]) -> None:
     """Makes `judged`, a row for each message of the span and channel, and `cases`, one for each
-    that is lost, stuck, or has a step too many."""
+    that is lost, stuck, out of order, or has a step too many."""
     names = engine.rows(
         f"SELECT DISTINCT channel FROM events WHERE channel IS NOT NULL AND {ABOUT_MESSAGES}"
     )
     engine.view("rates", rules.tracing.rates(sorted(row["channel"] for row in names)))
     ended, corrupt = (
         view_islands(engine, name, (tuple(row.values()) for row in engine.rows(query)))
-        for name, query in (
-            ("ended", ENDED_RANGES),
-            ("corrupt", f"{RANGES} AND event = 'corrupt'"),
-        )
+        for name, query in (("ended", ENDED_RANGES), ("corrupt", f"{RANGES} AND event = 'corrupt'"))
     )
     places = f"[{', '.join(map(str, starts))}]::BIGINT[]"
     engine.run(f"CREATE TEMP TABLE marks AS {_marks(places)}")
@@ -189,8 +182,8 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
         SELECT life.*, {fate_of(in_ended)} AS fate, {in_corrupt} AS in_corrupt
         FROM life {within("ended") if ended else ""} {within("corrupt") if corrupt else ""}),
     known AS (
-        SELECT *, with_id OR {tracing.seen("published")} AS looked,
-            with_id OR {tracing.whole("coalesce(first_sent, published)")} AS whole,
+        SELECT *, with_id OR {sampling.seen("published")} AS looked,
+            with_id OR {sampling.whole("coalesce(first_sent, published)")} AS whole,
             CASE WHEN with_id THEN floor ELSE floor_of_switched END AS least,
             CASE WHEN with_id THEN position ELSE position_of_switched END AS most,
             coalesce(len(list_filter(around,
@@ -214,31 +207,33 @@ def _judged(rules: Rules, ended: bool, corrupt: bool) -> str:
 def _cases(starts: str) -> str:
     return f"""
     SELECT CASE fate WHEN 'ended' THEN 'corrupt' ELSE 'lost' END AS kind, {_LIFE},
-        published AS us, fate, sends, NULL::BIGINT AS place, NULL::VARCHAR AS client
-    FROM judged WHERE lost
+        published AS us, sends, 0 AS place, '' AS about FROM judged WHERE lost
     UNION ALL
-    SELECT 'stuck', {_LIFE}, first_sent, fate, sends, NULL, NULL FROM judged WHERE stuck
+    SELECT 'stuck', {_LIFE}, first_sent, sends, 0,
+        CASE fate WHEN 'out' THEN 'a consumer has it' ELSE 'it waits to be sent again' END
+    FROM judged WHERE stuck
     UNION ALL
     SELECT CASE WHEN event = 'finished' THEN 'finished_twice'
             WHEN before = 'finished' THEN 'sent_after_finish' ELSE 'sent_again' END,
-        {_LIFE}, us, fate, sends, place, client
+        {_LIFE}, us, sends, place, coalesce(' to ' || client, '')
     FROM (
-        SELECT events.*, fate, sends, lag(event) OVER life AS before,
+        SELECT events.*, sends, lag(event) OVER life AS before,
             lag(place) OVER life AS place_before
         FROM events JOIN judged USING ({_LIFE}) WHERE repeated AND {STEPS}
         WINDOW life AS (PARTITION BY {_LIFE} ORDER BY place))
     WHERE event IN ('sent', 'finished') AND (before = 'finished' OR before = event)
         AND len(list_filter({starts},
-            lambda start: start > place_before AND start < place)) = 0"""
-
-
-OUT_OF_ORDER = f"""
-    SELECT * FROM (
-        SELECT {_LIFE}, first_sent AS us, lag("offset") OVER log AS before,
+            lambda start: start > place_before AND start < place)) = 0
+    UNION ALL
+    SELECT 'out_of_order', {_LIFE}, first_sent, sends, 0,
+        before || strftime(make_timestamp(us_before), ' (at %Y-%m-%dT%H:%M:%S.%fZ)')
+    FROM (
+        SELECT {_LIFE}, first_sent, sends, lag("offset") OVER log AS before,
             lag(message_id) OVER log AS id_before, lag(first_sent) OVER log AS us_before
         FROM judged WHERE is_first
         WINDOW log AS (PARTITION BY channel, partition ORDER BY sent_at))
     WHERE "offset" < before AND message_id < id_before"""
+
 
 # --- sums ---
 
@@ -256,38 +251,29 @@ def fine_us(bar: int) -> float:
     return _FINE**bar - 1
 
 
-def _bar(us: str, base: float, more: float = 0.0) -> str:
+def _bar(us: str, base: float, more: float = 0) -> str:
     return f"floor(ln(greatest({us}, 0) + 1) / ln({base}) + {more})::INTEGER"
 
 
-SUMS = """SELECT channel, count(*) AS messages, count(*) FILTER (judged) AS judged,
-    sum(sends) AS sends, count(*) FILTER (lost) AS lost, count(*) FILTER (stuck) AS stuck,
-    count(*) FILTER (repeated) AS repeated FROM judged GROUP BY channel ORDER BY channel"""
-FATE_COUNTS = "SELECT channel, fate, count(*) AS amount FROM judged GROUP BY ALL"
+# Of each channel; times are counted in bars, so that memory is bounded.
+_WAITS = (f"histogram({_bar(f'{u} - {s}', _FINE, 0.5)}) AS {n}" for n, (s, u) in WAITS.items())
+SUMS = f"""SELECT channel AS name, count(*) AS messages, count(*) FILTER (judged) AS judged,
+    sum(sends)::BIGINT AS sends, count(*) FILTER (lost) AS lost, count(*) FILTER (stuck) AS stuck,
+    count(*) FILTER (repeated) AS repeated, histogram(fate) AS fates, {", ".join(_WAITS)}
+    FROM judged GROUP BY channel ORDER BY channel"""
 
 
 def slots(rules: Rules) -> str:
+    """The same over time; `bars` are of the time from publish to finish."""
     slot = f"least((published - {rules.since_us}) // {rules.slot_us}, {SLOTS - 1})"
     return f"""SELECT channel, {slot} AS slot, count(*) AS messages,
         count(*) FILTER (fate = 'finished') AS finished, count(*) FILTER (lost) AS lost,
-        count(*) FILTER (stuck) AS stuck FROM judged GROUP BY ALL"""
-
-
-def latencies(rules: Rules) -> str:
-    """How many took how long from publish to finish, over time."""
-    slot = f"least((published - {rules.since_us}) // {rules.slot_us}, {SLOTS - 1})"
-    return f"""SELECT channel, {slot} AS slot, {_bar("finished - published", _COARSE)} AS bar,
-        count(*) AS amount FROM judged WHERE finished IS NOT NULL GROUP BY ALL"""
-
-
-def waits(name: str) -> str:
-    since, until = WAITS[name]
-    return f"""SELECT channel, {_bar(f"{until} - {since}", _FINE, 0.5)} AS bar, count(*) AS amount
-        FROM judged WHERE {until} - {since} IS NOT NULL GROUP BY ALL ORDER BY channel, bar"""
+        count(*) FILTER (stuck) AS stuck, histogram({_bar("finished - published", _COARSE)}) AS bars
+        FROM judged GROUP BY ALL"""
 
 
 def first_cases(shown: int) -> str:
-    """Of each kind and channel, in the order of the log, with the count by partition."""
+    """Of each kind and channel, in the order of the log."""
     return f"""SELECT * FROM cases QUALIFY row_number() OVER (
         PARTITION BY kind, channel ORDER BY partition, "offset", message_id, place) <= {shown}
         ORDER BY kind, channel, partition, "offset", message_id, place"""

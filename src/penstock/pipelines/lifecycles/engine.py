@@ -15,9 +15,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from penstock import limits
-from penstock.errors import TableUnreadable
-from penstock.pipelines.lakedataset import dataset
-from penstock.pipelines.lakeread import Condition, LakeFile, LakeTable, is_delta, is_remote
+from penstock.pipelines.delta_reader import (
+    Condition,
+    LakeFile,
+    LakeTable,
+    dataset_of,
+    is_delta,
+    is_remote,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,20 +42,14 @@ def source_of(path: str, options: Options, conditions: Sequence[Condition] = ())
     """A Delta table, or a directory or file of Parquet, with all rows that meet the conditions."""
     if is_delta(path, options):
         table = LakeTable(path, options=options)
-        return files_of(table, table.files(conditions), options)
-    if is_remote(path):
-        raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
-    try:
-        return ds.dataset(path, format="parquet", partitioning="hive")
-    except (OSError, ValueError) as error:
-        raise TableUnreadable(path, str(error)) from error
+        return files_of(table, table.files(conditions))
+    return dataset_of(path, options)
 
 
-def files_of(table: LakeTable, files: Sequence[LakeFile], options: Options) -> Source:
-    """At least the rows of these files of a table."""
+def files_of(table: LakeTable, files: Sequence[LakeFile]) -> Source:
     if files and not is_remote(table.root):
         return [file.uri for file in files]
-    return dataset(table.path, options)
+    return table.dataset(files)
 
 
 def text(value: str) -> str:

@@ -19,36 +19,37 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector
 
 from penstock import limits
-from penstock.errors import ConfigError, LakeFailed, PenstockError, TableUnreadable
-from penstock.pipelines.lakecare import vacuum
-from penstock.pipelines.lakeread import Among, LakeFile, LakeTable
+from penstock.errors import ConfigError, LakeFailed, TableUnreadable
+from penstock.pipelines.delta_reader import Among, LakeFile, LakeTable
 from penstock.pipelines.lifecycles.engine import EVENT, Engine, files_of, text
 from penstock.pipelines.lifecycles.lives import (
+    COLUMNS,
     ENDED_RANGES,
     OF_MESSAGES,
+    SHAPE,
     Range,
+    brought_up,
+    cut,
     islands,
     lives_of,
+    rows_of,
     view_islands,
 )
-from penstock.pipelines.lifecycles.table import COLUMNS, SHAPE, brought_up, cut, rows_of
+from penstock.pipelines.maintenance import Background, vacuum
 from penstock.pipelines.progress import Progress
-from penstock.spark.lake import Place, Replaced, Staged, commit
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager, write_durably
+from penstock.spark.delta_table import Place, Replaced, Staged, commit
 
 _EVER = 1 << 62
 
@@ -96,7 +97,7 @@ class LifeTable:
         added: list[Staged] = []
         removed: list[Replaced] = []
         with Engine() as engine:
-            engine.view("trace", files_of(trace, files, self._options))
+            engine.view("trace", files_of(trace, files))
             engine.run(
                 f"""CREATE TEMP TABLE batch AS SELECT {EVENT} FROM trace
                 WHERE trace_offset >= {version} AND trace_offset < {end}"""
@@ -212,40 +213,35 @@ def _in_ranges(ranges: list[Range], files: list[LakeFile]) -> set[int]:
 
 
 class LifeKeeper:
-    """Updates now and then, in a thread. What goes wrong is told, and tried again; at the end it is
-    an error."""
+    """Updates now and then beside the query, and at its end, when what goes wrong is an error."""
 
     def __init__(self, table: LifeTable, path: str, every_s: float, progress: Progress) -> None:
         self._table, self._path, self._every_s = table, path, every_s
         self._progress = progress
+        self._background = Background(progress, "the lifecycles were not brought up to date")
         self._began_s = self._vacuumed_s = time.monotonic()
-        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._background.join()
+        if kind is None:
+            events = self._table.update()
+            self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
 
     def after_batches(self, batches: int) -> None:
         now_s = time.monotonic()
-        alive = self._thread is not None and self._thread.is_alive()
-        if batches and not alive and now_s - self._began_s >= self._every_s:
+        is_due = now_s - self._began_s >= self._every_s
+        if batches and is_due and not self._background.is_busy:
             self._began_s = now_s
-            self._thread = threading.Thread(target=self._try)
-            self._thread.start()
+            self._background.start(self._work)
 
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-
-    def finish(self) -> None:
-        self.join()
-        events = self._table.update()
-        self._progress.say(f"{events:,} events came into the lifecycles in {self._path}")
-
-    def _try(self) -> None:
-        try:
-            self._table.update()
-            if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
-                self._vacuumed_s = time.monotonic()
-                vacuum(self._table.place, limits.LIVES_RETAIN_S)
-        except (DeltaError, PenstockError, OSError) as error:
-            self._progress.say(f"the lifecycles were not brought up to date: {error}")
+    def _work(self) -> None:
+        self._table.update()
+        if time.monotonic() - self._vacuumed_s >= limits.LIVES_VACUUM_S:
+            self._vacuumed_s = time.monotonic()
+            vacuum(self._table.place, limits.LIVES_RETAIN_S)
 
 
 # --- notes ---
@@ -301,7 +297,8 @@ class Notes:
         text = json.dumps({"channels": state.channels, "ranges": state.ranges})
         path = self._path(version)
         if self._place.local_path is not None:
-            _write_durably(Path(path), text)
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_durably(Path(path), text)
             return
         files = self._place.files()  # a store has a file whole, or not at all
         # Without a buffer pyarrow hands over a Buffer, and delta-rs takes bytes only.
@@ -318,13 +315,3 @@ class Notes:
 
     def _path(self, version: int) -> str:
         return self._place.full(f"{_FOLDER}/{version}.json")
-
-
-def _write_durably(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

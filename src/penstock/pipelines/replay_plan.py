@@ -14,13 +14,13 @@ write a chunk together divide it by `cuts_of`; nsqd puts what they staged togeth
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import ConfigError
+from penstock.spark.delta_files import write_durably
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -151,12 +151,12 @@ class Kept:
 
     def write(self, plan: Plan) -> None:
         """Durable before the first version is written."""
-        _write(self.path, json.dumps(_document(plan)))
+        self._write(self.path, json.dumps(_document(plan)))
 
     def note(self, version: int) -> None:
         """nsqd has committed this one. nsqd's own word counts; this is for the day when it has
         forgotten the replay, which would begin anew then."""
-        _write(self._done, str(version))
+        self._write(self._done, str(version))
 
     def last(self, plan: Plan, committed: int | None) -> int | None:
         """The last version that is done, when nsqd says that it is this one."""
@@ -173,25 +173,13 @@ class Kept:
         rule = f"nsqd has forgotten this replay after chunk {noted + 1} of {len(plan.chunks)}"
         raise ConfigError("name", self.path.stem, f"{rule}: replay the rest under another name")
 
+    def _write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(path, text, mode=0o600)
+
     @property
     def _done(self) -> Path:
         return self.path.with_suffix(".done")
-
-
-def _write(path: Path, text: str) -> None:
-    """Durably, in one step."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.tmp")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _document(plan: Plan) -> dict[str, Any]:

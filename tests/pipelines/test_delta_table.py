@@ -14,12 +14,11 @@ import pytest
 from cases import each
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
-from penstock.pipelines import archivestate, lakecare
-from penstock.pipelines.lakeread import Among, LakeTable
+from penstock.pipelines import checkpoints, maintenance
+from penstock.pipelines.delta_reader import Among, LakeTable
 from penstock.pipelines.settings import defaults
-from penstock.spark import lake
-from penstock.spark.lake import Place, Shape, Staged
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, Shape, Staged, commit, misfit
 
 SHAPE = Shape(
     pa.schema(
@@ -75,11 +74,11 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_a_version_is_committed_once(place: Place) -> None:
-    assert lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
-    assert not lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
-    assert lake.commit(place, SHAPE, "app", 4, stage(place, rows(range(3, 5))))
-    assert not lake.commit(place, SHAPE, "app", 2, stage(place, rows(range(9))))
-    assert lake.commit(place, SHAPE, "other", 0, stage(place, rows(range(2), "b")))
+    assert commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    assert not commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    assert commit(place, SHAPE, "app", 4, stage(place, rows(range(3, 5))))
+    assert not commit(place, SHAPE, "app", 2, stage(place, rows(range(9))))
+    assert commit(place, SHAPE, "other", 0, stage(place, rows(range(2), "b")))
     assert read(place) == [*(("a", n) for n in range(5)), ("b", 0), ("b", 1)]
 
 
@@ -93,14 +92,10 @@ def test_rows_go_where_their_partition_is(place: Place) -> None:
         ]
     ).combine_chunks()
     staged = stage(place, *mixed.to_batches())
-    lake.commit(place, SHAPE, "app", 0, staged)
+    commit(place, SHAPE, "app", 0, staged)
     assert sorted(
         (each.partition["topic"], each.partition["date"], each.rows) for each in staged
-    ) == [
-        ("a", "2026-01-31", 4),
-        ("a", "2026-02-01", 1),
-        ("b#ephemeral", "2026-01-31", 2),
-    ]
+    ) == [("a", "2026-01-31", 4), ("a", "2026-02-01", 1), ("b#ephemeral", "2026-01-31", 2)]
     assert read(place, '"offset", topic, date::VARCHAR') == [
         (0, "a", "2026-01-31"),
         (1, "a", "2026-01-31"),
@@ -121,7 +116,7 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
     row = {"offset": 7, "inner": {"n": 1}, "more": [("a", b"b")]}
     stager = Stager(place, shape)
     stager.add(pa.RecordBatch.from_pylist([row], schema=shape.schema))
-    lake.commit(place, shape, "app", 0, stager.finish())
+    commit(place, shape, "app", 0, stager.finish())
     table = place.open()
     assert table is not None
     (action,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
@@ -129,15 +124,15 @@ def test_the_statistics_of_a_table_with_structs_and_maps_are_read(tmp_path: Path
 
 
 def test_files_of_any_topic_are_kept_as_long_as_they_are_named(place: Place) -> None:
-    lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
-    assert archivestate.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
+    commit(place, SHAPE, "app", 0, stage(place, rows(range(3), "a.b#ephemeral")))
+    assert checkpoints.highest_offsets(place, {"a.b#ephemeral"}) == {("a.b#ephemeral", "", 0): 2}
     table = place.open()
     assert table is not None
     gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert (gone, len(read(place))) == ([], 3)
     files = [rows(range(3, 4), "a.b#ephemeral", partition=n) for n in range(2)]
-    lake.commit(place, SHAPE, "app", 1, stage(place, *files))
-    assert archivestate.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
+    commit(place, SHAPE, "app", 1, stage(place, *files))
+    assert checkpoints.highest_offsets(place, {"a.b#ephemeral"})[("a.b#ephemeral", "", 1)] == 3
 
 
 def test_no_files_are_left_of_a_task_that_failed(place: Place, tmp_path: Path) -> None:
@@ -162,7 +157,7 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     there = {field.name: field.type for field in SHAPE.schema} | fields
     schema = pa.schema([(name, kind) for name, kind in there.items() if kind is not None])
-    found = lake.misfit(schema, partition_by, SHAPE)
+    found = misfit(schema, partition_by, SHAPE)
     assert found.startswith(said)
     assert bool(found) == bool(said)
 
@@ -172,20 +167,20 @@ def test_a_table_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     other = Shape(pa.schema([("topic", pa.string()), ("date", pa.date32())]), ("topic", "date"))
     place.create(other, {})
     with pytest.raises(SchemaMismatch, match="no column partition"):
-        lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+        commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
 
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
     assert Place(str(tmp_path / "nothing"), {}).open() is None
     with pytest.raises(LakeFailed, match="there is no table"):
-        lake.commit(Place(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
+        commit(Place(str(tmp_path / "nothing"), {}), SHAPE, "app", 0, [])
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:
     place = Place((tmp_path / "a lake").as_uri(), {})
     assert place.local_path == tmp_path / "a lake"
     place.create(SHAPE, {})
-    lake.commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
+    commit(place, SHAPE, "app", 0, stage(place, rows(range(3))))
     assert len(read(place)) == 3
 
 
@@ -197,11 +192,11 @@ def test_several_write_at_once_while_files_are_compacted(place: Place) -> None:
     def write(name: str) -> None:
         for version in range(25):
             offsets = range(version * 10, version * 10 + 10)
-            lake.commit(place, SHAPE, name, version, stage(place, rows(offsets, name)))
+            commit(place, SHAPE, name, version, stage(place, rows(offsets, name)))
 
     def tend() -> None:
         while not done.is_set():
-            lakecare.compact(place, 4)
+            maintenance.compact(place, 4)
 
     def watch() -> None:
         while not done.is_set():
@@ -227,15 +222,15 @@ def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) ->
     kept.parent.mkdir(parents=True)
     kept.write_text("checkpoint")
     for version in range(8):
-        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
     (fresh,), (old,) = stage(place, rows(range(1))), stage(place, rows(range(1)))
     long_ago = time.time() - 3 * 3600
     os.utime(place.full(old.path), (long_ago, long_ago))
     os.utime(kept, (long_ago, long_ago))
-    assert lakecare.compact(place, 9) == 0
-    assert lakecare.compact(place, 8) == 8
+    assert maintenance.compact(place, 9) == 0
+    assert maintenance.compact(place, 8) == 8
     assert [offset for _, offset in read(place)] == list(range(8))
-    assert lakecare.vacuum(place, 3600) == 1  # the orphan; the replaced ones are too young
+    assert maintenance.vacuum(place, 3600) == 1  # the orphan; the replaced ones are too young
     assert not Path(place.full(old.path)).exists()
     assert Path(place.full(fresh.path)).exists()
     assert kept.read_text() == "checkpoint"
@@ -244,16 +239,16 @@ def test_small_files_become_one_and_old_ones_go(place: Place, tmp_path: Path) ->
 def test_the_log_of_the_table_is_kept_short(tmp_path: Path) -> None:
     """Every commit lists it, so it must not grow for ever."""
     place = Place(str(tmp_path / "lake"), {})
-    settings = defaults(lakecare.care_settings(), retain_log=60 * limits.SECOND)
-    place.create(SHAPE, lakecare.configuration(settings))
+    settings = defaults(maintenance.care_settings(), retain_log=60 * limits.SECOND)
+    place.create(SHAPE, maintenance.configuration(settings))
     log = tmp_path / "lake" / "_delta_log"
     for version in range(12):
-        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
     long_ago = time.time() - 3600
     for old in log.iterdir():
         os.utime(old, (long_ago, long_ago))
     for version in range(12, 30):
-        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
     assert not (log / f"{0:020d}.json").exists()
     assert [offset for _, offset in read(place)] == list(range(30))
 
@@ -262,19 +257,21 @@ def test_a_log_of_many_versions_is_kept_for_less_long(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(5):
-        lake.commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
+        commit(place, SHAPE, "app", version, stage(place, rows(range(version, version + 1))))
     week = 7 * 86_400.0
     log = Path(place.full("_delta_log"))
     for age, old in enumerate(sorted(log.glob("*.json"), reverse=True)):
         os.utime(old, (time.time() - age * 7200,) * 2)
-    assert lakecare.retain_log(place, week) == week
+    assert maintenance.retain_log(place, week) == week
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 3)
-    assert lakecare.retain_log(place, week) == pytest.approx(7200, abs=60)  # it is a version, too
+    assert maintenance.retain_log(place, week) == pytest.approx(
+        7200, abs=60
+    )  # it is a version, too
     kept = place.properties()["delta.logRetentionDuration"]
     assert 7_100 < float(kept.split()[1]) < 7_300
     monkeypatch.setattr(limits, "LAKE_LOG_VERSIONS_MAX", 9)
     version = place.version()
-    lakecare.retain_log(place, 7_000.0)
+    maintenance.retain_log(place, 7_000.0)
     assert place.version() == version  # so small a change is not worth one
 
 
@@ -287,7 +284,7 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
         for topic in topics:
             stager.add(rows(range(version, version + 9), topic))
         (staged,) = stager.finish()
-        lake.commit(place, shape, "app", version, [staged])
+        commit(place, shape, "app", version, [staged])
     table = LakeTable(place.uri)
     assert [len(table.files([Among("topic", [one])])) for one in ("a", "b", "c", "d")] == [
         1,
@@ -296,6 +293,6 @@ def test_topics_may_share_files(tmp_path: Path) -> None:
         1,
     ]
     for _ in range(2):
-        found = archivestate.highest_offsets(place, {"b", "c"})
+        found = checkpoints.highest_offsets(place, {"b", "c"})
         assert found == {("b", "", 0): 8, ("c", "", 0): 9}
-        lakecare.compact(place, 2)
+        maintenance.compact(place, 2)

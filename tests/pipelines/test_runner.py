@@ -14,8 +14,8 @@ import pytest
 
 from penstock.pipelines import registry, session
 from penstock.pipelines.__main__ import ENTRY, main
-from penstock.pipelines.frame import stopped_by_signals
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.runner import stopped_by_signals
 from penstock.pipelines.settings import defaults
 from penstock.tools.main import main as penstock
 

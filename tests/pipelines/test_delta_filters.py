@@ -13,16 +13,15 @@ from deltalake import DeltaTable
 
 from cases import each
 from penstock import limits
-from penstock.pipelines import archive, lakecare, trace
-from penstock.pipelines.lakeread import Among, LakeTable
-from penstock.pipelines.lifecycles import table as lives
+from penstock.pipelines import archive, maintenance, trace
+from penstock.pipelines.delta_reader import Among, LakeTable
+from penstock.pipelines.lifecycles import lives
 from penstock.pipelines.lifecycles.keeper import LifeTable
 from penstock.pipelines.settings import defaults
-from penstock.spark import lake
-from penstock.spark.lake import Place, Shape
-from penstock.spark.lakefiles import Stager
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, Shape, commit
 
-from .lakereaders import READERS, Count, truths, wrong
+from .deltareaders import READERS, Count, truths, wrong
 from .tracetable import healthy
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def write(path: Path, shape: Shape, *parts: pa.Table) -> Path:
         stager = Stager(place, shape)
         for batch in part.combine_chunks().to_batches():
             stager.add(batch)
-        lake.commit(place, shape, "test", version, stager.finish())
+        commit(place, shape, "test", version, stager.finish())
     return path
 
 
@@ -101,7 +100,7 @@ def tables(
                 made[state] = MAKERS[name](base / f"{name}{number}")
                 place = Place(str(made[state]), {})
                 if state.endswith("compacted"):
-                    assert lakecare.compact(place, 2) > 0
+                    assert maintenance.compact(place, 2) > 0
                 if state.startswith("old"):
                     DeltaTable(made[state]).create_checkpoint()
             place.create(SHAPES[name], {})
@@ -152,5 +151,5 @@ def test_a_table_is_completed_by_a_commit_too(
         former.setattr(Shape, "properties", {})
         path = make_trace(tmp_path / "trace")
     assert wrong(path, READERS["pyarrow dataset"])
-    assert lake.commit(Place(str(path), {}), trace.SHAPE, "test", 9, [])
+    assert commit(Place(str(path), {}), trace.SHAPE, "test", 9, [])
     assert wrong(path, READERS["pyarrow dataset"]) == []

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.errors import ConfigError, DataLost
-from penstock.spark.lake import Place, Properties
+from penstock.spark.delta_table import Place, Properties
 from penstock.wire.names import is_ephemeral
 
 _PREFIX = "penstock.log."  # and the topic

@@ -1,24 +1,23 @@
-"""What the report says, part by part: one outline for the terminal and for the page (`html`)."""
+"""What the report says, part by part: one outline for the terminal and for the page.
+
+The page needs nothing else: no script, no font, no picture from elsewhere. Everything that comes
+from data (topic, channel and client names are up to their users) is escaped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.command.terminal import BOLD, GREEN, RED, YELLOW, painted, short, table
 from penstock.pipelines.audit import charts
-from penstock.pipelines.audit.report import (
-    KINDS,
-    ChannelReport,
-    Coverage,
-    Example,
-    Finding,
-    Report,
-)
+from penstock.pipelines.audit.report import KINDS, ChannelReport, Coverage, Example, Finding, Report
 from penstock.pipelines.audit.rules import SLOTS
 from penstock.pipelines.lifecycles.lives import WAITS
-from penstock.pipelines.moments import duration, moment
+from penstock.pipelines.times import duration, moment
 
 
 class Part(NamedTuple):
@@ -141,7 +140,7 @@ def _chapter(channel: ChannelReport, slot_names: Sequence[str]) -> Iterator[Part
     yield Part("chapter", f"Channel {channel.name}", heads=_WAIT_HEADS, rows=rows)
     about = "Published over time; lost (red) and stuck (yellow) above"
     yield Part("chart", charts.over_time(channel, slot_names), about)
-    if channel.histogram:
+    if channel.waits.get("total"):
         yield Part("chart", charts.histogram(channel), "From publish to finish")
         about = "The same over time: half of the messages (blue), 99 of 100 (yellow)"
         yield Part("chart", charts.latency_over_time(channel, slot_names), about)
@@ -176,3 +175,50 @@ def lines(report: Report) -> Iterator[str]:
             yield from (f"  {line}" for line in part.lines)
         elif part.kind == "end":
             yield f"{painted(part.label, GREEN if report.clean else RED)} {part.text}"
+
+
+# --- as a page ---
+
+_STYLE = Path(__file__).with_name("report.css")
+
+
+def page(report: Report) -> str:
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(f'Audit of {report.topic}')}</title>",
+        f"<style>{_STYLE.read_text('utf-8')}</style></head><body>",
+        *(line for part in outline(report) for line in _shown(part, report.clean)),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _shown(part: Part, clean: bool) -> Iterator[str]:
+    text, label = escape(part.text), escape(part.label)
+    if part.kind == "title":
+        yield f"<h1>{text}</h1>"
+    elif part.kind == "verdict":
+        yield f'<p class="verdict{" clean" if clean else ""}">{text}</p>'
+    elif part.kind in ("fact", "note"):
+        yield f'<p class="{part.kind}"><b>{label}</b> {text}</p>'
+    elif part.kind in ("table", "chapter"):
+        yield f"<h2>{text}</h2>"
+        yield _table(part) if part.rows else ""
+    elif part.kind == "finding":
+        said = "".join(f"<p>{escape(line)}</p>" for line in part.lines)
+        yield f'<div class="finding"><h3>{text}</h3><p>{label}.</p>{said}</div>'
+    elif part.kind == "chart":
+        yield f"<h3>{label}</h3>{part.text}" if label else part.text
+    else:
+        yield f'<p class="faint">{label} {text}</p>'
+
+
+def _table(part: Part) -> str:
+    rows = [_row("th", part.heads), *(_row("td", row) for row in part.rows)]
+    return f'<div class="scroll"><table>{"".join(rows)}</table></div>'
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -11,7 +11,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,8 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from penstock import limits
-from penstock.spark.lake import Place, Shape, Staged
+from penstock.spark.delta_table import NULL_DIRECTORY, Place, Shape, Staged, partition_text
 
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _IDS = ("id", "message_id")
 
 
@@ -56,7 +55,7 @@ class Stager:
     def _new(self, values: tuple[str | None, ...]) -> _File:
         partition = dict(zip(self._shape.partition_by, values, strict=True))
         folders = [
-            f"{name}={_NULL_PARTITION if value is None else quote(value, safe='')}"
+            f"{name}={NULL_DIRECTORY if value is None else quote(value, safe='')}"
             for name, value in partition.items()
         ]
         relative = "/".join([*folders, f"part-{uuid.uuid4()}.zstd.parquet"])
@@ -76,7 +75,7 @@ class Stager:
         )
         found = [pc.unique(column).to_pylist() for column in columns]
         if all(len(values) == 1 for values in found):
-            yield tuple(_partition_text(values[0]) for values in found), kept
+            yield tuple(partition_text(values[0]) for values in found), kept
             return
         keys = pa.table(columns, names=list(names)).group_by(list(names)).aggregate([])
         for key in keys.to_pylist():
@@ -85,15 +84,8 @@ class Stager:
                 same = pc.fill_null(pc.equal(column, pa.scalar(key[name], column.type)), False)
                 same = pc.is_null(column) if key[name] is None else same
                 chosen = same if chosen is None else pc.and_(chosen, same)
-            values = tuple(_partition_text(key[name]) for name in names)
+            values = tuple(partition_text(key[name]) for name in names)
             yield values, kept.filter(chosen)
-
-
-def _partition_text(value: Any) -> str | None:
-    """As the Delta log writes a partition value."""
-    if value is None or isinstance(value, str):
-        return value or None
-    return value.isoformat() if isinstance(value, date) else str(value)
 
 
 class _File:
@@ -110,7 +102,8 @@ class _File:
         self._relative = relative
         self._partition = partition
         self._is_local = place.local_path is not None
-        self._statistics = _Statistics(shape)
+        self._named = shape.statistics
+        self._metadata: list[pq.FileMetaData] = []  # one, when the file is closed
         if self._is_local:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self._sink = files.open_output_stream(self._path)
@@ -122,10 +115,10 @@ class _File:
             use_dictionary=_dictionary_columns(shape.file_schema),
             column_encoding=_encodings(shape.file_schema),
             write_statistics=list(shape.statistics) or True,
+            metadata_collector=self._metadata,
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._statistics.add(batch)
         self._writer.write_batch(batch)
 
     def finish(self) -> Staged:
@@ -137,9 +130,9 @@ class _File:
         return Staged(
             self._relative,
             self._files.get_file_info(self._path).size,
-            self._statistics.rows,
+            self._metadata[0].num_rows,
             self._partition,
-            self._statistics.text(),
+            _statistics(self._metadata[0], self._named),
             time.time_ns() // limits.MS,
         )
 
@@ -157,6 +150,19 @@ def _sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_durably(path: Path, text: str, mode: int = 0o666) -> None:
+    """In one step: who reads it finds the old text or the new one."""
+    draft = path.with_name(f"{path.name}.tmp")
+    with open(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync(str(path.parent))
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
@@ -181,40 +187,29 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
     return found
 
 
-class _Statistics:
-    """What readers skip files by."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._names = shape.statistics
-        self.rows = 0
-        self._nulls = dict.fromkeys(self._names, 0)
-        self._least: dict[str, Any] = {}
-        self._greatest: dict[str, Any] = {}
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self.rows += batch.num_rows
-        for name in self._names:
-            self._nulls[name] += batch.column(name).null_count
-            span = pc.min_max(batch.column(name)).as_py()
-            for found, value, better in (
-                (self._least, span["min"], min),
-                (self._greatest, span["max"], max),
-            ):
-                if value is not None:
-                    found[name] = better(found[name], value) if name in found else value
-
-    def text(self) -> str:
-        return json.dumps(
-            {
-                "numRecords": self.rows,
-                "minValues": {name: _statistic(value) for name, value in self._least.items()},
-                "maxValues": {name: _statistic(value) for name, value in self._greatest.items()},
-                "nullCount": self._nulls,
-            }
-        )
+def _statistics(metadata: pq.FileMetaData, names: Sequence[str]) -> str:
+    """What readers skip files by, as the Delta log has it."""
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in columns:
+                columns[column.path_in_schema].append(column.statistics)
+    bounded = {
+        name: [each for each in found if each.has_min_max]
+        for name, found in columns.items()
+        if any(each.has_min_max for each in found)
+    }
+    return json.dumps(
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": {n: _json(min(one.min for one in found)) for n, found in bounded.items()},
+            "maxValues": {n: _json(max(one.max for one in found)) for n, found in bounded.items()},
+            "nullCount": {n: sum(one.null_count for one in all_) for n, all_ in columns.items()},
+        }
+    )
 
 
-def _statistic(value: Any) -> Any:
+def _json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return value.isoformat() if isinstance(value, date) else value

@@ -1,17 +1,17 @@
 """`format("penstock_delta")`: Spark writes into a Delta table, each batch exactly once, no jars.
 
 The tasks write files, the driver commits them in one transaction that carries the number of the
-batch (see `lake`). A batch that Spark runs again, because it could not note that it was done, is
+batch (`delta_table`). One that Spark runs again, because it could not note that it was done, is
 recognised by its number, and its second set of files stays outside the table. So do the files of a
 batch that failed: the vacuum takes them.
 
 Options: `path`; `partitionBy` and `statistics` (names of columns, with commas between them);
 `txnAppId`, the name under which the batches are counted. Delta's own writer calls it the same.
 `logColumn` is a column with the identity of the log that a row's topic has; it is not written, but
-noted in the table (`lakelogs`), with the nsqd of the row where `brokerColumn` has it. With
+noted in the table (`topic_logs`), with the nsqd of the row where `brokerColumn` has it. With
 `logsOfTopic` `one` a second log of a topic is refused, unless it is an ephemeral one; the default
 is `many`.
-What delta-rs has to know of the table's store is no option (`stores`).
+What delta-rs has to know of the table's store is no option (`with_store`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConfigError
-from penstock.pipelines.lakelogs import noted, noted_as
-from penstock.spark.lake import Place, Properties, Shape, Staged, commit
-from penstock.spark.lakefiles import Stager
+from penstock.pipelines.settings import Settings
+from penstock.pipelines.topic_logs import noted, noted_as
+from penstock.spark.delta_files import Stager
+from penstock.spark.delta_table import Place, Properties, Shape, Staged, commit
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 FORMAT = "penstock_delta"
@@ -97,14 +100,18 @@ class _Writer:
         self._shape = Shape(
             columns, _listed(given.get("partitionby")), _listed(given.get("statistics"))
         )
-        self._application = given.get("txnappid", "")
+        self._application = given.get("txnappid") or self._unnamed()
         self._version = int(given.get("txnversion", "0"))
 
-    def _stage(self, batches: Iterator[pa.RecordBatch]) -> Files:
+    def _unnamed(self) -> str:
+        """What the batches are counted under when nobody says it."""
+        raise NotImplementedError
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         stager = Stager(self._place, self._shape)
         logs: set[tuple[str, str]] = set()
         try:
-            for batch in batches:
+            for batch in iterator:
                 if self._log_column:
                     logs |= _logs_of(batch, self._log_column, self._broker_column)
                 stager.add(batch)
@@ -123,52 +130,28 @@ class _Writer:
         if staged:
             commit(self._place, self._shape, self._application, version, staged, needs=needs)
 
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int = 0) -> None:
+        """Spark calls this after a commit that failed, too, and that one may be in the table."""
+
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    def __init__(
-        self,
-        options: Mapping[str, str],
-        schema: StructType,
-        overwrite: bool,
-        store: Mapping[str, str],
-    ) -> None:
-        super().__init__(options, schema, overwrite, store)
-        if not self._application:
-            rule = "a name for this query that goes with its checkpoint"
-            raise ConfigError("option txnAppId", None, rule)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator)
+    def _unnamed(self) -> str:
+        rule = "a name for this query that goes with its checkpoint"
+        raise ConfigError("option txnAppId", None, rule)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark calls this after a commit that failed, too, and that one may be in the table."""
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Once, when the caller names the write (`txnAppId`, `txnVersion`); Spark itself may repeat a
     commit otherwise."""
 
-    def __init__(
-        self,
-        options: Mapping[str, str],
-        schema: StructType,
-        overwrite: bool,
-        store: Mapping[str, str],
-    ) -> None:
-        super().__init__(options, schema, overwrite, store)
-        self._application = self._application or f"penstock-{uuid.uuid4()}"
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._stage(iterator)
+    def _unnamed(self) -> str:
+        return f"penstock-{uuid.uuid4()}"
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self._commit(messages, self._version)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark calls this after a commit that failed, too, and that one may be in the table."""
 
 
 def _logs_of(batch: pa.RecordBatch, log: str, broker: str) -> set[tuple[str, str]]:
@@ -182,3 +165,20 @@ def _logs_of(batch: pa.RecordBatch, log: str, broker: str) -> set[tuple[str, str
 
 def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def started(
+    frame: DataFrame, settings: Settings, name: str, shape: Shape, **options: str
+) -> StreamingQuery:
+    """The query of a pipeline that writes the frame into its table."""
+    columns = {"partitionBy": shape.partition_by, "statistics": shape.statistics}
+    writer = (
+        frame.writeStream.format(FORMAT)
+        .queryName(name)
+        .options(path=settings.text("table"), **{n: ",".join(c) for n, c in columns.items()})
+        .options(**options)
+    )
+    if settings.flag("once"):
+        return writer.trigger(availableNow=True).start()
+    pause_ms = round(settings.seconds("trigger") * 1000)
+    return writer.trigger(processingTime=f"{pause_ms} milliseconds").start()

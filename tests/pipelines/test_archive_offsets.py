@@ -12,18 +12,17 @@ import pytest
 
 from cases import each
 from penstock.errors import DataLost
-from penstock.pipelines import archive, lakelogs
-from penstock.pipelines.archivestart import Beginning, Reached, following
-from penstock.pipelines.archivestate import Starting, new_application
-from penstock.pipelines.lakelogs import TopicLog
+from penstock.pipelines import archive, topic_logs
+from penstock.pipelines.archive_offsets import Beginning, Reached, following
+from penstock.pipelines.checkpoints import Starting, new_application
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import defaults
-from penstock.spark import lake
-from penstock.spark.lake import Place, Properties
+from penstock.pipelines.topic_logs import TopicLog
+from penstock.spark.delta_table import Place, Properties, commit
 from penstock.spark.offsets import Log
 from spark.fakebroker import FakeBroker
 
-from .test_lake import SHAPE, rows, stage
+from .test_delta_table import SHAPE, rows, stage
 
 A, B = Log("orders", "one", 0, "a:1"), Log("orders", "two", 0, "b:1")
 BOTH: Reached = {("orders", "a:1", 0): 4, ("orders", "b:1", 0): 7}
@@ -97,9 +96,9 @@ class Lost:
         self.said = io.StringIO()
 
         def needs(known: Properties) -> Properties:
-            return lakelogs.noted(known, owner, [("a", "one")])
+            return topic_logs.noted(known, owner, [("a", "one")])
 
-        lake.commit(self.place, SHAPE, owner, 0, stage(self.place, rows(range(10))), needs=needs)
+        commit(self.place, SHAPE, owner, 0, stage(self.place, rows(range(10))), needs=needs)
 
     def begin(self, broker: FakeBroker, has_checkpoint: bool = False, **changed: Any) -> Beginning:
         given = {"url": broker.url, "table": self.place.uri, "recover": True, **changed}
@@ -171,7 +170,7 @@ def test_a_checkpoint_without_a_batch_does_not_pass_over_a_topic(
 def test_a_topic_that_is_named_and_comes_later_may_have_had_another_life(tmp_path: Path) -> None:
     """Nsqd knows where that one ended; the archive has never seen it."""
     made = Lost(tmp_path / "lake", OWN)
-    made.place.set_properties(lambda known: lakelogs.claimed(known, OWN, ["late"]))
+    made.place.set_properties(lambda known: topic_logs.claimed(known, OWN, ["late"]))
     with FakeBroker() as broker:
         broker.topic("a", "one").publish([b"x"] * 10)
         broker.ended = {"late": {"old": 50}}

@@ -20,13 +20,15 @@ which is what readers go by; the directories are named for people.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -39,6 +41,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem
 from penstock import limits
 from penstock.errors import LakeFailed, SchemaMismatch
 
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is a legal topic name
 _STATISTICS = "delta.dataSkippingStatsColumns"
 
 Properties = Mapping[str, str]
@@ -78,6 +81,21 @@ class Staged(NamedTuple):
     modified_ms: int
 
 
+def local_path(path: str) -> str:
+    """An absolute path where it is one of this machine, and else the address as it is."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path).rstrip("/") or "/"
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+
+
+def partition_text(value: Any) -> str | None:
+    """As the Delta log writes a partition value."""
+    if value is None or isinstance(value, str):
+        return value or None
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a table is, as delta-rs takes it: a path, file:, s3:, ... and its storage options."""
@@ -86,16 +104,17 @@ class Place:
     options: Mapping[str, str]
 
     @property
+    def root(self) -> str:
+        return local_path(self.uri)
+
+    @property
     def local_path(self) -> Path | None:
-        parts = urlsplit(self.uri)
-        if parts.scheme == "file":
-            return Path(unquote(parts.path))
-        return Path(self.uri) if "://" not in self.uri else None
+        return None if "://" in self.root else Path(self.root)
 
     def open(self) -> DeltaTable | None:
         """None when there is no table yet."""
         try:
-            return DeltaTable(self._where(), storage_options=dict(self.options) or None)
+            return DeltaTable(self.root, storage_options=dict(self.options) or None)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError, ValueError) as error:
@@ -106,20 +125,16 @@ class Place:
         table = self.open()
         return None if table is None else int(table.version())
 
-    def _where(self) -> str:
-        path = self.local_path
-        return self.uri if path is None else str(path.absolute())
-
     def files(self) -> FileSystem:
         if self.local_path is None:
-            handler = DeltaStorageHandler(self._where(), dict(self.options) or None)
+            handler = DeltaStorageHandler(self.root, dict(self.options) or None)
             return PyFileSystem(handler)
         return LocalFileSystem()
 
     def full(self, relative: str) -> str:
         """For `files()`."""
         path = self.local_path
-        return relative if path is None else str(path.absolute() / relative)
+        return relative if path is None else str(path / relative)
 
     def create(self, shape: Shape, configuration: Properties) -> None:
         """Make the table when it is not there; two may do this at once. One that is there gets the
@@ -129,7 +144,7 @@ class Place:
             path.mkdir(parents=True, exist_ok=True)
         try:
             DeltaTable.create(
-                self._where(),
+                self.root,
                 shape.schema,
                 mode="ignore",
                 partition_by=list(shape.partition_by),
@@ -139,10 +154,6 @@ class Place:
         except (DeltaError, OSError, ValueError) as error:
             if self.open() is None:
                 raise LakeFailed(self.uri, f"the table can't be made: {error}") from error
-        self.complete_properties(shape)
-
-    def complete_properties(self, shape: Shape) -> None:
-        """What the shape needs is set, also in a table that was made without it."""
         self.set_properties(lambda known: _changed(known, shape.properties))
 
     def properties(self) -> Properties:
@@ -154,7 +165,7 @@ class Place:
         """Those that the table lacks, also within structs; rows that are there have null in them.
         Others may do the same meanwhile."""
 
-        def add(table: DeltaTable) -> None:
+        def add(table: DeltaTable) -> bool:
             there = {f.name: _plain(f.type) for f in pa.schema(table.schema().to_arrow())}
             fresh = [
                 Field.from_arrow(each)
@@ -164,44 +175,44 @@ class Place:
             ]
             if fresh:
                 table.alter.add_columns(fresh)
+            return True
 
-        self._alter(add, "columns can't be added")
+        self.change(add, "columns can't be added")
 
     def set_properties(self, wanted: Needs) -> None:
         """What `wanted` gives for the table's properties, in one step: when somebody else changes
         them meanwhile, it is asked again."""
 
-        def change(table: DeltaTable) -> None:
+        def put(table: DeltaTable) -> bool:
             fresh = dict(wanted(table.metadata().configuration))
             if fresh:
                 table.alter.set_table_properties(fresh, raise_if_not_exists=False)
+            return True
 
-        self._alter(change, "its properties can't be set")
+        self.change(put, "its properties can't be set")
 
-    def _alter(self, change: Callable[[DeltaTable], None], failed: str) -> None:
-        """In one transaction; when another was faster, again with the table as it is then."""
+    def change(self, write: Callable[[DeltaTable], bool | None], failed: str) -> bool:
+        """One transaction, and what it gives. When another was faster, or it gives None, again
+        with the table as it is then."""
         for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
             table = self.open()
             if table is None:
                 raise LakeFailed(self.uri, "there is no table")
             try:
-                change(table)
-                return
+                done = write(table)
+                if done is not None:
+                    return done
             except CommitFailedError as error:
                 if left == 0:
                     raise LakeFailed(self.uri, f"{failed}: {error}") from error
+                time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
             except (DeltaError, OSError) as error:
                 raise LakeFailed(self.uri, f"{failed}: {error}") from error
-            _pause()
+        raise LakeFailed(self.uri, f"{failed}: its properties are changed again and again")
 
 
 def _changed(known: Properties, wanted: Properties) -> Properties:
     return {name: value for name, value in wanted.items() if known.get(name) != value}
-
-
-def _pause() -> None:
-    """Before a transaction is tried again that somebody else was faster than."""
-    time.sleep(random.uniform(0.5, 1) * limits.LAKE_COMMIT_PAUSE_NS / limits.SECOND)
 
 
 # --- does a table fit ---
@@ -287,10 +298,7 @@ def commit(
     def missing(known: Properties) -> Properties:
         return {**_changed(known, shape.properties), **(needs(known) if needs else {})}
 
-    for left in range(limits.LAKE_COMMIT_TRIES - 1, -1, -1):
-        table = place.open()
-        if table is None:
-            raise LakeFailed(place.uri, "there is no table")
+    def write(table: DeltaTable) -> bool | None:
         last = table.transaction_version(application)
         if last is not None and last >= version:
             return False
@@ -299,22 +307,12 @@ def commit(
         check_fits(place, table, shape)
         if missing(table.metadata().configuration):
             place.set_properties(missing)
-            continue
-        try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                partition_by=list(shape.partition_by),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(application, version)]
-                ),
-            )
-            return True
-        except CommitFailedError as error:
-            if left == 0:
-                raise LakeFailed(place.uri, f"the commit failed: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise LakeFailed(place.uri, f"the commit failed: {error}") from error
-        _pause()
-    raise LakeFailed(place.uri, "the commit failed: its properties are changed again and again")
+            return None
+        named = CommitProperties(app_transactions=[Transaction(application, version)])
+        by = list(shape.partition_by)
+        table.create_write_transaction(
+            actions, "append", table.schema(), partition_by=by, commit_properties=named
+        )
+        return True
+
+    return place.change(write, "the commit failed")

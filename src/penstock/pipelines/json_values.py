@@ -13,14 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, ByteType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 RESCUE_COLUMN = "_rescued"
 _FORBIDDEN = re.compile(r"[\s,;{}()=.`]|^$")
@@ -40,9 +50,6 @@ def read_schema(given: str) -> str:
 
 
 def parsed_schema(session: SparkSession, ddl: str) -> StructType:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
     try:
         found = StructType.fromDDL(ddl)
     except PySparkException as error:
@@ -55,8 +62,6 @@ def parsed_schema(session: SparkSession, ddl: str) -> StructType:
 
 def ordered(ddl: StructType, there: pa.DataType) -> StructType:
     """The fields that the type of a table's column has first, in its order."""
-    from pyspark.sql.types import StructField, StructType
-
     if not pa.types.is_struct(there):
         return ddl
     names = [field.name for field in there if field.name in ddl.names]
@@ -94,43 +99,36 @@ def check_rescue_column(name: str, others: Collection[str]) -> None:
 
 
 def value_type(session: SparkSession, ddl: str) -> pa.DataType:
-    from pyspark.sql.pandas.types import to_arrow_type
-
     return to_arrow_type(parsed_schema(session, ddl), timezone="UTC")
 
 
 def decoded(frame: DataFrame, ddl: str, rescue_column: str = "") -> DataFrame:
     """With the columns `value` and `bad`: one of the two is null. And a `rescue_column` where one
     is named: JSON text of what the schema would drop, null where it drops nothing."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType, StructType
-
-    from penstock.pipelines.jsonbody import rescued
-
     wanted = parsed_schema(frame.sparkSession, ddl)
     parsed_as = StructType([*wanted.fields]).add(_CORRUPT, StringType())
-    text = f.expr("try_validate_utf8(string(body))")
+    text = F.expr("try_validate_utf8(string(body))")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    document = f.col("_document")
+    document = F.col("_document")
     parsed = (
         frame.withColumn("_text", text)
-        .withColumn("_document", f.try_parse_json("_text"))
-        .withColumn("_parsed", f.from_json(f.col("_text"), parsed_as, options))
+        .withColumn("_document", F.try_parse_json("_text"))
+        .withColumn("_parsed", F.from_json(F.col("_text"), parsed_as, options))
     )
-    fits = f.col("_parsed").isNotNull() & f.col("_parsed")[_CORRUPT].isNull()
+    fits = F.col("_parsed").isNotNull() & F.col("_parsed")[_CORRUPT].isNull()
     reason = (
-        f.when(f.col("_text").isNull(), NOT_TEXT)
+        F.when(F.col("_text").isNull(), NOT_TEXT)
         .when(document.isNull(), NOT_JSON)
-        .when(~f.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
+        .when(~F.schema_of_variant(document).startswith("OBJECT"), NOT_OBJECT)
     )
     if not rescue_column:
         reason = reason.when(~fits, NO_FIT)
-    value = f.struct(*[f.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
+    value = F.struct(*[F.col("_parsed")[field.name].alias(field.name) for field in wanted.fields])
     told = parsed.withColumn("bad", reason)
-    made = [f.when(f.col("bad").isNull(), value).alias("value"), f.col("bad")]
+    made = [F.when(F.col("bad").isNull(), value).alias("value"), F.col("bad")]
     if rescue_column:
-        left = rescued(wanted, f.col("_parsed"), document)
-        made.append(f.when(f.col("bad").isNull(), left).alias(rescue_column))
+        left = rescued(wanted, F.col("_parsed"), document)
+        made.append(F.when(F.col("bad").isNull(), left).alias(rescue_column))
     return told.select(*frame.columns, *made)
 
 

@@ -2,7 +2,7 @@
 checkpoint is lost, behind what its table has.
 
 A row is known by broker, topic, partition and offset, and the table notes which log the rows of a
-broker are from (`lakelogs`). An nsqd that moved has another name and the same logs; a topic that
+broker are from (`topic_logs`). An nsqd that moved has another name and the same logs; a topic that
 was made again has the same name and another log. So with several nsqds names lead from a row to its
 log, and the log's identity to the nsqd that has it now. Where they do not lead to exactly one, an
 offset would be a guess, which skips messages or brings them twice: that is refused.
@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.errors import ConfigError, DataLost
 from penstock.nsqdapi.calls import Ends, Span
-from penstock.pipelines import archivestate, lakelogs
-from penstock.pipelines.archivestate import Starting
-from penstock.pipelines.lakelogs import AGAIN, NOT_SAID, TopicLog
+from penstock.pipelines import checkpoints, topic_logs
+from penstock.pipelines.checkpoints import Starting
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Settings
+from penstock.pipelines.topic_logs import AGAIN, NOT_SAID, TopicLog
 from penstock.spark.brokerapi import name_of
 from penstock.spark.brokers import Brokers
-from penstock.spark.lake import Place
+from penstock.spark.delta_table import Place
 from penstock.spark.offsets import WANTED, Log
 from penstock.spark.options import Options, read_options
 from penstock.wire.names import is_ephemeral
@@ -69,7 +69,7 @@ class Beginning:
         self._options: Options = read_options(subscription(settings), streaming=True)
         self._several = is_of_several(settings)
         self._named = set(settings.texts("topics"))
-        self._known = lakelogs.known(place.properties())
+        self._known = topic_logs.known(place.properties())
         with Brokers(self._options) as brokers:
             self.logs: dict[Log, Span] = brokers.found().have
         self.topics = {log.topic for log in self.logs}
@@ -86,7 +86,7 @@ class Beginning:
         owner, name = self._known[topic].owner, self._settings.text("name")
         if topic in self.topics or not matches:
             return False
-        if not owner or archivestate.name_of(owner) == name:
+        if not owner or checkpoints.name_of(owner) == name:
             return True
         self._progress.say(f"topic {topic} is not there, and the archive {owner} has written it")
         return False
@@ -96,11 +96,11 @@ class Beginning:
     def starting(self) -> Starting:
         """A topic that is not there yet is not in it: it begins at its first message."""
         settings, recovers = self._settings, self._recovers
-        highest = archivestate.highest_offsets(self._place, self.owned, self._several and recovers)
+        highest = checkpoints.highest_offsets(self._place, self.owned, self._several and recovers)
         if highest and not recovers:
             names = ", ".join(sorted({topic for topic, _, _ in highest}))
             rule = (
-                f"there is no checkpoint in {archivestate.checkpoint_of(settings)}, but the table "
+                f"there is no checkpoint in {checkpoints.checkpoint_of(settings)}, but the table "
                 f"has messages of {names}, which would come again: run with --recover to go on "
                 "behind them"
             )
@@ -115,7 +115,7 @@ class Beginning:
     def _of_one(self, begins: Mapping[Log, int], highest: Reached, ended: Ends) -> Starting:
         present = {log.topic: log.identity for log in self.logs}
         reached = by_topic(highest)
-        lakelogs.check_identities(self._known, present, reached)
+        topic_logs.check_identities(self._known, present, reached)
         for topic in sorted(self.owned - self.topics):
             self._check_old(topic, reached.get(topic, {}), ended.get(topic, {}))
         found: Starting = {}
@@ -176,7 +176,7 @@ class Beginning:
         if starting and self._several != any(":" in name for name in starting):
             if not has_batches:
                 rule = "it has no batch yet: begin with the nsqds that it was made for, or another"
-                checkpoint = archivestate.checkpoint_of(self._settings)
+                checkpoint = checkpoints.checkpoint_of(self._settings)
                 raise ConfigError("checkpoint", checkpoint, rule)
             return {}
         if not has_batches:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.pipelines.audit.report import Example, message_example
-from penstock.pipelines.moments import at, moment
+from penstock.pipelines.times import at, moment
 
 Row = dict[str, Any]
-Ask = Callable[[str], list[Row]]  # a query, with {rows} for the rows
+Query = Callable[[str], list[Row]]  # its text has {rows} for the rows
 
 # Kind of finding: how much of it a row is, beside the row before.
 _BREAKS = {
@@ -50,9 +50,9 @@ class Log(NamedTuple):
     broken: dict[str, Broken]  # by kind of finding
 
 
-def checked(ask: Ask, kinds: tuple[str, ...], shown: int) -> Log:
+def checked(query: Query, kinds: tuple[str, ...], shown: int) -> Log:
     """`kinds` of breaks; ids that stand twice are found in any case."""
-    counts = ask(
+    counts = query(
         "SELECT partition, count(*) AS amount, min(place) AS least, max(place) AS most,"
         f" {_COUNTS} FROM {_PAIRS} AS pairs GROUP BY partition ORDER BY partition"
     )
@@ -60,17 +60,17 @@ def checked(ask: Ask, kinds: tuple[str, ...], shown: int) -> Log:
     for kind in kinds:
         amounts = {row["partition"]: int(row[kind]) for row in counts if row[kind]}
         if amounts:
-            rows = ask(
+            rows = query(
                 f"SELECT *, {_BREAKS[kind]} AS amount FROM {_PAIRS} AS pairs"
                 f" WHERE {_BREAKS[kind]} > 0 ORDER BY partition, place LIMIT {shown}"
             )
             found[kind] = Broken(amounts, [_example(row, kind) for row in rows])
     if any(row[kind] for row in counts for kind in _POINT_TO_IDS):
-        same = ask(
+        same = query(
             f"SELECT partition, count(*) AS amount FROM {_SAME_IDS} AS ids"
             " GROUP BY partition ORDER BY partition"
         )
-        rows = ask(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
+        rows = query(f"SELECT * FROM {_SAME_IDS} AS ids ORDER BY partition, place LIMIT {shown}")
         if same:
             amounts = {row["partition"]: row["amount"] for row in same}
             found["same_id"] = Broken(amounts, [_example(row, "same_id") for row in rows])
@@ -79,7 +79,7 @@ def checked(ask: Ask, kinds: tuple[str, ...], shown: int) -> Log:
 
 
 def _example(row: Row, kind: str) -> Example:
-    """What is wrong between a row and its neighbour, in words."""
+    """The fault between a row and its neighbour, in words."""
     place, before = int(row["place"]), int(row["place_before"])
     if kind == "repeated_offset":
         is_same = row["id"] == row["id_before"]
@@ -90,7 +90,7 @@ def _example(row: Row, kind: str) -> Example:
     elif kind == "id_falls":
         note = f"offset {before} has the higher id {row['id_before']}"
     elif kind == "time_falls":
-        note = f"offset {before} was published at {moment(at(row['us_before'] * 1000))}"
+        note = f"offset {before} was published at {moment(at(row['us_before']))}"
     elif row["partition_before"] == row["partition"]:
         note = f"also at {before}"
     else:

@@ -9,8 +9,8 @@ from pyspark import cloudpickle
 from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.errors import ConfigError
-from penstock.pipelines.lakesink import LakeSink
-from penstock.spark.stores import with_store
+from penstock.pipelines.delta_sink import LakeSink
+from penstock.spark import with_store
 
 SCHEMA = StructType().add("topic", StringType()).add("offset", LongType())
 GOOD = {"path": "/nowhere", "txnAppId": "a", "checkpointLocation": "/c", "queryName": "q"}

@@ -11,7 +11,7 @@ import pytest
 
 from cases import each
 from penstock.errors import ConfigError
-from penstock.pipelines.replayplan import Bucket, Kept, Plan, Wish, chunks_of, cuts_of
+from penstock.pipelines.replay_plan import Bucket, Kept, Plan, Wish, chunks_of, cuts_of
 
 WISH = Wish("topics", "http://n:1", ("orders",), "again", "", "", -1, -1, (), "", "keep")
 

@@ -16,13 +16,13 @@ import pytest
 from deltalake import write_deltalake
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
-from penstock.pipelines.lakeread import LakeTable, is_delta, read_table
-from penstock.pipelines.lakestore import Reading
+from penstock.pipelines.delta_frames import Reading, read_table
+from penstock.pipelines.delta_reader import LakeTable, is_delta
 from penstock.pipelines.outages import outage_of
-from penstock.pipelines.storage import options_of, read_file
+from penstock.pipelines.settings import options_of, options_of_file
 
 from .store import REGION, SECRET, Store, store
-from .test_lakeread import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
+from .test_delta_reader import AWKWARD, DAY, NULL_DIRECTORY, TYPES, instant, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,11 +98,7 @@ def test_what_is_no_table_is_refused(spark: SparkSession, bucket: Store) -> None
 
 
 def test_a_store_that_is_away_is_an_outage(bucket: Store) -> None:
-    options = {
-        **bucket.options,
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "max_retries": "0",
-    }
+    options = {**bucket.options, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "max_retries": "0"}
     with pytest.raises(LakeFailed) as met:
         is_delta(bucket.table("t"), options)
     assert outage_of(met.value) == "the table's store"
@@ -119,14 +115,14 @@ def test_options_are_read_and_never_repeated(tmp_path: Path) -> None:
     assert "AWS_REGION=eu-west-1" in str(met.value)
     path = tmp_path / "options"
     path.write_text("# of the lake\n\nA=b\nAWS_REGION = eu\n")
-    assert read_file(str(path)) == {"A": "b", "AWS_REGION": "eu"}
+    assert options_of_file(str(path)) == {"A": "b", "AWS_REGION": "eu"}
     path.write_text(f"{SECRET}\n")
     with pytest.raises(ConfigError) as met:
-        read_file(str(path))
+        options_of_file(str(path))
     assert SECRET not in str(met.value)
     assert str(path) in str(met.value)
     with pytest.raises(ConfigError, match="can't be read"):
-        read_file(str(tmp_path / "none"))
+        options_of_file(str(tmp_path / "none"))
 
 
 @pytest.mark.spark
@@ -142,7 +138,7 @@ def test_sql_takes_the_options_of_a_file_and_of_the_environment(
         [
             *(sys.executable, "-m", "penstock.tools.main", "sql", "--json"),
             *("--table", f"t={path}", "--storage-options-file", str(given), "--url", "127.0.0.1:1"),
-            "select count(*) as n, max(offset) as most from t where topic = 'a'",
+            "select count(*) as n, max(\"offset\") as most from t where topic = 'a'",
         ],
         env={**os.environ, **hidden},
         capture_output=True,

@@ -7,26 +7,25 @@ done. The beginning is written down in numbers, because Spark notes only where a
 its first batch failed it asks the source again where to begin, and "latest" is elsewhere by then.
 
 A table outlives its checkpoint, and its highest offsets say where to go on; which logs these are of
-stands in its properties (`lakelogs`).
+stands in its properties (`topic_logs`).
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock import limits
 from penstock.errors import ConfigError, TableAway
-from penstock.pipelines.settings import Settings
-from penstock.pipelines.storage import storage_options
-from penstock.spark.lake import Place
+from penstock.pipelines.delta_reader import LakeFile, LakeTable
+from penstock.pipelines.settings import Settings, storage_options
+from penstock.spark.delta_table import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,12 +57,13 @@ def place_of(settings: Settings) -> Place:
     return Place(settings.text("table"), storage_options(settings))
 
 
-def checkpoint_of(settings: Settings) -> str:
-    given = settings.text("checkpoint")
-    path = place_of(settings).local_path
-    if given or path is None:
-        return given
-    return str(path.absolute() / "_penstock" / "archive" / settings.text("name"))
+def checkpoint_of(settings: Settings, name: str = "") -> str:
+    """`name` is its default below the table; an archive's is by its own name."""
+    given, path = settings.text("checkpoint"), place_of(settings).local_path
+    if not given and path is None:
+        rule = "it is needed with a table that is no local path: Spark has to reach it by itself"
+        raise ConfigError("checkpoint", "", rule)
+    return given or f"{path}/_penstock/{name or 'archive/' + settings.text('name')}"
 
 
 # --- the checkpoint ---
@@ -185,37 +185,36 @@ def highest_offsets(
 ) -> dict[tuple[str, str, int], int]:
     """By topic, broker and partition, what the table has; nothing for what it has nothing of. The
     broker is "" in rows that name none, and in all unless it is asked for."""
-    table = place.open()
     found: dict[tuple[str, str, int], int] = {}
-    if table is None:
+    if place.open() is None:
         return found
-    by_broker = by_broker and "broker" in {field.name for field in table.schema().fields}
-    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-        if action.get("partition.topic", min(topics, default="")) not in topics:
+    table = LakeTable(place.uri, options=place.options)
+    by_broker = by_broker and "broker" in table.columns
+    for file in table.files():
+        if file.partition.get("topic", min(topics, default="")) not in topics:
             continue
-        for log, offset in _highest(place, action, by_broker).items():
+        for log, offset in _highest(table, file, by_broker).items():
             if log[0] in topics:
                 found[log] = max(offset, found.get(log, -1))
     return found
 
 
-def _highest(
-    place: Place, action: Mapping[str, Any], by_broker: bool
-) -> dict[tuple[str, str, int], int]:
+def _highest(table: LakeTable, file: LakeFile, by_broker: bool) -> dict[tuple[str, str, int], int]:
     """Of one file: by its statistics, unless they are of several topics, partitions or brokers."""
-    topic = action.get("partition.topic")
-    if topic is None and action.get("min.topic") == action.get("max.topic"):
-        topic = action.get("min.topic")
-    least, greatest = action.get("min.partition"), action.get("max.partition")
-    offset = action.get("max.offset")
-    if not by_broker and topic and least is not None and least == greatest and offset is not None:
-        return {(topic, "", int(least)): int(offset)}
-    path = place.full(unquote(action["path"]))  # in the log it is a URL
+    least, most = file.least, file.most
+    topic = file.partition.get("topic")
+    if topic is None and least.get("topic") == most.get("topic"):
+        topic = least.get("topic")
+    partition, offset = least.get("partition"), most.get("offset")
+    if by_broker or not topic or partition != most.get("partition"):
+        partition = None  # of several, so the rows themselves say it
+    if partition is not None and offset is not None:
+        return {(str(topic), "", int(partition)): int(offset)}
     found: dict[tuple[str, str, int], int] = {}
-    with place.files().open_input_file(path) as opened, pq.ParquetFile(opened) as file:
-        there = {"topic", *(["broker"] if by_broker else [])} & set(file.schema_arrow.names)
+    with table.opened(file) as opened, pq.ParquetFile(opened) as parquet:
+        there = {"topic", *(["broker"] if by_broker else [])} & set(parquet.schema_arrow.names)
         names = [*sorted(there), "partition"]
-        for batch in file.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, "offset"]):
+        for batch in parquet.iter_batches(limits.LAKE_READ_ROWS, columns=[*names, "offset"]):
             rows = pa.Table.from_batches([batch]).group_by(names)
             for row in rows.aggregate([("offset", "max")]).to_pylist():
                 log = (row.get("topic", topic), row.get("broker") or "", row["partition"])

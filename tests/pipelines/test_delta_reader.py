@@ -13,7 +13,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from penstock.errors import ConfigError, TableUnreadable
-from penstock.pipelines.lakeread import Among, LakeTable, Span, read_table, tables_below
+from penstock.pipelines.delta_frames import read_table
+from penstock.pipelines.delta_reader import Among, LakeTable, Span, tables_below
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from e2e.daemon import Daemon
 from penstock.pipelines import archive, replay
 from penstock.pipelines.audit import program as audit
-from penstock.pipelines.frame import Pipeline
 from penstock.pipelines.progress import Progress
+from penstock.pipelines.runner import Pipeline
 from penstock.pipelines.settings import defaults
 from spark.patience import patiently
 

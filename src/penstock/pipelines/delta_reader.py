@@ -1,50 +1,49 @@
-"""Delta tables read through Spark without the JVM's Delta jars.
+"""Delta tables without the JVM's jars: which files a version has, and which of them may hold rows.
 
-delta-rs reads the table's log and says which Parquet files belong to a version; Spark then reads
-just these files with its own vectorised reader. What is not in the files is put back:
-
-- Partition columns (of the archive: topic and date) are only in the log and in the names of
-  directories. Where the names follow Hive's convention, as delta-rs and ours do, Spark takes the
-  values from there, under the types that the table's schema names, so a topic called "0123" stays a
-  text. Files elsewhere get the values of the log as constants.
-- Which rows of a file have been deleted (deletion vectors), and columns that were renamed (column
-  mapping), is written in the log alone. Reading around that would give wrong rows, so such tables
-  are refused.
-
-Spark reads the files of this machine. Those of an object store are read by its tasks through
-delta-rs (`lakestore`).
-
-Columns that are not asked for are not read. Spark sees by itself which it needs of this machine's
-files; for a store they have to be named, as Spark does not look into the function that reads.
+delta-rs reads the table's log. What is not in the files is put back: partition columns (of the
+archive: topic and date) are in the log alone. Which rows of a file have been deleted (deletion
+vectors), and columns that were renamed (column mapping), is written there too. Reading around that
+would give wrong rows, so such tables are refused.
 
 Data skipping: every file's entry has the least and the greatest value of its columns, so a
 condition such as a span of offsets opens only the files that may hold such rows. A file that says
-nothing about a column is read. Conditions are also applied to the rows.
+nothing about a column is read.
+
+Spark gets the rows as a frame (`delta_frames`), DuckDB and others as a dataset of pyarrow. A
+dataset says of each file what its rows have in common. delta-rs makes such a dataset too, but a
+bound that the table's log does not name becomes NULL there, and no row meets a filter on that
+column. Our own tables say which columns have bounds (`delta_table`), so every reader is right about
+them; tables of other writers may not. Here a column is left out where its bounds are not known.
+Only numbers and times are bounded: the bounds of long texts are cut off, and NaN has no order.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from penstock.errors import ConfigError, LakeFailed, TableUnreadable
+from penstock.spark.delta_table import NULL_DIRECTORY, Place, local_path, partition_text
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyarrow import NativeFile
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"  # Hive's word for NULL, which is a legal topic name
 _REFUSED_FEATURES = ("deletionVectors", "columnMapping")
-_AS_IT_IS = {"__globPaths__": "false"}  # a path is no pattern, whatever is in it
 # The log keeps the times of a file's rows in milliseconds, cut off: the greatest may be later.
-CUT_OFF = timedelta(milliseconds=1)
+_CUT_OFF = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +113,15 @@ class LakeFile:
         least, most = self.least.get(column), self.most.get(column)
         if least is None or most is None:
             return True
-        return condition.may_hold(least, most + CUT_OFF if isinstance(most, datetime) else most)
+        return condition.may_hold(least, most + _CUT_OFF if isinstance(most, datetime) else most)
 
     def partition_is_in_path(self) -> bool:
         """Whether Spark reads this file's partition values from the names of its directories."""
-        wanted = tuple(f"{name}={_text(value)}" for name, value in self.partition.items())
+        texts = {name: partition_text(value) for name, value in self.partition.items()}
+        if {None, NULL_DIRECTORY} & set(texts.values()):  # a topic may be called so
+            return False
+        wanted = tuple(f"{name}={text}" for name, text in texts.items())
         return tuple(map(unquote, self.directories)) == wanted
-
-
-def _text(value: Any) -> str:
-    """A value as Hive writes it, before the percent signs; what it can't write matches nothing."""
-    text = value.isoformat() if isinstance(value, date) else str(value)
-    return "/" if value is None or text in ("", _NULL_DIRECTORY) else text
 
 
 class LakeTable:
@@ -138,33 +134,31 @@ class LakeTable:
         options: Mapping[str, str] | None = None,  # of its store, as delta-rs takes them
     ) -> None:
         self.path = path
-        self._options = dict(options or {})
-        self._table = _open(path, version, self._options)
-        self.root = local_path(self._table.table_uri)
-        _refuse_unreadable(path, self._table)
+        self.options = dict(options or {})
+        self.delta = _open(path, version, self.options)
+        self.root = local_path(self.delta.table_uri)
+        _refuse_unreadable(path, self.delta)
         self._files: list[LakeFile] | None = None
 
     @property
     def version(self) -> int:
-        return int(self._table.version())
-
-    @property
-    def delta(self) -> DeltaTable:
-        return self._table
+        return int(self.delta.version())
 
     @property
     def identity(self) -> str:
         """Another one after the table was deleted and made again."""
-        return str(self._table.metadata().id)
+        return str(self.delta.metadata().id)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self._table.schema().fields)
+        return tuple(field.name for field in self.delta.schema().fields)
 
     def files(self, conditions: Iterable[Condition] = ()) -> list[LakeFile]:
         """The files that may hold rows that meet all conditions."""
         if self._files is None:
-            self._files = _files(self.root, self._table)
+            order = self.delta.metadata().partition_columns
+            actions = pa.table(self.delta.get_add_actions(flatten=True)).to_pylist()
+            self._files = [_file(self.root, order, action) for action in actions]
         wanted = tuple(conditions)
         return [file for file in self._files if file.may_hold(wanted)]
 
@@ -176,30 +170,24 @@ class LakeTable:
     ) -> DataFrame:
         """The rows that meet all conditions, with the table's columns in their order: all, or those
         of `columns` that it has, and those of the conditions."""
-        from pyspark.sql.types import StructType
+        from penstock.pipelines.delta_frames import frame_of
 
-        schema = StructType.fromJson(json.loads(self._table.schema().to_json()))
-        if columns is not None:
-            wanted = {*columns, *(condition.column for condition in conditions)}
-            schema = StructType([field for field in schema.fields if field.name in wanted])
-        files = self.files(conditions)
-        if files and is_remote(self.root):
-            frame = self._stored(spark, schema, files)
-        else:
-            frame = _frame(spark, schema, local_path(self.path), files)
-        for condition in conditions:
-            frame = frame.where(condition.condition())
-        return frame
+        return frame_of(spark, self, conditions, columns)
 
-    def _stored(
-        self, spark: SparkSession, schema: StructType, files: Sequence[LakeFile]
-    ) -> DataFrame:
-        from penstock.pipelines.lakestore import StoredFile, frame_of
+    def dataset(self, files: Sequence[LakeFile] | None = None) -> ds.Dataset:
+        """All rows, or those of these files."""
+        whole = self.delta.to_pyarrow_dataset()
+        fragments = [
+            whole.format.make_fragment(
+                file.uri.removeprefix(f"{self.root}/"),
+                filesystem=whole.filesystem,
+                partition_expression=_common(file, whole.schema),
+            )
+            for file in (self.files() if files is None else files)
+        ]
+        return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
 
-        stored = [StoredFile(*self._split(file), file.partition) for file in files]
-        return frame_of(spark, schema, stored, self._options)
-
-    def _split(self, file: LakeFile) -> tuple[str, str]:
+    def split(self, file: LakeFile) -> tuple[str, str]:
         """A file's place and its path there; not all files are below the table."""
         if file.uri.startswith(f"{self.root}/"):
             return self.root, file.uri.removeprefix(f"{self.root}/")
@@ -207,21 +195,17 @@ class LakeTable:
         return place, name
 
     def opened(self, file: LakeFile) -> NativeFile:
-        from penstock.spark.lake import Place
-
-        place, path = self._split(file)
-        where = Place(place, self._options)
-        return where.files().open_input_file(where.full(path))
+        root, path = self.split(file)
+        place = Place(root, self.options)
+        return place.files().open_input_file(place.full(path))
 
     def transaction_version(self, app: str) -> int | None:
         """The last version that this application has committed."""
-        version = self._table.transaction_version(app)
+        version = self.delta.transaction_version(app)
         return None if version is None else int(version)
 
 
 def is_delta(path: str, options: Mapping[str, str] | None = None) -> bool:
-    from deltalake import DeltaTable
-
     place = local_path(path)
     if os.path.isfile(place):
         return False
@@ -235,21 +219,16 @@ def is_remote(path: str) -> bool:
     return "://" in local_path(path)
 
 
-def read_table(
-    spark: SparkSession,
-    path: str,
-    conditions: Sequence[Condition] = (),
-    options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """A Delta table, or else a directory (or file) of Parquet, which has no log to skip by."""
+def dataset_of(path: str, options: Mapping[str, str] | None = None) -> ds.Dataset:
+    """A Delta table, or else a directory (or file) of Parquet."""
     if is_delta(path, options):
-        return LakeTable(path, options=options).frame(spark, conditions)
-    if options and is_remote(path):
+        return LakeTable(path, options=options).dataset()
+    if is_remote(path):
         raise TableUnreadable(path, "it is no Delta table, and only these are read from a store")
-    frame = spark.read.options(**_AS_IT_IS).parquet(path)
-    for condition in conditions:
-        frame = frame.where(condition.condition())
-    return frame
+    try:
+        return ds.dataset(path, format="parquet", partitioning="hive")
+    except (OSError, ValueError) as error:
+        raise TableUnreadable(path, str(error)) from error
 
 
 def tables_below(directory: str) -> dict[str, str]:
@@ -272,9 +251,6 @@ def _has_parquet(directory: str) -> bool:
 
 
 def _open(path: str, version: int | None, options: Mapping[str, str]) -> DeltaTable:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
     try:
         return DeltaTable(local_path(path), version=version, storage_options=dict(options) or None)
     except (DeltaError, OSError, ValueError) as error:
@@ -300,14 +276,6 @@ def _refuse_unreadable(path: str, table: DeltaTable) -> None:
         raise TableUnreadable(path, reason)
 
 
-def _files(root: str, table: DeltaTable) -> list[LakeFile]:
-    import pyarrow as pa
-
-    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    order = table.metadata().partition_columns
-    return [_file(root, order, row) for row in rows]
-
-
 def _file(root: str, partition_columns: list[str], row: dict[str, Any]) -> LakeFile:
     path = unquote(row["path"])  # in the log it is a URL
     is_elsewhere = "://" in path or path.startswith("/")
@@ -331,60 +299,26 @@ def _statistics(row: dict[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def local_path(path: str) -> str:
-    """An absolute path where it is one of this machine, and else the address as it is."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path).rstrip("/") or "/"
-    return path.rstrip("/") if "://" in path else os.path.abspath(path)
+def _common(file: LakeFile, schema: pa.Schema) -> ds.Expression:
+    """What holds for each row of the file."""
+    parts = [
+        pc.field(name).is_null() if value is None else pc.field(name) == _typed(schema, name, value)
+        for name, value in file.partition.items()
+    ]
+    for name in sorted(file.least.keys() & file.most.keys() & set(schema.names)):
+        if _is_bounded(schema.field(name).type):
+            most = file.most[name]
+            most = most + _CUT_OFF if isinstance(most, datetime) else most
+            column = pc.field(name)
+            low = column >= _typed(schema, name, file.least[name])
+            high = column <= _typed(schema, name, most)
+            parts.append((low & high) | column.is_null())
+    return reduce(and_, parts, pc.scalar(True))
 
 
-# --- Spark ---
+def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
+    return pa.scalar(value, schema.field(name).type)
 
 
-def _frame(
-    spark: SparkSession, schema: StructType, root: str, files: Sequence[LakeFile]
-) -> DataFrame:
-    by_path = [file for file in files if file.partition_is_in_path()]
-    by_log: dict[tuple[Any, ...], list[LakeFile]] = {}
-    for file in files:
-        if not file.partition_is_in_path():
-            by_log.setdefault(tuple(file.partition.values()), []).append(file)
-    frames = [_read(spark, schema, by_path, root)] if by_path else []
-    frames += [_with_constants(spark, schema, group) for group in by_log.values()]
-    if not frames:
-        return spark.createDataFrame([], schema)
-    frame = frames[0]
-    for other in frames[1:]:
-        frame = frame.union(other)
-    return frame
-
-
-def _read(
-    spark: SparkSession, schema: StructType, files: Sequence[LakeFile], root: str | None = None
-) -> DataFrame:
-    reader = spark.read.schema(schema).options(**_AS_IT_IS)
-    if root is not None:
-        reader = reader.option("basePath", root)
-    frame = reader.parquet(*(file.uri for file in files))
-    return frame.select(*(f"`{name}`" for name in schema.names))
-
-
-def _with_constants(
-    spark: SparkSession, schema: StructType, files: Sequence[LakeFile]
-) -> DataFrame:
-    """Files of the same partition values, which the names of their directories do not tell."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    values = files[0].partition
-    stored = StructType([field for field in schema.fields if field.name not in values])
-    frame = _read(spark, stored, files)
-    return frame.select(
-        *(
-            F.lit(values[field.name]).cast(field.dataType).alias(field.name)
-            if field.name in values
-            else F.col(f"`{field.name}`")
-            for field in schema.fields
-        )
-    )
+def _is_bounded(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind))

@@ -19,10 +19,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Self
 
-import pyarrow as pa
-from deltalake import DeltaTable, WriterProperties
+from deltalake import WriterProperties
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector
 
@@ -30,9 +31,10 @@ from penstock import limits
 from penstock.command.flags import Kind
 from penstock.durations import format_duration
 from penstock.errors import PenstockError
+from penstock.pipelines.delta_reader import LakeTable
 from penstock.pipelines.progress import Progress
 from penstock.pipelines.settings import Setting, Settings
-from penstock.spark.lake import Place, Properties
+from penstock.spark.delta_table import Place, Properties
 
 _HOUR_S = 3600
 _LOG_RETENTION = "delta.logRetentionDuration"
@@ -42,36 +44,16 @@ _STEPS_BYTES = (limits.LAKE_MEDIUM_BYTES, limits.LAKE_LARGE_BYTES)
 def care_settings() -> tuple[Setting, ...]:
     hour = _HOUR_S * limits.SECOND
     return (
-        Setting(
-            "compact-after",
-            Kind.INT,
-            limits.LAKE_COMPACT_FILES,
-            "rewrite this many small files of a partition of the table as one; 0: never",
-            least=0,
-        ),
-        Setting(
-            "vacuum-every",
-            Kind.DURATION,
-            hour,
-            "time between removals of old files; 0: never",
-            least=0,
-        ),
-        Setting(
-            "retain",
-            Kind.DURATION,
-            24 * hour,
-            "how long replaced files stay, for readers that still use them; of a new table",
-            least=hour,
-        ),
-        Setting(
-            "retain-log",
-            Kind.DURATION,
-            7 * 24 * hour,
-            "how long the table's old versions are known, for readers that follow it; of many "
-            f"batches the last {limits.LAKE_LOG_VERSIONS_MAX:,} at most",
-            least=60 * limits.SECOND,
-        ),
-    )
+        Setting("compact-after", Kind.INT, limits.LAKE_COMPACT_FILES, "rewrite this many small"
+             " files of a partition of the table as one; 0: never", least=0),
+        Setting("vacuum-every", Kind.DURATION, hour, "time between removals of old files; 0: never",
+             least=0),
+        Setting("retain", Kind.DURATION, 24 * hour, "how long replaced files stay, for readers that"
+             " still use them; of a new table", least=hour),
+        Setting("retain-log", Kind.DURATION, 7 * 24 * hour, "how long the table's old versions are"
+             " known, for readers that follow it; of many batches the last"
+             f" {limits.LAKE_LOG_VERSIONS_MAX:,} at most", least=60 * limits.SECOND),
+    )  # fmt: skip
 
 
 def configuration(settings: Settings) -> dict[str, str]:
@@ -83,33 +65,18 @@ def configuration(settings: Settings) -> dict[str, str]:
     }
 
 
-class Part(NamedTuple):
-    """A partition of the table: its values as text, by column."""
-
-    values: tuple[tuple[str, str], ...]
-
-
-def crowded(table: DeltaTable, size_max: int, count_min: int) -> list[Part]:
-    """Partitions with so many files that are smaller than that."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    names = [name for name in actions.column_names if name.startswith("partition.")]
-    counts: Counter[Part] = Counter()
-    for row in actions.select(["size_bytes", *names]).to_pylist():
-        if row["size_bytes"] < size_max:
-            counts[Part(tuple((n.removeprefix("partition."), str(row[n])) for n in names))] += 1
-    return [part for part, count in counts.items() if count >= count_min]
-
-
 def compact(place: Place, count_min: int) -> int:
-    """How many files were replaced."""
+    """Rewrites the files of partitions that have so many small ones. How many were replaced."""
     replaced = 0
     for size in _STEPS_BYTES:
-        table = place.open()
-        if table is None:
-            break
-        for part in crowded(table, size, count_min):
-            done = table.optimize.compact(
-                partition_filters=[(name, "=", value) for name, value in part.values],
+        table = LakeTable(place.uri, options=place.options)
+        small = [file for file in table.files() if file.size_bytes < size]
+        crowded = Counter(
+            tuple((name, str(value)) for name, value in file.partition.items()) for file in small
+        )
+        for part in (part for part, count in crowded.items() if count >= count_min):
+            done = table.delta.optimize.compact(
+                partition_filters=[(name, "=", value) for name, value in part],
                 target_size=size,
                 max_concurrent_tasks=1,  # the rest of the machine is the archive's
                 writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
@@ -155,24 +122,59 @@ def _interval(seconds: float) -> str:
     return f"interval {int(seconds)} seconds"
 
 
-class Care:
-    """Does both beside the query, in a thread. What goes wrong is told, and tried again later: the
+class Background:
+    """Work beside the query, a piece at a time. What goes wrong is told, and tried again later: the
     table is whole without it."""
+
+    def __init__(self, progress: Progress, failed: str) -> None:
+        self._progress = progress
+        self._failed = failed
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=self.do, args=(work,))
+        self._thread.start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (DeltaError, PenstockError, OSError) as error:
+            self._progress.say(f"{self._failed}: {error}")
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+
+class Care:
+    """Compacts and vacuums beside the query, in a thread."""
 
     def __init__(self, place: Place, settings: Settings, progress: Progress) -> None:
         self._place = place
+        self._settings = settings
         self._count_min = settings.number("compact-after")
         self._every_s = settings.seconds("vacuum-every")
-        self._retain_s = settings.seconds("retain")
-        self._log_s = settings.seconds("retain-log")
         self._progress = progress
+        self._background = Background(progress, "files were not compacted or removed")
         self._compacted_at = 0  # batches
         self._vacuumed_s = time.monotonic()
-        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Looks a last time when this run was all there is."""
+        self._background.join()
+        if kind is None and self._settings.flag("once"):
+            self._background.do(partial(self._work, bool(self._count_min), bool(self._every_s)))
 
     def after_batches(self, batches: int) -> None:
         """To be called now and then, with the number of batches so far."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._background.is_busy:
             return
         now_s = time.monotonic()
         compacts = bool(self._count_min) and batches - self._compacted_at >= self._count_min
@@ -180,32 +182,22 @@ class Care:
         if compacts or vacuums:
             self._compacted_at = batches if compacts else self._compacted_at
             self._vacuumed_s = now_s if vacuums else self._vacuumed_s
-            self._thread = threading.Thread(target=self._work, args=(compacts, vacuums))
-            self._thread.start()
-
-    def finish(self, works: bool) -> None:
-        """The end of the run: wait, and look a last time when this run was all there is."""
-        if self._thread is not None:
-            self._thread.join()
-        if works:
-            self._work(bool(self._count_min), bool(self._every_s))
+            self._background.start(partial(self._work, compacts, vacuums))
 
     def _work(self, compacts: bool, vacuums: bool) -> None:
-        try:
-            if compacts:
-                replaced = compact(self._place, self._count_min)
-                if replaced:
-                    self._progress.say(f"compacted {replaced} files")
-            if vacuums:
-                removed = vacuum(self._place, self._retain_s)
-                if removed:
-                    self._progress.say(f"removed {removed} old files")
-                log_s = retain_log(self._place, self._log_s)
-                if log_s < self._log_s:
-                    kept = format_duration(int(log_s) * limits.SECOND)
-                    self._progress.say(
-                        f"the table's log goes back {kept} only, as batches are frequent: a longer "
-                        "--trigger keeps it longer"
-                    )
-        except (DeltaError, PenstockError, OSError) as error:
-            self._progress.say(f"files were not compacted or removed: {error}")
+        replaced = compact(self._place, self._count_min) if compacts else 0
+        if replaced:
+            self._progress.say(f"compacted {replaced} files")
+        if not vacuums:
+            return
+        removed = vacuum(self._place, self._settings.seconds("retain"))
+        if removed:
+            self._progress.say(f"removed {removed} old files")
+        wanted_s = self._settings.seconds("retain-log")
+        log_s = retain_log(self._place, wanted_s)
+        if log_s < wanted_s:
+            kept = format_duration(int(log_s) * limits.SECOND)
+            self._progress.say(
+                f"the table's log goes back {kept} only, as batches are frequent: a longer "
+                "--trigger keeps it longer"
+            )

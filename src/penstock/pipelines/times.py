@@ -1,4 +1,4 @@
-"""Times as people read them, and those of settings (`times.py`)."""
+"""Times as people read them, and those of settings (`penstock.times`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from penstock.times import format_time, read_time
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def time_ns(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+def micros(moment: datetime) -> int:
+    """Since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def at(time_ns: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=time_ns // 1000)
+def at(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def read_moment(name: str, text: str, now: datetime) -> datetime | None:
@@ -25,7 +26,7 @@ def read_moment(name: str, text: str, now: datetime) -> datetime | None:
     if not text:
         return None
     try:
-        return at(read_time(text, time_ns(now)))
+        return at(read_time(text, micros(now) * 1000) // 1000)
     except ValueError as error:
         raise ConfigError(name, text, str(error)) from error
 
@@ -40,7 +41,7 @@ def say_moments(progress: Progress, settings: Settings, now: datetime, *names: s
     for name in names:
         text, found = settings.text(name), read_moment(name, settings.text(name), now)
         if found is not None:
-            progress.say(f"{name} {text} is {format_time(time_ns(found))}")
+            progress.say(f"{name} {text} is {format_time(micros(found) * 1000)}")
 
 
 def moment(time: datetime | None) -> str:

@@ -1,0 +1,176 @@
+"""What a pipeline is, and how one is run: settings, a session, an orderly end, one line of error.
+
+Exit codes are those of the other verbs: 0 done, or stopped by a signal; 1 it failed; 2 the command
+line is wrong. A pipeline may have others of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from penstock.command.flags import HelpWanted, UsageError, usage
+from penstock.errors import ConfigError, PenstockError
+from penstock.pipelines import registry, settings
+from penstock.pipelines.outages import Outages, cause_line, is_late
+from penstock.pipelines.progress import Progress, metrics_text, progress_for
+from penstock.pipelines.session import end_late_workers, java_pid, open_for
+from penstock.pipelines.settings import COMMON, Setting, Settings
+from penstock.spark.exposition import served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipelines.reporter import Ending
+
+DONE, FAILED, USAGE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    name: str
+    summary: str  # a line
+    settings: tuple[Setting, ...]
+    run: Callable[[SparkSession, Settings, Progress], int]
+    check: Callable[[Settings], None] = lambda settings: None  # before Spark starts
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    failed: int = FAILED  # the exit code of an error, where 1 means something else
+    ends: Callable[[Settings], bool] = lambda settings: True  # by itself: it waits not long
+
+    def usage(self) -> str:
+        head = f"penstock pipeline run {self.name}: {self.summary}\n"
+        return head + usage(f"penstock pipeline run {self.name}", (*COMMON, *self.settings))
+
+
+def run_by_name(
+    name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+) -> int:
+    """`penstock pipeline run NAME ...`. Returns the exit code."""
+    places = os.environ if environment is None else environment
+    pipeline: Pipeline | None = None
+    try:
+        document = settings.read_document(settings.config_path(name, arguments, places))
+        chosen = settings.choose(name, document, registry.PIPELINES)
+        pipeline = registry.load(chosen.pipeline)
+        found = settings.resolve(name, pipeline.settings, arguments, places, chosen.document)
+    except HelpWanted:
+        sys.stdout.write(pipeline.usage() if pipeline else "")
+        return DONE
+    except UsageError as error:
+        hint = f"penstock pipeline run {name} --help" if pipeline else "penstock pipeline list"
+        sys.stderr.write(f"penstock pipeline: {error}\n{hint} says more\n")
+        return USAGE
+    except (PenstockError, OSError) as error:
+        sys.stderr.write(f"penstock pipeline {name}: {error}\n")
+        return pipeline.failed if pipeline else FAILED
+    return Run(pipeline, name, found).exit_code()
+
+
+class Run:
+    def __init__(self, pipeline: Pipeline, name: str, found: Settings) -> None:
+        self._pipeline = pipeline
+        self._name = name
+        self._found = found
+        self._progress = progress_for(pipeline.name, found)
+        wait_s_max = found.seconds("outage-wait") if pipeline.ends(found) else None
+        self._outages = Outages(self._progress, wait_s_max)
+        self._figures = partial(metrics_text, pipeline.name, name, self._progress)
+
+    def exit_code(self) -> int:
+        address = self._found.text("metrics-address")
+        with stopped_by_signals(self._progress) as take_over:
+            try:
+                with served(address, self._figures) if address else nullcontext():
+                    return self._checked(take_over)
+            except ConfigError as error:  # the address of the metrics
+                return self._failed(str(error))
+            finally:
+                self._progress.end()
+
+    def _failed(self, reason: str) -> int:
+        self._progress.fail(f"penstock pipeline {self._name}: {reason}")
+        return self._pipeline.failed
+
+    def _checked(self, take_over: Callable[[], None]) -> int:
+        from penstock.pipelines.reporter import reported  # it needs the extra `spark`
+
+        def check() -> int:
+            self._pipeline.check(self._found)
+            return DONE
+
+        try:
+            self._outages.ride_out(check, DONE)
+        except (PenstockError, OSError) as error:
+            return self._failed(str(error))
+        with reported(self._pipeline, self._name, self._found, self._progress) as ending:
+            self._work(ending, take_over)
+        if ending.reason:
+            self._failed(ending.reason)
+        return ending.code
+
+    def _work(self, ending: Ending, take_over: Callable[[], None]) -> None:
+        progress, code = self._progress, DONE
+        try:
+            if not progress.stopping:
+                progress.say("Spark is starting")
+                with open_for(self._pipeline, self._found) as session:
+                    take_over()  # PySpark has set a handler of its own
+                    progress.note(is_up=True)
+                    progress.said = ""  # it has started
+                    if not progress.stopping:
+                        code = self._outages.ride_out(partial(self._attempt, session), DONE)
+        except Exception as error:
+            more = "; --outage-wait=10m waits longer" if is_late(error) else ""
+            ending.failed(self._pipeline.failed, cause_line(error) + more)
+        else:
+            ending.finished(code, progress.stopping)
+
+    def _attempt(self, session: SparkSession) -> int:
+        try:
+            return self._pipeline.run(session, self._found, self._progress)
+        except Exception as error:
+            if is_late(error):  # nobody waits for those workers, and they keep the cores busy
+                end_late_workers(java_pid(session))
+            raise
+
+
+# --- signals ---
+#
+# SIGINT and SIGTERM end a pipeline after the batch at hand; a second one ends it at once.
+#
+# That is safe too: what a batch has not committed is not there, and is done again.
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stopped_by_signals(progress: Progress) -> Iterator[Callable[[], None]]:
+    """Gives a function that sets the handlers again, after somebody else has set his."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if progress.stopping:
+            os._exit(128 + number)
+        progress.ask_to_stop()
+
+    def take_over() -> None:
+        for number in _NUMBERS:
+            signal.signal(number, on_signal)
+
+    before = [signal.getsignal(number) for number in _NUMBERS]
+    take_over()
+    try:
+        yield take_over
+    finally:
+        for number, handler in zip(_NUMBERS, before, strict=True):
+            signal.signal(number, handler)
