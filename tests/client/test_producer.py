@@ -159,7 +159,7 @@ def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
             assert told == [None, *places, None]
             said = nsqd.peers[0].said[-5:]
             assert [line for line, _ in said] == [
-                *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t"),
+                *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t")
             ]
             assert split_one(said[1][1]) == (7, b"b")
             assert split_many(said[2][1], 100) == [(7, b"c"), (0, b"d")]

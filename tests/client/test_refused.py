@@ -252,8 +252,7 @@ def test_heartbeats_are_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [({"tls": True}, "does not offer it"), ({}, "requires AUTH")],
+    ("options", "reason"), [({"tls": True}, "does not offer it"), ({}, "requires AUTH")]
 )
 def test_what_we_cannot_live_with(options: dict[str, Any], reason: str) -> None:
     async def story() -> None:

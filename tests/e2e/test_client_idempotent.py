@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import (
-    EpochFile,
-    IdempotentProducer,
-    PublishFenced,
-    PublishRefused,
-)
+from penstock.client import EpochFile, IdempotentProducer, PublishFenced, PublishRefused
 from penstock.kernel import decode_bodies
 from penstock.log.disk import OsDisk
 from penstock.log.partition import PartitionLog

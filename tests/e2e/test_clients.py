@@ -284,10 +284,7 @@ SECRETS = {"pynsq": "auth_secret", "nsqjs": "authSecret"}
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     path = tmp_path_factory.mktemp("auth") / "data"
-    with (
-        AuthServer() as server,
-        Daemon(path, f"--auth-http-address={server.address}") as guarded,
-    ):
+    with AuthServer() as server, Daemon(path, f"--auth-http-address={server.address}") as guarded:
         yield guarded
 
 

@@ -69,10 +69,7 @@ def test_a_lookupd_that_does_not_answer_holds_up_new_topics_only(tmp_path: Path)
         info = json.dumps({"broadcast_address": "127.0.0.1", "http_port": port}).encode()
         says = len(info).to_bytes(4, "big") + info
         flags = ("--http-client-request-timeout=4s",)
-        with (
-            quiet_lookupd(says) as address,
-            nsqd(tmp_path / "a", address, flags=flags) as daemon,
-        ):
+        with quiet_lookupd(says) as address, nsqd(tmp_path / "a", address, flags=flags) as daemon:
             eventually(lambda: "peer info" in daemon.stderr())
             with daemon.client() as waiting, daemon.client() as other:
                 started_s = time.monotonic()

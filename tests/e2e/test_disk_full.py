@@ -15,14 +15,7 @@ from . import history
 from .checker import check, report
 from .daemon import Daemon
 from .history import Event
-from .v2client import (
-    Message,
-    Refused,
-    V2Client,
-    dpub_bytes,
-    mpub_bytes,
-    pub_bytes,
-)
+from .v2client import Message, Refused, V2Client, dpub_bytes, mpub_bytes, pub_bytes
 
 MIB = 1024 * 1024
 TOPIC = "t"

@@ -9,16 +9,7 @@ import pytest
 
 from penstock.kernel import Event, Held, Section, Source, Stray
 
-from .turns import (
-    MS,
-    SECOND,
-    Side,
-    bodies,
-    fin,
-    gone,
-    mpub,
-    stray,
-)
+from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
 
 TIMEOUT_NS = 60 * SECOND
 
@@ -133,11 +124,7 @@ def test_a_message_keeps_its_own_timestamp_id_and_attempts(side: Side) -> None:
     assert side.settle() == [(Event.NEED, it.window, Source.FORWARD, 0)]
     assert it.window.load(Source.FORWARD, with_past(side, it.window, 0, sections)) == 1
     got = side.received(conn)
-    assert got == [
-        (77, 1, base_id, b"a"),
-        (1111, 4, 0xABC, b"b"),
-        (1111, 10, base_id + 2, b"c"),
-    ]
+    assert got == [(77, 1, base_id, b"a"), (1111, 4, 0xABC, b"b"), (1111, 10, base_id + 2, b"c")]
     journal = side.journal(it.window)
     assert stray(1, 0xABC, 4, Stray.IN_FLIGHT) in journal
     assert stray(2, base_id + 2, 10, Stray.IN_FLIGHT) in journal

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import LogDamaged
-from penstock.log.head import (
-    HEAD_BYTES,
-    Head,
-    Owner,
-    decode_head,
-    encode_head,
-)
+from penstock.log.head import HEAD_BYTES, Head, Owner, decode_head, encode_head
 from penstock.log.inspect import Place, find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up

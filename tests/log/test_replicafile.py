@@ -11,13 +11,7 @@ from penstock.errors import PartitionStopped
 from penstock.log.errors import ReplicaUnreadable
 from penstock.log.inspect import find
 from penstock.log.partition import PartitionLog
-from penstock.log.replicafile import (
-    ReplicaFile,
-    State,
-    read_replica,
-    replica_id,
-    write_replica,
-)
+from penstock.log.replicafile import ReplicaFile, State, read_replica, replica_id, write_replica
 from penstock.log.sealed import seal
 from penstock.log.verify import verify
 from sim.disk import Fault, SimDisk

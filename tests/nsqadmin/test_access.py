@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.nsqadmin.access import (
-    Claimed,
-    Headers,
-    Role,
-    Rules,
-    read_group_roles,
-    role_of_groups,
-)
+from penstock.nsqadmin.access import Claimed, Headers, Role, Rules, read_group_roles, role_of_groups
 
 from .conftest import Installation
 from .running import Admin

@@ -28,11 +28,7 @@ def elsewhere() -> Iterator[Elsewhere]:
 def test_the_rate_of_a_counter_is_asked_of_graphite(
     installation: Installation, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    flags = (
-        installation.of_nsqd,
-        f"-graphite-url={elsewhere.url}/",
-        "-statsd-interval=30s",
-    )
+    flags = (installation.of_nsqd, f"-graphite-url={elsewhere.url}/", "-statsd-interval=30s")
     with Admin(tmp_path / "admin", *flags) as admin:
         path = "/api/graphite?metric=rate&target=stats.counters.nsq.x.count"
         for answer, rate in (
@@ -82,10 +78,7 @@ def test_every_action_is_told_to_the_endpoint(
     installation: Installation, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
     """With what the official one tells, in order, and not when it was refused or has failed."""
-    flags = (
-        installation.of_lookupd,
-        f"-notification-http-endpoint={elsewhere.url}/hook?secret=1",
-    )
+    flags = (installation.of_lookupd, f"-notification-http-endpoint={elsewhere.url}/hook?secret=1")
     node = f"127.0.0.1:{installation.nsqd.http_port}"
     pair, one = "/api/topics/told/c", "/api/topics/told"
     done: list[tuple[str, str, Any, list[str]]] = [
@@ -134,10 +127,7 @@ def test_every_action_is_told_to_the_endpoint(
 def test_who_may_configure(
     installation: Installation, tmp_path: Path, network: str, status: int
 ) -> None:
-    flags = (
-        installation.of_nsqd,
-        f"-allow-config-from-cidr={network}",
-    )
+    flags = (installation.of_nsqd, f"-allow-config-from-cidr={network}")
     spoofed = {"X-Forwarded-For": "127.0.0.1" if status == 403 else "10.0.0.1"}
     with Admin(tmp_path / "admin", *flags) as admin:
         for headers in ({}, spoofed):

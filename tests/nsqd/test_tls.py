@@ -58,10 +58,7 @@ def options(*flags: str) -> Options:
     ],
 )
 def test_the_lowest_version(
-    certificates: Certificates,
-    caplog: pytest.LogCaptureFixture,
-    wanted: str,
-    given: ssl.TLSVersion,
+    certificates: Certificates, caplog: pytest.LogCaptureFixture, wanted: str, given: ssl.TLSVersion
 ) -> None:
     with caplog.at_level(logging.WARNING, "penstock.nsqd"):
         context = server_context(options(*certificates.flags, f"--tls-min-version={wanted}"))

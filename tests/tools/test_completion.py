@@ -197,13 +197,7 @@ def test_what_a_shell_would_run_does_not_pass(
 FOUND = list(all_verbs())
 SCREEN_LINES = 40
 # They print no facts: they start something, or print a file; a pipeline has a -json of its own.
-WITHOUT_JSON = {
-    ("demo",),
-    ("up",),
-    ("completion",),
-    ("pipeline", "run"),
-    ("pipeline", "example"),
-}
+WITHOUT_JSON = {("demo",), ("up",), ("completion",), ("pipeline", "run"), ("pipeline", "example")}
 
 
 def test_no_verb_is_forgotten() -> None:

@@ -238,9 +238,7 @@ def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFi
 
 
 def test_a_drain(
-    daemon: Daemon,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path_factory: pytest.TempPathFactory,
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
         here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"
