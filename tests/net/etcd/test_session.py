@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from penstock.replica.leading import Outcome
 
 LEASE_NS = 2 * SECOND
 NO_SECRETS = Secrets()
-Story = Callable[[Desk], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -38,6 +37,29 @@ async def desk_of(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncItera
     finally:
         await coordinator.close()
     assert faults == []
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Etcd]:
+    server = Etcd(tmp_path / "etcd").start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """For stories that leave it running."""
+    server = Etcd(tmp_path_factory.mktemp("steady")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[list[Etcd]]:
+    members = three(tmp_path)
+    yield members
+    for member in members:
+        member.kill()
 
 
 def tell(story: Awaitable[None]) -> None:
@@ -57,9 +79,7 @@ async def answered(desk: Desk, put: Put) -> None:
             await asyncio.sleep(0.1)
 
 
-def test_a_member_that_dies_and_comes_back(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
+def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
     async def story() -> None:
         async with desk_of(Address((server.endpoint,))) as desk:
             made = (await desk.transact(Put("a", b"1"))).revision
@@ -90,32 +110,23 @@ def test_a_member_that_dies_and_comes_back(tmp_path: Path) -> None:
             assert values[0] == b"2"
             assert values[-1] == b"4"
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
-def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
+def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(steady: Etcd) -> None:
     async def story() -> None:
-        async with desk_of(Address((server.endpoint,))) as desk:
+        async with desk_of(Address((steady.endpoint,))) as desk:
             await desk.transact(Put("a", b"1"))
             coordinator = desk.coordinator
             assert isinstance(coordinator, EtcdCoordinator)
             await coordinator._revoke(1)
             assert coordinator.reason == ""
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
-def test_a_member_that_hangs_is_left_for_another(tmp_path: Path) -> None:
+def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> None:
     """Nothing tells of it but time. Its watch would be silent for ever."""
-    members = three(tmp_path)
 
     async def story() -> None:
         address = Address(tuple(member.endpoint for member in members))
@@ -142,15 +153,10 @@ def test_a_member_that_hangs_is_left_for_another(tmp_path: Path) -> None:
             await desk.until(lambda: seen)
             members[0].resume()
 
-    with ExitStack() as stack:
-        for member in members:
-            stack.callback(member.kill)
-        tell(story())
+    tell(story())
 
 
-def test_without_a_majority_nothing_is_answered(tmp_path: Path) -> None:
-    members = three(tmp_path)
-
+def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> None:
     async def story() -> None:
         async with desk_of(Address((members[0].endpoint,))) as desk:
             made = (await desk.transact(Put("a", b"1"))).revision
@@ -166,28 +172,23 @@ def test_without_a_majority_nothing_is_answered(tmp_path: Path) -> None:
             members[1].start()
             await answered(desk, Put("a", b"4"))
 
-    with ExitStack() as stack:
-        for member in members:
-            stack.callback(member.kill)
-        tell(story())
+    tell(story())
 
 
-def test_an_endpoint_that_refuses_is_left_at_once(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
+def test_an_endpoint_that_refuses_is_left_at_once(steady: Etcd) -> None:
     async def story() -> None:
-        async with desk_of(Address(("127.0.0.1:1", server.endpoint))) as desk:
+        async with desk_of(Address(("127.0.0.1:1", steady.endpoint))) as desk:
             assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
             assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
-def test_users_and_a_token_that_etcd_has_forgotten(tmp_path: Path) -> None:
+def test_users_and_a_token_that_etcd_has_forgotten(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     server = Etcd(tmp_path, ("--auth-token-ttl=1",)).start()
+    request.addfinalizer(server.kill)
     secrets = Secrets("hunter2")
 
     async def story() -> None:
@@ -210,10 +211,7 @@ def test_users_and_a_token_that_etcd_has_forgotten(tmp_path: Path) -> None:
             await desk.until(lambda: watch)
             assert isinstance(watch[0], Failed)
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
 async def make_user(endpoint: str, name: str, password: str) -> None:
@@ -225,7 +223,9 @@ async def make_user(endpoint: str, name: str, password: str) -> None:
         await auth.AuthEnable(rpc.AuthEnableRequest())
 
 
-def test_over_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+def test_over_tls_with_certificates_of_both_sides(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     authority = trustme.CA()
     mine, theirs = authority.issue_cert("penstock"), authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -236,6 +236,7 @@ def test_over_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         f"--trusted-ca-file={tmp_path / 'ca.pem'}", "--client-cert-auth",
     )  # fmt: skip
     server = Etcd(tmp_path / "etcd", files, "https").start()
+    request.addfinalizer(server.kill)
     address = Address((server.endpoint,), is_secure=True)
     ca, key = authority.cert_pem.bytes(), mine.private_key_pem.bytes()
 
@@ -246,18 +247,13 @@ def test_over_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         async with desk_of(address, Secrets("", ca)) as desk:  # no certificate of its own
             assert await desk.transact(Put("a", b"2")) == UNKNOWN
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
-def test_a_fault_in_a_callback_is_reported(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
+def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:
     async def story() -> None:
         faults: list[Exception] = []
-        coordinator = EtcdCoordinator(Address((server.endpoint,)), Secrets(), faults.append)
+        coordinator = EtcdCoordinator(Address((steady.endpoint,)), Secrets(), faults.append)
 
         def broken(_: object) -> None:
             raise RuntimeError("of the caller")
@@ -269,27 +265,19 @@ def test_a_fault_in_a_callback_is_reported(tmp_path: Path) -> None:
         assert str(faults[0]) == "of the caller"
         await coordinator.close()
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
-@pytest.mark.parametrize("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
-def test_a_lease_is_never_shorter_than_asked_for(tmp_path: Path, ttl_ns: int) -> None:
-    server = Etcd(tmp_path).start()
-
+@each("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
+def test_a_lease_is_never_shorter_than_asked_for(steady: Etcd, ttl_ns: int) -> None:
     async def story() -> None:
-        async with desk_of(Address((server.endpoint,))) as desk:
+        async with desk_of(Address((steady.endpoint,))) as desk:
             granted = await desk.ask(desk.coordinator.grant, ttl_ns)
             assert isinstance(granted, Granted)
             assert granted.ttl_ns >= ttl_ns
             assert granted.ttl_ns % SECOND == 0
 
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    tell(story())
 
 
 # --- how a cluster is named on the command line ---
