@@ -140,19 +140,16 @@ def test_silence_ends_by_the_clock() -> None:
     check(None, test=test, request_timeout_ns=800 * MS)
 
 
-def test_nobody_is_there() -> None:
-    async def test() -> None:
-        fetcher = Fetcher()
-        async with Server() as server:
-            url = server.url
-        error = await failure(fetcher, url + "/?secret=s3cret")
-        assert (error.status, error.sent) == (0, False)
-        assert error.reason == f"cannot connect to {url[7:]}: Connection refused"
-        for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
-            assert (await failure(fetcher, bad)).status == 0
-        await fetcher.close()
-
-    run(test())
+async def test_nobody_is_there() -> None:
+    fetcher = Fetcher()
+    async with Server() as server:
+        url = server.url
+    error = await failure(fetcher, url + "/?secret=s3cret")
+    assert (error.status, error.sent) == (0, False)
+    assert error.reason == f"cannot connect to {url[7:]}: Connection refused"
+    for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
+        assert (await failure(fetcher, bad)).status == 0
+    await fetcher.close()
 
 
 def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:

@@ -311,31 +311,27 @@ async def compact(coordinator: Coordinator, revision: int) -> None:
         await coordinator._call("kv", "Compact", rpc.CompactionRequest(revision=revision))
 
 
-def test_random_transactions_have_the_same_outcomes(etcd: Etcd) -> None:
+async def test_random_transactions_have_the_same_outcomes(etcd: Etcd) -> None:
     """Revisions are compared from where each began."""
-
-    async def tell() -> None:
-        dice = random.Random(4711)
-        async with desk_of("memory", etcd) as memory, desk_of("etcd", etcd) as real:
-            begun = [(await desk.transact(Put("begun", b""))).revision for desk in (memory, real)]
-            for _ in seeds(150, 400):
-                parts = [draw(dice) for _ in range(dice.randint(1, 4))]
-                keys = {one.key for one, _ in parts}
-                if len(keys) < len(parts):
-                    continue
-                settled = [
-                    await desk.transact(*(at(part, of) for part in parts))
-                    for desk, of in zip((memory, real), begun, strict=True)
-                ]
-                assert relative(settled[0], begun[0]) == relative(settled[1], begun[1])
-            lists = [await desk.list("k/") for desk in (memory, real)]
-            seen = [
-                [shifted(entry, of) for page in pages for entry in page.entries]
-                for pages, of in zip(lists, begun, strict=True)
+    dice = random.Random(4711)
+    async with desk_of("memory", etcd) as memory, desk_of("etcd", etcd) as real:
+        begun = [(await desk.transact(Put("begun", b""))).revision for desk in (memory, real)]
+        for _ in seeds(150, 400):
+            parts = [draw(dice) for _ in range(dice.randint(1, 4))]
+            keys = {one.key for one, _ in parts}
+            if len(keys) < len(parts):
+                continue
+            settled = [
+                await desk.transact(*(at(part, of) for part in parts))
+                for desk, of in zip((memory, real), begun, strict=True)
             ]
-            assert seen[0] == seen[1]
-
-    asyncio.run(tell())
+            assert relative(settled[0], begun[0]) == relative(settled[1], begun[1])
+        lists = [await desk.list("k/") for desk in (memory, real)]
+        seen = [
+            [shifted(entry, of) for page in pages for entry in page.entries]
+            for pages, of in zip(lists, begun, strict=True)
+        ]
+        assert seen[0] == seen[1]
 
 
 def draw(dice: random.Random) -> tuple[Any, int]:
