@@ -103,18 +103,14 @@ def deliveries(lines: list[Any]) -> list[tuple[str, int]]:
     return [(line["body"], line["attempts"]) for line in lines if "body" in line]
 
 
-def wait_for_nothing_left(daemon: Daemon, topic: str, channel: str = "chan") -> dict[str, Any]:
+def wait_for_nothing_left(daemon: Daemon, topic: str, channel: str = "chan") -> None:
     """The consumer is gone: its FINs have been read, or will be within a moment."""
-    deadline_s = time.monotonic() + END_S_MAX
-    while True:
-        stats = daemon.channel_stats(topic, channel)
-        left = stats["depth"] + stats["in_flight_count"] + stats["deferred_count"]
-        if (left == 0 and stats["client_count"] == 0) or time.monotonic() > deadline_s:
-            break
-        time.sleep(0.02)
-    assert left == 0, stats
-    assert stats["client_count"] == 0, stats
-    return stats
+
+    def stats() -> dict[str, Any]:
+        return daemon.channel_stats(topic, channel)
+
+    names = ("depth", "in_flight_count", "deferred_count", "client_count")
+    eventually(lambda: not any(map(stats().get, names)), END_S_MAX, stats)
 
 
 def test_every_way_to_publish_reaches_two_channels(
@@ -142,18 +138,11 @@ def test_every_way_to_publish_reaches_two_channels(
 
 
 def wait_for_consumers(daemon: Daemon, topic: str, *channels: str) -> None:
-    deadline_s = time.monotonic() + END_S_MAX
-    while time.monotonic() < deadline_s:
+    def found() -> dict[str, int]:
         rows = [row for row in daemon.stats()["topics"] if row["topic_name"] == topic]
-        found = {
-            channel["channel_name"]: channel["client_count"]
-            for row in rows
-            for channel in row["channels"]
-        }
-        if all(found.get(channel) for channel in channels):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"no consumers on {topic}: {found}")
+        return {one["channel_name"]: one["client_count"] for row in rows for one in row["channels"]}
+
+    eventually(lambda: all(map(found().get, channels)), END_S_MAX, found)
 
 
 def test_messages_are_requeued_ignored_and_touched_and_heartbeats_answered(
@@ -187,15 +176,14 @@ def test_a_client_that_backs_off_is_left_alone_and_then_served(
     """It requeues at once, but says RDY 0 first and asks for one message some time later."""
     publish(daemon, topic, "m")
     with consumer(daemon, library, topic, 1, first="requeue with backoff") as child:
-        deadline_s = time.monotonic() + END_S_MAX
-        while True:
-            wait_for_consumers(daemon, topic, "chan")
+        wait_for_consumers(daemon, topic, "chan")
+
+        def has_backed_off() -> bool:
             stats = daemon.channel_stats(topic, "chan")
-            if stats["requeue_count"] and stats["clients"][0]["ready_count"] == 0:
-                break
-            assert time.monotonic() < deadline_s, stats
-            time.sleep(0.01)
-        assert (stats["depth"], stats["in_flight_count"]) == (1, 0)
+            ready = [client["ready_count"] for client in stats["clients"]]
+            return (stats["requeue_count"], stats["depth"], ready) == (1, 1, [0])
+
+        eventually(has_backed_off, END_S_MAX)
         assert deliveries(child.lines()) == [("m", 1), ("m", 2)]
     wait_for_nothing_left(daemon, topic)
 
@@ -235,10 +223,7 @@ def test_rdy_bounds_what_a_consumer_holds(daemon: Daemon, library: str, topic: s
     publish(daemon, topic, *(str(number) for number in range(50)))
     with consumer(daemon, library, topic, 50, first="hold", max_in_flight=7) as child:
         wait_for_consumers(daemon, topic, "chan")
-        deadline_s = time.monotonic() + END_S_MAX
-        while daemon.channel_stats(topic, "chan")["in_flight_count"] < 7:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        eventually(lambda: daemon.channel_stats(topic, "chan")["in_flight_count"] >= 7, END_S_MAX)
         time.sleep(0.3)
         stats = daemon.channel_stats(topic, "chan")
         assert (stats["in_flight_count"], stats["depth"]) == (7, 43)

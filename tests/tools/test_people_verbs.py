@@ -17,18 +17,12 @@ from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import Run, ask, publish, until
+from .utilities import Run, as_json, ask, publish, until
 
 
 class Typed(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def test_the_life_of_a_topic(run: Run) -> None:
