@@ -61,6 +61,7 @@ class World:
         page, headers, button = await self._drawn_with(name, label)
         deadline_s = time.monotonic() + WAIT_S
         async with socket(self.admin, page, headers) as own:
+            await settle(own, page)
             await own.emit("event", page.press(button))
             while f"{label.lower()}_topic" not in self.done()[before:]:
                 assert time.monotonic() < deadline_s
