@@ -1,4 +1,5 @@
-"""Many cases in one test: a table of values, or the seeds of random histories.
+"""Many cases in one test: a table of values, or the seeds of random histories; and what async tests
+are told about.
 
     @each(("text", "value"), [("1", 1), ("0x1", None)])
     def test_numbers(text: str, value: int | None) -> None: ...
@@ -13,10 +14,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
-_Test = Callable[..., None]
+_Test = Callable[..., Any]
 
 
 def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[_Test], _Test]:
@@ -25,22 +27,52 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[_Test]
     rows = [_values(case, single) for case in cases]
 
     def decorate(test: _Test) -> _Test:
-        @functools.wraps(test)
+        @contextmanager
+        def named(row: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+            case = dict(zip(keys, row, strict=True))
+            try:
+                yield case
+            except BaseException as error:
+                error.add_note(f"with {case}")
+                raise
+
         def run(*arguments: Any, **fixtures: Any) -> None:
             for row in rows:
-                case = dict(zip(keys, row, strict=True))
-                try:
+                with named(row) as case:
                     test(*arguments, **case, **fixtures)
-                except BaseException as error:
-                    error.add_note(f"with {case}")
-                    raise
 
-        signature = inspect.signature(test)
-        kept = [one for name, one in signature.parameters.items() if name not in keys]
-        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-        return run
+        async def run_async(*arguments: Any, **fixtures: Any) -> None:
+            for row in rows:
+                with named(row) as case:
+                    await test(*arguments, **case, **fixtures)
+
+        return _without(keys, test, run_async if inspect.iscoroutinefunction(test) else run)
 
     return decorate
+
+
+def within(
+    make: Callable[[], AbstractAsyncContextManager[Any]], count: int = 1
+) -> Callable[[_Test], _Test]:
+    """An async test whose first arguments are what `make` yields, so many of them."""
+
+    def decorate(test: _Test) -> _Test:
+        async def run(**fixtures: Any) -> None:
+            async with make() as made:
+                await test(*(made if count > 1 else (made,)), **fixtures)
+
+        return _without(tuple(inspect.signature(test).parameters)[:count], test, run)
+
+    return decorate
+
+
+def _without(names: tuple[str, ...], test: _Test, run: _Test) -> _Test:
+    """`run` as the test, without these of its arguments."""
+    functools.update_wrapper(run, test)
+    signature = inspect.signature(test)
+    kept = [one for name, one in signature.parameters.items() if name not in names]
+    run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return run
 
 
 def _values(case: Any, single: bool) -> tuple[Any, ...]:

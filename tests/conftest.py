@@ -1,8 +1,10 @@
 """One Spark session for the whole run: starting one costs more than the tests that use it. And
-what Hypothesis may take its time for."""
+what Hypothesis may take its time for, and the loops of async tests."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -58,6 +60,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     selection.arrange(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An async test has a loop of its own, made by its module's LOOP_FACTORY when there is one."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    factory = getattr(pyfuncitem.module, "LOOP_FACTORY", None)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session")

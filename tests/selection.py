@@ -6,8 +6,9 @@ histories in masses, all seeds, disk images, power losses by the hundred, figure
 Spark and of the browser.
 
 A file's tests stay together, since they share daemons. What talks to Spark is one piece of work,
-because a session costs ten seconds and half a gigabyte. Pieces that take long start first, so that
-no worker is left alone with one at the end.
+because a session costs ten seconds and half a gigabyte, and so are nsqadmin's tests, because theirs
+takes ten seconds too before it serves. Pieces that take long start first, so that no worker is left
+alone with one at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-ONE_SESSION = ("tests/spark/", "tests/pipelines/")
+PIECES = (("tests/spark/", "tests/pipelines/"), ("tests/nsqadmin/",))
 LONG = (
     "tests/benchmark/",
     "tests/broker/commits/test_commits_crashes.py",
@@ -51,7 +52,8 @@ LONG = (
 )
 # Of the tests that start Spark or a browser, the smallest set that shows each promise.
 NOT_LONG = (
-    "tests/nsqadmin/pages/test_pages.py",
+    "tests/nsqadmin/pages/test_pages.py::test_making_and_deleting_a_topic",
+    "tests/nsqadmin/pages/test_pages.py::test_quick_open",
     "tests/pipelines/test_archive.py::test_every_message_once_over_several_runs",
     "tests/pipelines/test_replay.py::test_a_table_comes_back_in_order_and_once",
     "tests/pipelines/test_trace_pipeline.py::test_every_event_is_in_the_table_once_and_reported",
@@ -64,8 +66,8 @@ NOT_LONG = (
 )
 # Measured: these take longest, so they start first.
 FIRST = (
-    *ONE_SESSION,
-    "tests/nsqadmin/pages/",
+    *PIECES[0],
+    *PIECES[1],
     "tests/takeover/",
     "tests/e2e/",
     "tests/conformance/",
@@ -74,11 +76,11 @@ SLOWEST_SHOWN = 10
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """One file, or the folders that share a session of Spark, is one piece of work."""
+    """One file, or the folders that share what is slow to start, is one piece of work."""
 
     def _split_scope(self, nodeid: str) -> str:
         path: str = nodeid.split("::", 1)[0]
-        return ONE_SESSION[0] if path.startswith(ONE_SESSION) else path
+        return next((piece[0] for piece in PIECES if path.startswith(piece)), path)
 
 
 def is_long(nodeid: str, starts_spark: bool) -> bool:

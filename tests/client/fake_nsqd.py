@@ -156,10 +156,7 @@ def say_ok(peer: Peer, line: bytes, body: bytes) -> None:
 
 class FakeNsqd:
     def __init__(
-        self,
-        on_command: OnCommand = say_ok,
-        tls: ssl.SSLContext | None = None,
-        **granted: Any,
+        self, on_command: OnCommand = say_ok, tls: ssl.SSLContext | None = None, **granted: Any
     ) -> None:
         self.on_command = on_command
         self.tls = tls

@@ -43,10 +43,7 @@ class FakeWeb(Server):
     """`publishes` are those that came, in order. Whether it is Penstock: `known`."""
 
     def __init__(
-        self,
-        reply: Replies = lambda _: OK,
-        known: Reply = KNOWN,
-        tls: ssl.SSLContext | None = None,
+        self, reply: Replies = lambda _: OK, known: Reply = KNOWN, tls: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(tls)
         self.reply = reply

@@ -112,77 +112,68 @@ def test_several_with_headers_have_no_trace_id() -> None:
 # --- a real nsqd ---
 
 
-def test_headers_want_an_extended_topic(daemon: Daemon, topic: str) -> None:
+async def test_headers_want_an_extended_topic(daemon: Daemon, topic: str) -> None:
     """The connection goes on behind the refusal, and so does what was sent behind it."""
     extended = f"{topic}.extended"
     make(daemon, extended, "&extend=true")
-
-    async def story() -> None:
-        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
-            headers = {"a": "b"}
-            outcomes: list[Any] = await asyncio.gather(
-                producer.pub(topic, b"x", headers=headers),
-                producer.pub(topic, b"x", partition=0),
-                producer.pub(extended, b"x", headers=headers, partition=1),
-                producer.pub(extended, b"x", headers=headers, partition=1, trace_id=9),
-                return_exceptions=True,
-            )
-            refused, plain, headed, traced = outcomes
-            assert isinstance(refused, ServerRefused)
-            assert refused.code == "E_EXT_NOT_SUPPORT"
-            assert (plain, headed, traced.offset, traced.trace_id) == (None, None, 1, 9)
-
-    asyncio.run(story())
+    async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
+        headers = {"a": "b"}
+        outcomes: list[Any] = await asyncio.gather(
+            producer.pub(topic, b"x", headers=headers),
+            producer.pub(topic, b"x", partition=0),
+            producer.pub(extended, b"x", headers=headers, partition=1),
+            producer.pub(extended, b"x", headers=headers, partition=1, trace_id=9),
+            return_exceptions=True,
+        )
+        refused, plain, headed, traced = outcomes
+        assert isinstance(refused, ServerRefused)
+        assert refused.code == "E_EXT_NOT_SUPPORT"
+        assert (plain, headed, traced.offset, traced.trace_id) == (None, None, 1, 9)
     assert ends(daemon, topic) == [1, 0, 0, 0]
     assert ends(daemon, extended) == [0, 2, 0, 0]
 
 
-def test_a_node_that_takes_no_publishes_keeps_its_connections(daemon: Daemon, topic: str) -> None:
+async def test_a_node_that_takes_no_publishes_keeps_its_connections(
+    daemon: Daemon, topic: str
+) -> None:
     """Each publish is refused by itself, and the next one goes over the same connection."""
-
-    async def story() -> None:
-        async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
-            await producer.pub(topic, b"x", partition=0)
-            before = connections(daemon)
-            assert before
-            daemon.post("/disable/write?type=all")
-            try:
-                outcomes = await asyncio.gather(
-                    producer.pub(topic, b"x", partition=0),
-                    producer.mpub(topic, [b"x", b"y"], key="k"),
-                    producer.pub(topic, b"x", partition=1, trace_id=9),
-                    return_exceptions=True,
-                )
-            finally:
-                daemon.post("/disable/write?type=none")
-            codes = [one.code for one in outcomes if isinstance(one, ServerRefused)]
-            assert codes == ["E_FAILED_ON_NOT_WRITABLE"] * 3
-            await producer.pub(topic, b"x", partition=2)
-            assert connections(daemon) == before
-
-    asyncio.run(story())
+    async with Producer(tcp(daemon)) as producer, asyncio.timeout(40):
+        await producer.pub(topic, b"x", partition=0)
+        before = connections(daemon)
+        assert before
+        daemon.post("/disable/write?type=all")
+        try:
+            outcomes = await asyncio.gather(
+                producer.pub(topic, b"x", partition=0),
+                producer.mpub(topic, [b"x", b"y"], key="k"),
+                producer.pub(topic, b"x", partition=1, trace_id=9),
+                return_exceptions=True,
+            )
+        finally:
+            daemon.post("/disable/write?type=none")
+        codes = [one.code for one in outcomes if isinstance(one, ServerRefused)]
+        assert codes == ["E_FAILED_ON_NOT_WRITABLE"] * 3
+        await producer.pub(topic, b"x", partition=2)
+        assert connections(daemon) == before
     assert ends(daemon, topic) == [1, 0, 1, 0]
 
 
-def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
-    async def story() -> None:
-        async with (
-            Producer(tcp(daemon)) as producer,
-            Consumer(topic, "c", tcp(daemon), partition=1) as consumer,
-            asyncio.timeout(40),
-        ):
-            for number in range(COUNT):
-                await producer.pub(topic, b"%d" % number, partition=number)
-            await producer.pub(topic, b"last", partition=1)
-            bodies = []
-            async for message in consumer:
-                bodies.append(message.body)
-                await message.fin()
-                if message.body == b"last":
-                    break
-            assert bodies == [b"1", b"last"]
-
-    asyncio.run(story())
+async def test_a_consumer_of_one_partition(daemon: Daemon, topic: str) -> None:
+    async with (
+        Producer(tcp(daemon)) as producer,
+        Consumer(topic, "c", tcp(daemon), partition=1) as consumer,
+        asyncio.timeout(40),
+    ):
+        for number in range(COUNT):
+            await producer.pub(topic, b"%d" % number, partition=number)
+        await producer.pub(topic, b"last", partition=1)
+        bodies = []
+        async for message in consumer:
+            bodies.append(message.body)
+            await message.fin()
+            if message.body == b"last":
+                break
+        assert bodies == [b"1", b"last"]
     with pytest.raises(ConfigError, match="0 to 254"):
         Consumer(topic, "c", tcp(daemon), partition=-1)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from penstock import limits
 from penstock.client import BlockingConsumer, BlockingProducer
 from penstock.errors import (
@@ -82,9 +82,8 @@ def test_what_was_fetched_and_not_taken_goes_back(daemon: Daemon, address: str, 
         for message in consumer:
             message.fin()
             break
-    deadline_s = time.monotonic() + 30  # far less than the timeout of a message
-    while daemon.channel_stats(topic, "c")["depth"] != 99:
-        assert time.monotonic() < deadline_s
+    # In far less than the timeout of a message.
+    eventually(lambda: daemon.channel_stats(topic, "c")["depth"] == 99, 30)
     assert daemon.channel_stats(topic, "c")["in_flight_count"] == 0
 
 

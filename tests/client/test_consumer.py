@@ -39,210 +39,183 @@ async def one(consumer: Consumer) -> bytes:
     return found.body
 
 
-def test_credit_is_divided_anew_when_connections_come_and_go() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as one, FakeNsqd() as two, FakeNsqd(max_rdy_count=3) as three:
-            addresses = [one.address, two.address, three.address]
-            options: dict[str, Any] = {"max_in_flight": 20, "reconnect_delay_s": 60}
-            async with Consumer("t", "c", addresses, **options) as consumer:
-                peers = [nsqd.peers[0] for nsqd in (one, two, three)]
-                wanted = [{b"RDY 9", b"RDY 8"}, {b"RDY 3"}]
-                while [{p.lines()[-1] for p in peers[:2]}, {peers[2].lines()[-1]}] != wanted:
-                    await asyncio.sleep(0.002)
-                two.peers[0].hang_up()
-                await said(one.peers[0], b"RDY 17")
-                consumer.pause()
-                await said(one.peers[0], b"RDY 0")
-                consumer.resume()
-                await said(one.peers[0], b"RDY 17", 2)
-
-    asyncio.run(story())
+async def test_credit_is_divided_anew_when_connections_come_and_go() -> None:
+    async with FakeNsqd() as one, FakeNsqd() as two, FakeNsqd(max_rdy_count=3) as three:
+        addresses = [one.address, two.address, three.address]
+        options: dict[str, Any] = {"max_in_flight": 20, "reconnect_delay_s": 60}
+        async with Consumer("t", "c", addresses, **options) as consumer:
+            peers = [nsqd.peers[0] for nsqd in (one, two, three)]
+            wanted = [{b"RDY 9", b"RDY 8"}, {b"RDY 3"}]
+            while [{p.lines()[-1] for p in peers[:2]}, {peers[2].lines()[-1]}] != wanted:
+                await asyncio.sleep(0.002)
+            two.peers[0].hang_up()
+            await said(one.peers[0], b"RDY 17")
+            consumer.pause()
+            await said(one.peers[0], b"RDY 0")
+            consumer.resume()
+            await said(one.peers[0], b"RDY 17", 2)
 
 
-def test_fewer_in_flight_than_connections_take_turns() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as one, FakeNsqd() as two:
-            options: dict[str, Any] = {"max_in_flight": 1, "low_rdy_idle_s": 0.02}
-            async with Consumer("t", "c", [one.address, two.address], **options):
-                for nsqd in (one, two):
-                    await said(nsqd.peers[0], b"RDY 1", 2)
-                    await said(nsqd.peers[0], b"RDY 0", 2)
-
-    asyncio.run(story())
+async def test_fewer_in_flight_than_connections_take_turns() -> None:
+    async with FakeNsqd() as one, FakeNsqd() as two:
+        options: dict[str, Any] = {"max_in_flight": 1, "low_rdy_idle_s": 0.02}
+        async with Consumer("t", "c", [one.address, two.address], **options):
+            for nsqd in (one, two):
+                await said(nsqd.peers[0], b"RDY 1", 2)
+                await said(nsqd.peers[0], b"RDY 0", 2)
 
 
-def test_settled_messages_go_out_together() -> None:
-    async def story() -> None:
-        frames = [message(number, b"%d" % number) for number in range(100)]
-        async with FakeNsqd(deliver(*frames)) as nsqd:
-            async with Consumer("t", "c", nsqd.address, stop_timeout_s=0.05) as consumer:
-                for _ in range(50):
-                    (await anext(consumer)).fin()
-                (await anext(consumer)).req(1.5)
-                (await anext(consumer)).touch()
-                await said(nsqd.peers[0], b"TOUCH %016x" % 51)
-                assert consumer.in_flight == 49
-            lines = nsqd.peers[0].lines()
-            assert lines[2:52] == [b"FIN %016x" % number for number in range(50)]
-            assert lines[52] == b"REQ %016x 1500" % 50
-            # Closing gives back what nobody has taken; 51 is in hand and was never settled.
-            given_back = [b"REQ %016x 0" % number for number in range(52, 100)]
-            assert lines[54:] == [b"CLS", *given_back]
-
-    asyncio.run(story(), debug=False)
+async def test_settled_messages_go_out_together() -> None:
+    frames = [message(number, b"%d" % number) for number in range(100)]
+    async with FakeNsqd(deliver(*frames)) as nsqd:
+        async with Consumer("t", "c", nsqd.address, stop_timeout_s=0.05) as consumer:
+            for _ in range(50):
+                (await anext(consumer)).fin()
+            (await anext(consumer)).req(1.5)
+            (await anext(consumer)).touch()
+            await said(nsqd.peers[0], b"TOUCH %016x" % 51)
+            assert consumer.in_flight == 49
+        lines = nsqd.peers[0].lines()
+        assert lines[2:52] == [b"FIN %016x" % number for number in range(50)]
+        assert lines[52] == b"REQ %016x 1500" % 50
+        # Closing gives back what nobody has taken; 51 is in hand and was never settled.
+        given_back = [b"REQ %016x 0" % number for number in range(52, 100)]
+        assert lines[54:] == [b"CLS", *given_back]
 
 
-def test_long_work_is_touched() -> None:
-    async def story() -> None:
-        async with FakeNsqd(deliver(message(1, b"long")), msg_timeout=100) as nsqd:
-
-            async def handle(_: Message) -> None:
-                await said(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
-                consumer.stop()
-
-            async with Consumer("t", "c", nsqd.address, auto_touch=True) as consumer:
-                await consumer.run(handle)
-            touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
-            assert consumer.counts.touched == touches >= 3
-            assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
-
-    asyncio.run(story())
-
-
-def test_touching_ends_where_nsqd_would_not_listen() -> None:
-    async def story() -> None:
-        granted = {"msg_timeout": 600, "max_msg_timeout": 1500}
-        async with FakeNsqd(deliver(message(1, b"held")), **granted) as nsqd:
-            consumer = Consumer("t", "c", nsqd.address, auto_touch=True)
-            async with consumer:
-                held = await anext(consumer)
-                await asyncio.sleep(2.5)  # enough for eight touches
-                touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
-                assert 1 <= touches <= 5
-                held.fin()
-
-    asyncio.run(story())
-
-
-def test_handlers_outcomes() -> None:
-    async def story() -> None:
-        frames = [
-            message(1, b"returns"),
-            message(2, b"settles"),
-            message(3, b"asks"),
-            message(4, b"fails", attempts=3),
-            message(5, b"spent", attempts=4),
-            message(6, b"last"),
-        ]
-        spent: list[bytes] = []
-
-        async def handle(found: Message) -> None:
-            if found.body == b"settles":
-                found.req(7)
-            if found.body == b"asks":
-                raise Requeue(2.5, backoff=False)
-            if found.body == b"fails":
-                raise ValueError(found.body)
-            if found.body == b"last":
-                consumer.stop()
-
-        async def give_up(found: Message) -> None:
-            spent.append(found.body)
-
-        async with FakeNsqd(deliver(*frames)) as nsqd:
-            options: dict[str, Any] = {"max_attempts": 3, "requeue_delay_s": 10}
-            async with Consumer("t", "c", nsqd.address, **options) as consumer:
-                await consumer.run(handle, on_giving_up=give_up)
-                assert consumer.backing_off
-            assert spent == [b"spent"]
-            assert (consumer.counts.given_up, consumer.counts.requeued) == (1, 3)
-            settled = [b"FIN %016x" % 1, b"REQ %016x 7000" % 2, b"REQ %016x 2500" % 3]
-            settled += [b"REQ %016x 30000" % 4, b"RDY 0", b"FIN %016x" % 5]
-            lines = [line for line in nsqd.peers[0].lines()[2:] if line != b"CLS"]
-            assert lines == [*settled, b"FIN %016x" % 6]
-
-    asyncio.run(story())
-
-
-def test_one_test_message_after_a_failure() -> None:
-    async def story() -> None:
-        number = 0
-
-        def act(peer: Peer, line: bytes, body: bytes) -> None:
-            nonlocal number
-            say_ok(peer, line, body)
-            if line.startswith(b"RDY") and line != b"RDY 0":
-                number += 1
-                peer.send(message(number, b"fails" if number < 3 else b"good"))
-
-        async def handle(found: Message) -> None:
-            if found.body == b"fails":
-                raise Requeue(0)
-
-        async with FakeNsqd(act) as nsqd:
-            options: dict[str, Any] = {"max_in_flight": 50, "backoff_s": 0.005}
-            async with Consumer("t", "c", nsqd.address, **options) as consumer:
-                running = asyncio.create_task(consumer.run(handle))
-                await said(nsqd.peers[0], b"RDY 50", 2)
-                assert not consumer.backing_off
-                consumer.stop()
-                await running
-            credits = [line for line in nsqd.peers[0].lines() if line.startswith(b"RDY")]
-            down, test = b"RDY 0", b"RDY 1"
-            # Two failures: level 2. Two good tests lead back.
-            assert credits == [b"RDY 50", down, test, down, test, down, test, b"RDY 50"]
-
-    asyncio.run(story())
-
-
-def test_a_cancelled_handler_gives_its_message_back() -> None:
-    async def story() -> None:
-        started = asyncio.Event()
+async def test_long_work_is_touched() -> None:
+    async with FakeNsqd(deliver(message(1, b"long")), msg_timeout=100) as nsqd:
 
         async def handle(_: Message) -> None:
-            started.set()
-            await asyncio.Event().wait()
+            await said(nsqd.peers[0], b"TOUCH %016x" % 1, 3)
+            consumer.stop()
 
-        async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                running = asyncio.create_task(consumer.run(handle, concurrency=2))
-                await started.wait()
-                running.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await running
-            lines = nsqd.peers[0].lines()
-            assert sorted(line for line in lines if line.startswith(b"REQ")) == [
-                b"REQ %016x 0" % 1,
-                b"REQ %016x 0" % 2,
-            ]
-
-    asyncio.run(story())
+        async with Consumer("t", "c", nsqd.address, auto_touch=True) as consumer:
+            await consumer.run(handle)
+        touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
+        assert consumer.counts.touched == touches >= 3
+        assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
 
 
-def test_messages_of_a_lost_connection_are_not_handed_out() -> None:
-    async def story() -> None:
-        frames = [message(number, b"%d" % number) for number in range(3)]
-        async with FakeNsqd(deliver(*frames)) as nsqd:
-            options: dict[str, Any] = {"reconnect_delay_s": 0.005}
-            async with Consumer("t", "c", nsqd.address, **options) as consumer:
-                first = await anext(consumer)
-                nsqd.peers[0].hang_up()
-                while len(nsqd.peers) < 2:
-                    await asyncio.sleep(0.002)
-                await said(nsqd.peers[1], b"RDY 200")
-                assert first.lost
-                first.fin()  # says nothing to nobody
-                with pytest.raises(MessageSettled):
-                    first.fin()
-                nsqd.peers[1].send(message(9, b"again"))
-                again = await anext(consumer)
-                assert (again.body, again.lost) == (b"again", False)
-                again.fin()
-
-    asyncio.run(story())
+async def test_touching_ends_where_nsqd_would_not_listen() -> None:
+    granted = {"msg_timeout": 600, "max_msg_timeout": 1500}
+    async with FakeNsqd(deliver(message(1, b"held")), **granted) as nsqd:
+        consumer = Consumer("t", "c", nsqd.address, auto_touch=True)
+        async with consumer:
+            held = await anext(consumer)
+            await asyncio.sleep(2.5)  # enough for eight touches
+            touches = nsqd.peers[0].lines().count(b"TOUCH %016x" % 1)
+            assert 1 <= touches <= 5
+            held.fin()
 
 
-def test_late_answers_are_counted_and_harmless() -> None:
+async def test_handlers_outcomes() -> None:
+    frames = [
+        message(1, b"returns"),
+        message(2, b"settles"),
+        message(3, b"asks"),
+        message(4, b"fails", attempts=3),
+        message(5, b"spent", attempts=4),
+        message(6, b"last"),
+    ]
+    spent: list[bytes] = []
+
+    async def handle(found: Message) -> None:
+        if found.body == b"settles":
+            found.req(7)
+        if found.body == b"asks":
+            raise Requeue(2.5, backoff=False)
+        if found.body == b"fails":
+            raise ValueError(found.body)
+        if found.body == b"last":
+            consumer.stop()
+
+    async def give_up(found: Message) -> None:
+        spent.append(found.body)
+
+    async with FakeNsqd(deliver(*frames)) as nsqd:
+        options: dict[str, Any] = {"max_attempts": 3, "requeue_delay_s": 10}
+        async with Consumer("t", "c", nsqd.address, **options) as consumer:
+            await consumer.run(handle, on_giving_up=give_up)
+            assert consumer.backing_off
+        assert spent == [b"spent"]
+        assert (consumer.counts.given_up, consumer.counts.requeued) == (1, 3)
+        settled = [b"FIN %016x" % 1, b"REQ %016x 7000" % 2, b"REQ %016x 2500" % 3]
+        settled += [b"REQ %016x 30000" % 4, b"RDY 0", b"FIN %016x" % 5]
+        lines = [line for line in nsqd.peers[0].lines()[2:] if line != b"CLS"]
+        assert lines == [*settled, b"FIN %016x" % 6]
+
+
+async def test_one_test_message_after_a_failure() -> None:
+    number = 0
+
+    def act(peer: Peer, line: bytes, body: bytes) -> None:
+        nonlocal number
+        say_ok(peer, line, body)
+        if line.startswith(b"RDY") and line != b"RDY 0":
+            number += 1
+            peer.send(message(number, b"fails" if number < 3 else b"good"))
+
+    async def handle(found: Message) -> None:
+        if found.body == b"fails":
+            raise Requeue(0)
+
+    async with FakeNsqd(act) as nsqd:
+        options: dict[str, Any] = {"max_in_flight": 50, "backoff_s": 0.005}
+        async with Consumer("t", "c", nsqd.address, **options) as consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await said(nsqd.peers[0], b"RDY 50", 2)
+            assert not consumer.backing_off
+            consumer.stop()
+            await running
+        credits = [line for line in nsqd.peers[0].lines() if line.startswith(b"RDY")]
+        down, test = b"RDY 0", b"RDY 1"
+        # Two failures: level 2. Two good tests lead back.
+        assert credits == [b"RDY 50", down, test, down, test, down, test, b"RDY 50"]
+
+
+async def test_a_cancelled_handler_gives_its_message_back() -> None:
+    started = asyncio.Event()
+
+    async def handle(_: Message) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            running = asyncio.create_task(consumer.run(handle, concurrency=2))
+            await started.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        lines = nsqd.peers[0].lines()
+        assert sorted(line for line in lines if line.startswith(b"REQ")) == [
+            b"REQ %016x 0" % 1,
+            b"REQ %016x 0" % 2,
+        ]
+
+
+async def test_messages_of_a_lost_connection_are_not_handed_out() -> None:
+    frames = [message(number, b"%d" % number) for number in range(3)]
+    async with FakeNsqd(deliver(*frames)) as nsqd:
+        options: dict[str, Any] = {"reconnect_delay_s": 0.005}
+        async with Consumer("t", "c", nsqd.address, **options) as consumer:
+            first = await anext(consumer)
+            nsqd.peers[0].hang_up()
+            while len(nsqd.peers) < 2:
+                await asyncio.sleep(0.002)
+            await said(nsqd.peers[1], b"RDY 200")
+            assert first.lost
+            first.fin()  # says nothing to nobody
+            with pytest.raises(MessageSettled):
+                first.fin()
+            nsqd.peers[1].send(message(9, b"again"))
+            again = await anext(consumer)
+            assert (again.body, again.lost) == (b"again", False)
+            again.fin()
+
+
+async def test_late_answers_are_counted_and_harmless() -> None:
     def act(peer: Peer, line: bytes, body: bytes) -> None:
         say_ok(peer, line, body)
         if line.startswith(b"RDY 2"):
@@ -250,85 +223,67 @@ def test_late_answers_are_counted_and_harmless() -> None:
         if line == b"FIN %016x" % 1:
             peer.send(error(b"E_FIN_FAILED FIN %016x failed ID not in flight" % 1))
 
-    async def story() -> None:
-        async with FakeNsqd(act) as nsqd:
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                (await anext(consumer)).fin()
-                while not consumer.counts.late:
-                    await asyncio.sleep(0.002)
-                (await anext(consumer)).fin()
-            assert len(nsqd.peers) == 1
-
-    asyncio.run(story())
+    async with FakeNsqd(act) as nsqd:
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            (await anext(consumer)).fin()
+            while not consumer.counts.late:
+                await asyncio.sleep(0.002)
+            (await anext(consumer)).fin()
+        assert len(nsqd.peers) == 1
 
 
-def test_stop_hands_out_what_is_here_and_ends() -> None:
-    async def story() -> None:
-        frames = [message(number, b"%d" % number) for number in range(10)]
-        async with FakeNsqd(deliver(*frames)) as nsqd:
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                bodies = []
-                async for found in consumer:
-                    bodies.append(found.body)
-                    found.fin()
-                    consumer.stop()
-            assert bodies == [b"%d" % number for number in range(10)]
-            assert nsqd.peers[0].lines().count(b"CLS") == 1
-            with pytest.raises(ClientClosed):
-                await consumer.start()
-
-    asyncio.run(story())
-
-
-def test_closing_waits_for_what_is_in_hand_but_not_for_ever() -> None:
-    async def story() -> None:
-        async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                held = await anext(consumer)
-                asyncio.get_running_loop().call_later(0.03, held.fin)
-            assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
-        async with asyncio.timeout(40), FakeNsqd(deliver(message(1, b"one"))) as nsqd:
-            consumer = Consumer("t", "c", nsqd.address, stop_timeout_s=0.02)
-            async with consumer:
-                await anext(consumer)
-
-    asyncio.run(story())
-
-
-def test_waiting_ends_when_the_consumer_closes() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, asyncio.timeout(40):
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                waiting = [asyncio.create_task(one(consumer)) for _ in range(3)]
-                await asyncio.sleep(0)
-            for outcome in await asyncio.gather(*waiting, return_exceptions=True):
-                assert isinstance(outcome, StopAsyncIteration)
-
-    asyncio.run(story())
-
-
-def test_a_worker_that_is_cancelled_leaves_its_message_to_another() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, Consumer("t", "c", nsqd.address) as consumer:
-            first, second = (asyncio.create_task(one(consumer)) for _ in range(2))
-            await asyncio.sleep(0)
-            nsqd.peers[0].send(message(1, b"one"))
-            while not consumer.counts.received:
-                await asyncio.sleep(0)
-            first.cancel()
-            assert (await asyncio.gather(first, second, return_exceptions=True))[1] == b"one"
-
-    asyncio.run(story())
-
-
-def test_a_wrong_delay_settles_nothing() -> None:
-    async def story() -> None:
-        async with FakeNsqd(deliver(message(1, b"one"))) as nsqd:
-            async with Consumer("t", "c", nsqd.address) as consumer:
-                found = await anext(consumer)
-                with pytest.raises(ConfigError, match="delay_s"):
-                    found.req(-1)
+async def test_stop_hands_out_what_is_here_and_ends() -> None:
+    frames = [message(number, b"%d" % number) for number in range(10)]
+    async with FakeNsqd(deliver(*frames)) as nsqd:
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            bodies = []
+            async for found in consumer:
+                bodies.append(found.body)
                 found.fin()
-            assert b"FIN %016x" % 1 in nsqd.peers[0].lines()
+                consumer.stop()
+        assert bodies == [b"%d" % number for number in range(10)]
+        assert nsqd.peers[0].lines().count(b"CLS") == 1
+        with pytest.raises(ClientClosed):
+            await consumer.start()
 
-    asyncio.run(story())
+
+async def test_closing_waits_for_what_is_in_hand_but_not_for_ever() -> None:
+    async with FakeNsqd(deliver(message(1, b"one"), message(2, b"two"))) as nsqd:
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            held = await anext(consumer)
+            asyncio.get_running_loop().call_later(0.03, held.fin)
+        assert nsqd.peers[0].lines()[-1] == b"FIN %016x" % 1
+    async with asyncio.timeout(40), FakeNsqd(deliver(message(1, b"one"))) as nsqd:
+        consumer = Consumer("t", "c", nsqd.address, stop_timeout_s=0.02)
+        async with consumer:
+            await anext(consumer)
+
+
+async def test_waiting_ends_when_the_consumer_closes() -> None:
+    async with FakeNsqd() as nsqd, asyncio.timeout(40):
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            waiting = [asyncio.create_task(one(consumer)) for _ in range(3)]
+            await asyncio.sleep(0)
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, StopAsyncIteration)
+
+
+async def test_a_worker_that_is_cancelled_leaves_its_message_to_another() -> None:
+    async with FakeNsqd() as nsqd, Consumer("t", "c", nsqd.address) as consumer:
+        first, second = (asyncio.create_task(one(consumer)) for _ in range(2))
+        await asyncio.sleep(0)
+        nsqd.peers[0].send(message(1, b"one"))
+        while not consumer.counts.received:
+            await asyncio.sleep(0)
+        first.cancel()
+        assert (await asyncio.gather(first, second, return_exceptions=True))[1] == b"one"
+
+
+async def test_a_wrong_delay_settles_nothing() -> None:
+    async with FakeNsqd(deliver(message(1, b"one"))) as nsqd:
+        async with Consumer("t", "c", nsqd.address) as consumer:
+            found = await anext(consumer)
+            with pytest.raises(ConfigError, match="delay_s"):
+                found.req(-1)
+            found.fin()
+        assert b"FIN %016x" % 1 in nsqd.peers[0].lines()

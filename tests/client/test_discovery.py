@@ -41,27 +41,24 @@ def test_answers(document: Any, addresses: set[str]) -> None:
     assert addresses_in(json.loads(json.dumps(document))) == addresses
 
 
-def test_answers_are_united_and_failures_named() -> None:
-    async def story() -> None:
-        async with FakeLookupd() as one, FakeLookupd() as two, FakeLookupd() as broken:
-            one.nodes, two.nodes = ["a:1", "b:2"], ["b:2", "c:3"]
-            two.old_form = True
-            broken.status = 500
-            discovery = Discovery([one.address, two.address], ConsumerOptions())
-            found = await discovery.topic("t")
-            assert found.addresses == {"a:1", "b:2", "c:3"}
-            assert found.complete
-            two.status = 404
-            assert (await discovery.topic("t")).addresses == {"a:1", "b:2"}
-            assert (await discovery.nodes()).complete
-            await discovery.close()
-            discovery = Discovery([one.address, broken.address], ConsumerOptions())
-            found = await discovery.topic("a.b#ephemeral")
-            assert (found.addresses, found.complete) == ({"a:1", "b:2"}, False)
-            assert one.asked[-1] == "/lookup?topic=a.b%23ephemeral"
-            await discovery.close()
-
-    asyncio.run(story())
+async def test_answers_are_united_and_failures_named() -> None:
+    async with FakeLookupd() as one, FakeLookupd() as two, FakeLookupd() as broken:
+        one.nodes, two.nodes = ["a:1", "b:2"], ["b:2", "c:3"]
+        two.old_form = True
+        broken.status = 500
+        discovery = Discovery([one.address, two.address], ConsumerOptions())
+        found = await discovery.topic("t")
+        assert found.addresses == {"a:1", "b:2", "c:3"}
+        assert found.complete
+        two.status = 404
+        assert (await discovery.topic("t")).addresses == {"a:1", "b:2"}
+        assert (await discovery.nodes()).complete
+        await discovery.close()
+        discovery = Discovery([one.address, broken.address], ConsumerOptions())
+        found = await discovery.topic("a.b#ephemeral")
+        assert (found.addresses, found.complete) == ({"a:1", "b:2"}, False)
+        assert one.asked[-1] == "/lookup?topic=a.b%23ephemeral"
+        await discovery.close()
 
 
 async def until(consumer: Consumer, addresses: set[str]) -> None:
@@ -70,56 +67,47 @@ async def until(consumer: Consumer, addresses: set[str]) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_nodes_come_and_go() -> None:
-    async def story() -> None:
-        async with FakeLookupd() as lookupd, FakeNsqd() as first, FakeNsqd() as second:
-            options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
-            async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
-                await lookupd.rounds(1)
-                assert consumer.addresses == []
-                lookupd.nodes = [first.address, second.address]
-                await until(consumer, {first.address, second.address})
-                lookupd.nodes = [second.address]
-                await lookupd.rounds(2)
-                assert len(consumer.addresses) == 2  # it stands as long as nsqd keeps it
-                first.peers[0].hang_up()
-                second.peers[0].hang_up()
-                await until(consumer, {second.address})
-                await lookupd.rounds(2)
-                assert len(first.peers) == 1
-                assert len(second.peers) == 2
-                lookupd.nodes = [first.address, second.address]
-                await until(consumer, {first.address, second.address})
-
-    asyncio.run(story())
+async def test_nodes_come_and_go() -> None:
+    async with FakeLookupd() as lookupd, FakeNsqd() as first, FakeNsqd() as second:
+        options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
+        async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
+            await lookupd.rounds(1)
+            assert consumer.addresses == []
+            lookupd.nodes = [first.address, second.address]
+            await until(consumer, {first.address, second.address})
+            lookupd.nodes = [second.address]
+            await lookupd.rounds(2)
+            assert len(consumer.addresses) == 2  # it stands as long as nsqd keeps it
+            first.peers[0].hang_up()
+            second.peers[0].hang_up()
+            await until(consumer, {second.address})
+            await lookupd.rounds(2)
+            assert len(first.peers) == 1
+            assert len(second.peers) == 2
+            lookupd.nodes = [first.address, second.address]
+            await until(consumer, {first.address, second.address})
 
 
-def test_a_lookupd_that_fails_takes_nobody_away() -> None:
-    async def story() -> None:
-        async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
-            lookupd.nodes = [nsqd.address]
-            options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
-            async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
-                await until(consumer, {nsqd.address})
-                lookupd.status = 500
-                await lookupd.rounds(2)
-                nsqd.peers[0].hang_up()
-                while len(nsqd.peers) < 2:
-                    await asyncio.sleep(0.005)
-                await until(consumer, {nsqd.address})
-
-    asyncio.run(story())
+async def test_a_lookupd_that_fails_takes_nobody_away() -> None:
+    async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
+        lookupd.nodes = [nsqd.address]
+        options: dict[str, Any] = {"lookup_interval_s": 0.02, "reconnect_delay_s": 0.01}
+        async with Consumer("t", "c", lookupds=lookupd.address, **options) as consumer:
+            await until(consumer, {nsqd.address})
+            lookupd.status = 500
+            await lookupd.rounds(2)
+            nsqd.peers[0].hang_up()
+            while len(nsqd.peers) < 2:
+                await asyncio.sleep(0.005)
+            await until(consumer, {nsqd.address})
 
 
-def test_a_producer_finds_its_nsqd() -> None:
-    async def story() -> None:
-        async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
-            with pytest.raises(ConnectFailed, match="no nsqd is known"):
-                await Producer(lookupds=lookupd.address).start()
-            lookupd.nodes = [nsqd.address]
-            async with Producer(lookupds=lookupd.address) as producer:
-                await producer.pub("t", b"body")
-                assert producer.address == nsqd.address
-            assert lookupd.asked[-1] == "/nodes"
-
-    asyncio.run(story())
+async def test_a_producer_finds_its_nsqd() -> None:
+    async with FakeLookupd() as lookupd, FakeNsqd() as nsqd:
+        with pytest.raises(ConnectFailed, match="no nsqd is known"):
+            await Producer(lookupds=lookupd.address).start()
+        lookupd.nodes = [nsqd.address]
+        async with Producer(lookupds=lookupd.address) as producer:
+            await producer.pub("t", b"body")
+            assert producer.address == nsqd.address
+        assert lookupd.asked[-1] == "/nodes"

@@ -42,43 +42,37 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-def test_what_is_called_together_goes_out_together_and_in_order() -> None:
-    async def story() -> None:
-        async with FakeWeb() as web, IdempotentProducer(web.address, batch_count_max=3) as producer:
-            one = [producer.pub("t", b"%d" % n) for n in range(4)]
-            two = producer.dpub("t", b"later", 2)
-            other = producer.pub("u", b"of another topic")
-            await asyncio.gather(*one, two, other)
-            await producer.pub("t", b"last")
-            mine = [asked for asked in web.publishes if asked.parameters["topic"] == "t"]
-            assert [asked.path for asked in mine] == ["/mpub", "/pub", "/pub", "/pub"]
-            assert [asked.stamp for asked in mine] == [(0, 0), (0, 3), (0, 4), (0, 5)]
-            assert mine[0].body == encode_bodies([b"0", b"1", b"2"])
-            assert mine[0].parameters["binary"] == "true"
-            assert mine[2].parameters["defer"] == "2000"
-            assert {asked.parameters["producer_id"] for asked in web.publishes} == {
-                str(producer.producer_id)
-            }
-            assert producer.counts.stored == 7
-
-    run(story())
+async def test_what_is_called_together_goes_out_together_and_in_order() -> None:
+    async with FakeWeb() as web, IdempotentProducer(web.address, batch_count_max=3) as producer:
+        one = [producer.pub("t", b"%d" % n) for n in range(4)]
+        two = producer.dpub("t", b"later", 2)
+        other = producer.pub("u", b"of another topic")
+        await asyncio.gather(*one, two, other)
+        await producer.pub("t", b"last")
+        mine = [asked for asked in web.publishes if asked.parameters["topic"] == "t"]
+        assert [asked.path for asked in mine] == ["/mpub", "/pub", "/pub", "/pub"]
+        assert [asked.stamp for asked in mine] == [(0, 0), (0, 3), (0, 4), (0, 5)]
+        assert mine[0].body == encode_bodies([b"0", b"1", b"2"])
+        assert mine[0].parameters["binary"] == "true"
+        assert mine[2].parameters["defer"] == "2000"
+        assert {asked.parameters["producer_id"] for asked in web.publishes} == {
+            str(producer.producer_id)
+        }
+        assert producer.counts.stored == 7
 
 
 @pytest.mark.parametrize("lost", [CUT, FAILED, Reply(500, b"?"), Reply(200, b"a portal's page")])
-def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
-    async def story() -> None:
-        async with FakeWeb.scripted(OK, lost, lost, REPEATED) as web:
-            async with IdempotentProducer(web.address, **FAST) as producer:
-                await producer.pub("t", b"0")
-                first = producer.pub("t", b"1")
-                while len(web.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                await asyncio.gather(first, producer.pub("t", b"2"))
-            assert web.stamps == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 2)]
-            assert [asked.body for asked in web.publishes] == [b"0", b"1", b"1", b"1", b"2"]
-            assert producer.counts.repeated == 1
-
-    run(story())
+async def test_a_retry_has_the_same_numbers_and_messages(lost: Reply) -> None:
+    async with FakeWeb.scripted(OK, lost, lost, REPEATED) as web:
+        async with IdempotentProducer(web.address, **FAST) as producer:
+            await producer.pub("t", b"0")
+            first = producer.pub("t", b"1")
+            while len(web.publishes) < 2:
+                await asyncio.sleep(0.001)
+            await asyncio.gather(first, producer.pub("t", b"2"))
+        assert web.stamps == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 2)]
+        assert [asked.body for asked in web.publishes] == [b"0", b"1", b"1", b"1", b"2"]
+        assert producer.counts.repeated == 1
 
 
 def told(offset: int, id: int) -> Reply:
@@ -86,283 +80,235 @@ def told(offset: int, id: int) -> Reply:
     return Reply(body=body)
 
 
-def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
+async def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
     base_id = 0x18D06CF4F3001000
-
-    async def story() -> None:
-        script = (told(40, base_id), told(50, base_id), OK)
-        async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
-            one = await producer.pub("t", b"alone", trace_id=7)
-            assert one == (b"%016x" % base_id, 40, 7)
-            together = await asyncio.gather(
-                producer.pub("t", b"plain"),
-                producer.pub("t", b"a", trace_id=8),
-                producer.mpub("t", [b"b", b"c"], trace_id=[9, 0]),
-            )
-            assert together == [
-                None,
-                (b"%016x" % id_at(base_id, 1), 51, 8),
-                (b"%016x" % id_at(base_id, 2), 52, 9),
-            ]
-            await producer.pub("t", b"plain again")
-            assert [asked.path for asked in web.publishes] == ["/pubtrace", "/mpubtrace", "/pub"]
-            assert web.publishes[0].parameters["trace_id"] == "7"
-            assert split_many(web.publishes[1].body, 100) == [
-                (0, b"plain"),
-                (8, b"a"),
-                (9, b"b"),
-                (0, b"c"),
-            ]
-            assert web.stamps == [(0, 0), (0, 1), (0, 5)]
-
-    run(story())
+    script = (told(40, base_id), told(50, base_id), OK)
+    async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
+        one = await producer.pub("t", b"alone", trace_id=7)
+        assert one == (b"%016x" % base_id, 40, 7)
+        together = await asyncio.gather(
+            producer.pub("t", b"plain"),
+            producer.pub("t", b"a", trace_id=8),
+            producer.mpub("t", [b"b", b"c"], trace_id=[9, 0]),
+        )
+        assert together == [
+            None,
+            (b"%016x" % id_at(base_id, 1), 51, 8),
+            (b"%016x" % id_at(base_id, 2), 52, 9),
+        ]
+        await producer.pub("t", b"plain again")
+        assert [asked.path for asked in web.publishes] == ["/pubtrace", "/mpubtrace", "/pub"]
+        assert web.publishes[0].parameters["trace_id"] == "7"
+        assert split_many(web.publishes[1].body, 100) == [
+            (0, b"plain"),
+            (8, b"a"),
+            (9, b"b"),
+            (0, b"c"),
+        ]
+        assert web.stamps == [(0, 0), (0, 1), (0, 5)]
 
 
-def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
-    async def story() -> None:
-        again = REPEATED._replace(body=b'{"status":"OK","trace_id":"7"}')
-        async with (
-            FakeWeb.scripted(CUT, OK, again) as web,  # a plain OK is no answer to it
-            IdempotentProducer(web.address, **FAST) as producer,
-        ):
-            assert await producer.pub("t", b"a", trace_id=7) is None
-            assert web.stamps == [(0, 0)] * 3
-            for wrong in (0, 1 << 64):
-                with pytest.raises(ConfigError, match="trace_id"):
-                    producer.pub("t", b"a", trace_id=wrong)
-            with pytest.raises(ConfigError, match="one for 2 bodies"):
-                producer.mpub("t", [b"a", b"b"], trace_id=[1])
-
-    run(story())
+async def test_a_traced_one_that_was_stored_before_is_stored_somewhere() -> None:
+    again = REPEATED._replace(body=b'{"status":"OK","trace_id":"7"}')
+    async with (
+        FakeWeb.scripted(CUT, OK, again) as web,  # a plain OK is no answer to it
+        IdempotentProducer(web.address, **FAST) as producer,
+    ):
+        assert await producer.pub("t", b"a", trace_id=7) is None
+        assert web.stamps == [(0, 0)] * 3
+        for wrong in (0, 1 << 64):
+            with pytest.raises(ConfigError, match="trace_id"):
+                producer.pub("t", b"a", trace_id=wrong)
+        with pytest.raises(ConfigError, match="one for 2 bodies"):
+            producer.mpub("t", [b"a", b"b"], trace_id=[1])
 
 
-def test_requests_at_a_time_are_bounded() -> None:
-    async def story() -> None:
-        async with FakeWeb(lambda _: SILENCE) as web:
-            options = {"requests_max": 2, "stop_timeout_s": 0}
-            async with IdempotentProducer(web.address, **options) as producer:
-                futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
-                while len(web.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                await asyncio.sleep(0.05)
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert len(web.publishes) == 2
-            kinds = [type(outcome) for outcome in outcomes]
-            assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
-
-    run(story())
+async def test_requests_at_a_time_are_bounded() -> None:
+    async with FakeWeb(lambda _: SILENCE) as web:
+        options = {"requests_max": 2, "stop_timeout_s": 0}
+        async with IdempotentProducer(web.address, **options) as producer:
+            futures = [producer.pub(f"t{n}", b"x") for n in range(5)]
+            while len(web.publishes) < 2:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert len(web.publishes) == 2
+        kinds = [type(outcome) for outcome in outcomes]
+        assert kinds == [PublishUncertain] * 2 + [ClientClosed] * 3
 
 
-def test_silence_is_asked_again_and_ends_in_doubt() -> None:
-    async def story() -> None:
-        async with FakeWeb(lambda _: SILENCE) as web:
-            options = FAST | {"request_timeout_s": 0.2, "publish_timeout_s": 1.5}
-            async with IdempotentProducer(web.address, **options) as producer:
-                head = producer.pub("t", b"head")
-                while not web.publishes:
-                    await asyncio.sleep(0.001)
-                behind = producer.pub("t", b"behind")
-                with pytest.raises(PublishUncertain) as uncertain:
-                    await head
-                assert uncertain.value.topic == "t"
-                await asyncio.wait([behind])  # so the head was given up: no late OK ends its doubt
-                web.reply = lambda _: OK
-                await producer.pub("t", b"next")
-                assert {asked.body for asked in web.publishes} >= {b"head", b"next"}
-                assert len(set(web.stamps)) == len({asked.body for asked in web.publishes})
-                assert web.stamps[0] == (0, 0)
-                fresh = [asked.stamp for asked in web.publishes if asked.body == b"next"]
-                assert min(fresh)[0] > 0  # an epoch of their own
-
-    run(story())
+async def test_silence_is_asked_again_and_ends_in_doubt() -> None:
+    async with FakeWeb(lambda _: SILENCE) as web:
+        options = FAST | {"request_timeout_s": 0.2, "publish_timeout_s": 1.5}
+        async with IdempotentProducer(web.address, **options) as producer:
+            head = producer.pub("t", b"head")
+            while not web.publishes:
+                await asyncio.sleep(0.001)
+            behind = producer.pub("t", b"behind")
+            with pytest.raises(PublishUncertain) as uncertain:
+                await head
+            assert uncertain.value.topic == "t"
+            await asyncio.wait([behind])  # so the head was given up: no late OK ends its doubt
+            web.reply = lambda _: OK
+            await producer.pub("t", b"next")
+            assert {asked.body for asked in web.publishes} >= {b"head", b"next"}
+            assert len(set(web.stamps)) == len({asked.body for asked in web.publishes})
+            assert web.stamps[0] == (0, 0)
+            fresh = [asked.stamp for asked in web.publishes if asked.body == b"next"]
+            assert min(fresh)[0] > 0  # an epoch of their own
 
 
-def test_who_waits_behind_a_doubt_was_not_sent() -> None:
-    async def story() -> None:
-        async with FakeWeb(lambda _: SILENCE) as web:
-            async with IdempotentProducer(
-                web.address, publish_timeout_s=1.0, stop_timeout_s=0, **FAST
-            ) as producer:
-                head = producer.pub("t", b"head")
-                while not web.publishes:
-                    await asyncio.sleep(0.001)
-                behind = producer.pub("t", b"behind")
-                behind.cancel()
-                with pytest.raises(PublishUncertain):
-                    await head
-                last = producer.pub("t", b"last")
-                while len(web.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                late = producer.pub("t", b"never sent")
+async def test_who_waits_behind_a_doubt_was_not_sent() -> None:
+    async with FakeWeb(lambda _: SILENCE) as web:
+        async with IdempotentProducer(
+            web.address, publish_timeout_s=1.0, stop_timeout_s=0, **FAST
+        ) as producer:
+            head = producer.pub("t", b"head")
+            while not web.publishes:
+                await asyncio.sleep(0.001)
+            behind = producer.pub("t", b"behind")
+            behind.cancel()
             with pytest.raises(PublishUncertain):
-                await last
-            with pytest.raises(ClientClosed):
-                await late
-            assert [asked.body for asked in web.publishes] == [b"head", b"last"]
-            assert producer.pending_count == producer.pending_bytes == 0
-
-    run(story())
-
-
-def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
-    async def story() -> None:
-        async with FakeWeb.scripted(CUT, Reply(400, b'{"message":"NO"}')) as web:
-            async with IdempotentProducer(web.address, producer_id=5, **FAST) as producer:
-                with pytest.raises(PublishUncertain) as raised:
-                    await producer.pub("t", b"1")
-                assert isinstance(raised.value.__cause__, PublishRefused)
-                with pytest.raises(ProducerStopped) as stopped:
-                    await producer.pub("t", b"2")
-                assert stopped.value.topic == "t"
-                await producer.pub("u", b"another topic is not hurt")
-            assert [asked.body for asked in web.publishes if asked.stamp == (0, 0)][:2] == [
-                b"1"
-            ] * 2
-            assert len(web.publishes) == 3
-
-    run(story())
+                await head
+            last = producer.pub("t", b"last")
+            while len(web.publishes) < 2:
+                await asyncio.sleep(0.001)
+            late = producer.pub("t", b"never sent")
+        with pytest.raises(PublishUncertain):
+            await last
+        with pytest.raises(ClientClosed):
+            await late
+        assert [asked.body for asked in web.publishes] == [b"head", b"last"]
+        assert producer.pending_count == producer.pending_bytes == 0
 
 
-def test_refusals_are_no_end() -> None:
-    refusals = [Reply(400, b'{"message":"NO"}'), Reply(404, b"not JSON"), GAP, GAP, OK]
-
-    async def story() -> None:
-        async with FakeWeb.scripted(*refusals) as web:
-            async with IdempotentProducer(web.address, **FAST) as producer:
-                for status, code in ((400, "NO"), (404, "")):
-                    with pytest.raises(PublishRefused) as raised:
-                        await producer.pub("t", b"x")
-                    assert (raised.value.status, raised.value.code) == (status, code)
-                for _ in range(2):
-                    with pytest.raises(PublishGap):
-                        await producer.pub("t", b"x")
-                await producer.pub("t", b"x")
-            assert web.stamps == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 0)]
-
-    run(story())
-
-
-def test_a_gap_behind_a_doubt_is_certain() -> None:
-    """nsqd's log ends before our numbers, so the publish in doubt is not there."""
-
-    async def story() -> None:
-        web = FakeWeb.scripted(OK, CUT, GAP)
-        async with web, IdempotentProducer(web.address, **FAST) as producer:
-            await producer.pub("t", b"1")
-            with pytest.raises(PublishGap) as raised:
+async def test_an_epoch_that_was_given_stops_after_a_doubt() -> None:
+    async with FakeWeb.scripted(CUT, Reply(400, b'{"message":"NO"}')) as web:
+        async with IdempotentProducer(web.address, producer_id=5, **FAST) as producer:
+            with pytest.raises(PublishUncertain) as raised:
+                await producer.pub("t", b"1")
+            assert isinstance(raised.value.__cause__, PublishRefused)
+            with pytest.raises(ProducerStopped) as stopped:
                 await producer.pub("t", b"2")
-            assert (raised.value.expected, raised.value.sequence) == (0, 1)
+            assert stopped.value.topic == "t"
+            await producer.pub("u", b"another topic is not hurt")
+        assert [asked.body for asked in web.publishes if asked.stamp == (0, 0)][:2] == [b"1"] * 2
+        assert len(web.publishes) == 3
 
-    run(story())
+
+async def test_refusals_are_no_end() -> None:
+    refusals = [Reply(400, b'{"message":"NO"}'), Reply(404, b"not JSON"), GAP, GAP, OK]
+    async with FakeWeb.scripted(*refusals) as web:
+        async with IdempotentProducer(web.address, **FAST) as producer:
+            for status, code in ((400, "NO"), (404, "")):
+                with pytest.raises(PublishRefused) as raised:
+                    await producer.pub("t", b"x")
+                assert (raised.value.status, raised.value.code) == (status, code)
+            for _ in range(2):
+                with pytest.raises(PublishGap):
+                    await producer.pub("t", b"x")
+            await producer.pub("t", b"x")
+        assert web.stamps == [(0, 0), (0, 0), (0, 0), (1, 0), (2, 0)]
+
+
+async def test_a_gap_behind_a_doubt_is_certain() -> None:
+    """nsqd's log ends before our numbers, so the publish in doubt is not there."""
+    web = FakeWeb.scripted(OK, CUT, GAP)
+    async with web, IdempotentProducer(web.address, **FAST) as producer:
+        await producer.pub("t", b"1")
+        with pytest.raises(PublishGap) as raised:
+            await producer.pub("t", b"2")
+        assert (raised.value.expected, raised.value.sequence) == (0, 1)
 
 
 @pytest.mark.parametrize("script", [[FENCED], [CUT, FENCED]])
-def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
+async def test_who_is_fenced_out_says_no_more(script: list[Reply]) -> None:
     epochs = iter([3])
-
-    async def story() -> None:
-        async with (
-            FakeWeb.scripted(*script) as web,
-            IdempotentProducer(
-                web.address, producer_id=5, producer_epoch=lambda: next(epochs), **FAST
-            ) as producer,
-        ):
-            with pytest.raises(PublishFenced if len(script) == 1 else PublishUncertain):
-                await producer.pub("t", b"1")
-            with pytest.raises(PublishFenced) as raised:
-                await producer.pub("t", b"2")
-            assert raised.value.epoch == 9
-            assert web.stamps == [(3, 0)] * len(script)
-
-    run(story())
+    async with (
+        FakeWeb.scripted(*script) as web,
+        IdempotentProducer(
+            web.address, producer_id=5, producer_epoch=lambda: next(epochs), **FAST
+        ) as producer,
+    ):
+        with pytest.raises(PublishFenced if len(script) == 1 else PublishUncertain):
+            await producer.pub("t", b"1")
+        with pytest.raises(PublishFenced) as raised:
+            await producer.pub("t", b"2")
+        assert raised.value.epoch == 9
+        assert web.stamps == [(3, 0)] * len(script)
 
 
-def test_too_large_together_is_tried_one_by_one() -> None:
+async def test_too_large_together_is_tried_one_by_one() -> None:
     def reply(asked: Asked) -> Reply:
         return TOO_BIG if asked.path == "/mpub" or asked.body == b"big" else OK
 
-    async def story() -> None:
-        async with FakeWeb(reply) as web, IdempotentProducer(web.address, **FAST) as producer:
-            futures = [producer.pub("t", body) for body in (b"a", b"big", b"b")]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert [type(outcome) for outcome in outcomes] == [
-                type(None), PublishRefused, type(None)
-            ]  # fmt: skip
-            assert web.stamps == [(0, 0), (0, 0), (0, 1), (0, 1)]
-
-    run(story())
+    async with FakeWeb(reply) as web, IdempotentProducer(web.address, **FAST) as producer:
+        futures = [producer.pub("t", body) for body in (b"a", b"big", b"b")]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [
+            type(None), PublishRefused, type(None)
+        ]  # fmt: skip
+        assert web.stamps == [(0, 0), (0, 0), (0, 1), (0, 1)]
 
 
 # --- several nsqds ---
 
 
-def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
-    async def story() -> None:
-        first, second = FakeWeb.scripted(OK, CUT, CUT, OK, DRAINING), FakeWeb()
-        async with first, second:
-            addresses = [first.address, f"http://{second.address}/"]
-            async with IdempotentProducer(addresses, **FAST) as producer:
-                for body in (b"0", b"in doubt", b"moves", b"stays"):
-                    await producer.pub("t", body)
-            assert [asked.body for asked in first.publishes] == [
-                b"0", b"in doubt", b"in doubt", b"in doubt", b"moves"
-            ]  # fmt: skip
-            assert [asked.body for asked in second.publishes] == [b"moves", b"stays"]
-            assert second.stamps == [(0, 0), (0, 1)]
-
-    run(story())
+async def test_it_moves_on_only_when_nothing_is_in_doubt() -> None:
+    first, second = FakeWeb.scripted(OK, CUT, CUT, OK, DRAINING), FakeWeb()
+    async with first, second:
+        addresses = [first.address, f"http://{second.address}/"]
+        async with IdempotentProducer(addresses, **FAST) as producer:
+            for body in (b"0", b"in doubt", b"moves", b"stays"):
+                await producer.pub("t", body)
+        assert [asked.body for asked in first.publishes] == [
+            b"0", b"in doubt", b"in doubt", b"in doubt", b"moves"
+        ]  # fmt: skip
+        assert [asked.body for asked in second.publishes] == [b"moves", b"stays"]
+        assert second.stamps == [(0, 0), (0, 1)]
 
 
-def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
-    async def story() -> None:
-        first, second = FakeWeb(lambda _: CUT), FakeWeb()
-        async with first, second:
-            options = FAST | {"publish_timeout_s": 1.0}
-            addresses = [first.address, second.address]
-            async with IdempotentProducer(addresses, **options) as producer:
-                task = producer.pub("t", b"in doubt")
-                while len(first.publishes) < 2:
-                    await asyncio.sleep(0.001)
-                first.reply = lambda _: DRAINING
-                with pytest.raises(PublishUncertain):
-                    await task
-                await producer.pub("t", b"next")
-            assert [asked.body for asked in second.publishes] == [b"next"]
-
-    run(story())
+async def test_a_doubt_that_another_refusal_follows_stays_one() -> None:
+    first, second = FakeWeb(lambda _: CUT), FakeWeb()
+    async with first, second:
+        options = FAST | {"publish_timeout_s": 1.0}
+        addresses = [first.address, second.address]
+        async with IdempotentProducer(addresses, **options) as producer:
+            task = producer.pub("t", b"in doubt")
+            while len(first.publishes) < 2:
+                await asyncio.sleep(0.001)
+            first.reply = lambda _: DRAINING
+            with pytest.raises(PublishUncertain):
+                await task
+            await producer.pub("t", b"next")
+        assert [asked.body for asked in second.publishes] == [b"next"]
 
 
-def test_only_penstock_is_published_to() -> None:
-    async def story() -> None:
-        other = FakeWeb(known=Reply(404, b'{"message":"NOT_FOUND"}'))
-        async with other, FakeWeb() as ours:
-            with pytest.raises(ConnectFailed, match="not Penstock"):
-                await IdempotentProducer(other.address).start()
-            async with IdempotentProducer([other.address, ours.address], **FAST) as producer:
-                await producer.pub("t", b"x")
-            assert (len(other.publishes), len(ours.publishes)) == (0, 1)
-
-    run(story())
+async def test_only_penstock_is_published_to() -> None:
+    other = FakeWeb(known=Reply(404, b'{"message":"NOT_FOUND"}'))
+    async with other, FakeWeb() as ours:
+        with pytest.raises(ConnectFailed, match="not Penstock"):
+            await IdempotentProducer(other.address).start()
+        async with IdempotentProducer([other.address, ours.address], **FAST) as producer:
+            await producer.pub("t", b"x")
+        assert (len(other.publishes), len(ours.publishes)) == (0, 1)
 
 
-def test_lookupds_name_the_http_side() -> None:
-    async def story() -> None:
-        async with FakeWeb() as web, FakeLookupd() as lookupd:
-            lookupd.nodes = [web.address]
-            with pytest.raises(ConnectFailed, match="no nsqd is known"):
-                await IdempotentProducer(lookupds=lookupd.address).start()  # a TCP side only
-            lookupd.port_key = "http_port"
-            async with IdempotentProducer(lookupds=lookupd.address, **FAST) as producer:
-                await producer.pub("t", b"x")
-            assert len(web.publishes) == 1
-
-    run(story())
+async def test_lookupds_name_the_http_side() -> None:
+    async with FakeWeb() as web, FakeLookupd() as lookupd:
+        lookupd.nodes = [web.address]
+        with pytest.raises(ConnectFailed, match="no nsqd is known"):
+            await IdempotentProducer(lookupds=lookupd.address).start()  # a TCP side only
+        lookupd.port_key = "http_port"
+        async with IdempotentProducer(lookupds=lookupd.address, **FAST) as producer:
+            await producer.pub("t", b"x")
+        assert len(web.publishes) == 1
 
 
 # --- what the caller got wrong ---
 
 
-def test_wrong_use_is_told_at_once() -> None:
+async def test_wrong_use_is_told_at_once() -> None:
     for arguments in (
         {"addresses": ""},
         {"addresses": "a/b"},
@@ -375,45 +321,38 @@ def test_wrong_use_is_told_at_once() -> None:
     ):
         with pytest.raises(ConfigError):
             IdempotentProducer(**arguments)  # type: ignore[arg-type]
-
-    async def story() -> None:
-        async with FakeWeb(lambda _: SILENCE) as web:
-            options = {"pending_count_max": 1, "stop_timeout_s": 0}
-            producer = IdempotentProducer(web.address, **options)
-            with pytest.raises(ClientClosed):
-                producer.pub("t", b"x")
-            async with producer:
-                for wrong in (lambda: producer.pub("t", b""), lambda: producer.mpub("t", [])):
-                    with pytest.raises(ConfigError):
-                        wrong()
-                with pytest.raises(NameInvalid):
-                    producer.pub("t$", b"x")
+    async with FakeWeb(lambda _: SILENCE) as web:
+        options = {"pending_count_max": 1, "stop_timeout_s": 0}
+        producer = IdempotentProducer(web.address, **options)
+        with pytest.raises(ClientClosed):
+            producer.pub("t", b"x")
+        async with producer:
+            for wrong in (lambda: producer.pub("t", b""), lambda: producer.mpub("t", [])):
                 with pytest.raises(ConfigError):
-                    producer.dpub("t", b"x", -1)
-                one = producer.publish_nowait("t", b"x")
-                with pytest.raises(ProducerFull):
-                    producer.publish_nowait("t", b"x")
-            with pytest.raises((ClientClosed, PublishUncertain)):
-                await one
-            with pytest.raises(ClientClosed):
-                producer.pub("t", b"x")
-            with pytest.raises(ClientClosed):
-                await producer.start()
+                    wrong()
+            with pytest.raises(NameInvalid):
+                producer.pub("t$", b"x")
+            with pytest.raises(ConfigError):
+                producer.dpub("t", b"x", -1)
+            one = producer.publish_nowait("t", b"x")
+            with pytest.raises(ProducerFull):
+                producer.publish_nowait("t", b"x")
+        with pytest.raises((ClientClosed, PublishUncertain)):
+            await one
+        with pytest.raises(ClientClosed):
+            producer.pub("t", b"x")
+        with pytest.raises(ClientClosed):
+            await producer.start()
 
-    run(story())
 
-
-def test_nobody_there() -> None:
-    async def story() -> None:
-        async with FakeWeb() as web:
-            address = web.address
-        with pytest.raises(ConnectFailed):
-            await IdempotentProducer(address).start()
-        options = FAST | {"connect_required": False, "publish_timeout_s": 0.5}
-        async with IdempotentProducer(address, **options) as producer:
-            with pytest.raises(PublishTimeout) as raised:
-                await producer.pub("t", b"x")
-            assert not raised.value.sent
-            assert isinstance(raised.value.__cause__, ConnectFailed)
-
-    run(story())
+async def test_nobody_there() -> None:
+    async with FakeWeb() as web:
+        address = web.address
+    with pytest.raises(ConnectFailed):
+        await IdempotentProducer(address).start()
+    options = FAST | {"connect_required": False, "publish_timeout_s": 0.5}
+    async with IdempotentProducer(address, **options) as producer:
+        with pytest.raises(PublishTimeout) as raised:
+            await producer.pub("t", b"x")
+        assert not raised.value.sent
+        assert isinstance(raised.value.__cause__, ConnectFailed)

@@ -39,35 +39,29 @@ def published(nsqd: FakeNsqd) -> list[bytes]:
     return [body for peer in nsqd.peers for line, body in peer.said if line.startswith(b"PUB")]
 
 
-def test_what_is_unanswered_when_the_connection_ends_raises() -> None:
-    async def story() -> None:
-        async with FakeNsqd(hang_up_at(b"2")) as nsqd, asyncio.timeout(40):
-            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
-                futures = [producer.pub("t", b"%d" % n) for n in range(4)]
-                outcomes = await asyncio.gather(*futures, return_exceptions=True)
-                assert [type(o) for o in outcomes[2:]] == [ConnectionLost, ConnectionLost]
-                assert outcomes[2].address == nsqd.address  # type: ignore[union-attr]
-                assert producer.pending_bytes == producer.pending_count == 0
-                await producer.pub("t", b"the next connection")
-            assert published(nsqd)[-1] == b"the next connection"
-
-    asyncio.run(story())
+async def test_what_is_unanswered_when_the_connection_ends_raises() -> None:
+    async with FakeNsqd(hang_up_at(b"2")) as nsqd, asyncio.timeout(40):
+        async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+            futures = [producer.pub("t", b"%d" % n) for n in range(4)]
+            outcomes = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(o) for o in outcomes[2:]] == [ConnectionLost, ConnectionLost]
+            assert outcomes[2].address == nsqd.address  # type: ignore[union-attr]
+            assert producer.pending_bytes == producer.pending_count == 0
+            await producer.pub("t", b"the next connection")
+        assert published(nsqd)[-1] == b"the next connection"
 
 
-def test_with_retry_it_goes_to_the_next_address_in_order() -> None:
-    async def story() -> None:
-        first = FakeNsqd(hang_up_at(b"2"))
-        async with first, FakeNsqd() as second, asyncio.timeout(40):
-            async with Producer([first.address, second.address], retry=True) as producer:
-                assert producer.address == first.address
-                await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(4)))
-                assert producer.address == second.address
-            assert published(second)[-2:] == [b"2", b"3"]
-
-    asyncio.run(story())
+async def test_with_retry_it_goes_to_the_next_address_in_order() -> None:
+    first = FakeNsqd(hang_up_at(b"2"))
+    async with first, FakeNsqd() as second, asyncio.timeout(40):
+        async with Producer([first.address, second.address], retry=True) as producer:
+            assert producer.address == first.address
+            await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(4)))
+            assert producer.address == second.address
+        assert published(second)[-2:] == [b"2", b"3"]
 
 
-def test_an_error_frame_answers_the_oldest_publish() -> None:
+async def test_an_error_frame_answers_the_oldest_publish() -> None:
     def refuse(peer: Peer, line: bytes, body: bytes) -> None:
         if body == b"bad":
             peer.send(error(b"E_BAD_MESSAGE PUB message too big 3 > 2"))
@@ -75,24 +69,21 @@ def test_an_error_frame_answers_the_oldest_publish() -> None:
         elif not peer.transport.is_closing():
             peer.send(ok())
 
-    async def story() -> None:
-        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40):
-            options = {"retry": True, "reconnect_delay_s": 0.01}
-            async with Producer(nsqd.address, **options) as producer:
-                futures = [producer.pub("t", body) for body in (b"a", b"bad", b"b")]
-                await futures[0]
-                with pytest.raises(ServerRefused) as raised:
-                    await futures[1]
-                assert (raised.value.code, raised.value.text) == (
-                    "E_BAD_MESSAGE",
-                    "PUB message too big 3 > 2",
-                )
-                await futures[2]
-
-    asyncio.run(story())
+    async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40):
+        options = {"retry": True, "reconnect_delay_s": 0.01}
+        async with Producer(nsqd.address, **options) as producer:
+            futures = [producer.pub("t", body) for body in (b"a", b"bad", b"b")]
+            await futures[0]
+            with pytest.raises(ServerRefused) as raised:
+                await futures[1]
+            assert (raised.value.code, raised.value.text) == (
+                "E_BAD_MESSAGE",
+                "PUB message too big 3 > 2",
+            )
+            await futures[2]
 
 
-def test_a_refusal_that_passes_is_tried_again() -> None:
+async def test_a_refusal_that_passes_is_tried_again() -> None:
     refusals = 2
 
     def refuse(peer: Peer, line: bytes, body: bytes) -> None:
@@ -104,36 +95,30 @@ def test_a_refusal_that_passes_is_tried_again() -> None:
         else:
             peer.send(ok())
 
-    async def story() -> None:
-        async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40):
-            options = {"retry": True, "reconnect_delay_s": 0.01}
-            async with Producer(nsqd.address, **options) as producer:
-                await producer.pub("t", b"body")
-        assert refusals == 0
-
-    asyncio.run(story())
+    async with FakeNsqd(refuse) as nsqd, asyncio.timeout(40):
+        options = {"retry": True, "reconnect_delay_s": 0.01}
+        async with Producer(nsqd.address, **options) as producer:
+            await producer.pub("t", b"body")
+    assert refusals == 0
 
 
-def test_an_outcome_that_is_not_known_is_an_error_of_its_own() -> None:
+async def test_an_outcome_that_is_not_known_is_an_error_of_its_own() -> None:
     text = b"E_PUB_FAILED PUB failed the link to node 1 has ended: "
 
     def refuse(peer: Peer, line: bytes, body: bytes) -> None:
         peer.send(error(text + b"it is not known whether it was stored"))
         peer.hang_up()
 
-    async def story() -> None:
-        async with (
-            FakeNsqd(refuse) as nsqd,
-            asyncio.timeout(40),
-            Producer(nsqd.address) as producer,
-        ):
-            with pytest.raises(OutcomeUnknown):
-                await producer.pub("t", b"body")
-
-    asyncio.run(story())
+    async with (
+        FakeNsqd(refuse) as nsqd,
+        asyncio.timeout(40),
+        Producer(nsqd.address) as producer,
+    ):
+        with pytest.raises(OutcomeUnknown):
+            await producer.pub("t", b"body")
 
 
-def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
+async def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
     """Between others, which are answered by a plain OK."""
 
     def answer(peer: Peer, line: bytes, body: bytes) -> None:
@@ -143,196 +128,159 @@ def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
         else:
             say_ok(peer, line, body)
 
-    async def story() -> None:
-        async with FakeNsqd(answer) as nsqd, asyncio.timeout(40):
-            async with Producer(nsqd.address) as producer:
-                told = await asyncio.gather(
-                    producer.pub("t", b"a"),
-                    producer.pub("t", b"b", trace_id=7),
-                    producer.mpub("t", [b"c", b"d"], trace_id=[7, 0]),
-                    producer.mpub("t", [b"e"], trace_id=(1 << 64) - 1),
-                    producer.pub("t", b"f"),
-                )
-                assert producer.pending_count == producer.pending_bytes == 0
-            offset = told[1].offset
-            places = [Published(b"0000000000000abc", offset + n, 7) for n in range(3)]
-            assert told == [None, *places, None]
-            said = nsqd.peers[0].said[-5:]
-            assert [line for line, _ in said] == [
-                *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t"),
-            ]
-            assert split_one(said[1][1]) == (7, b"b")
-            assert split_many(said[2][1], 100) == [(7, b"c"), (0, b"d")]
-            assert split_many(said[3][1], 100) == [((1 << 64) - 1, b"e")]
-
-    asyncio.run(story())
+    async with FakeNsqd(answer) as nsqd, asyncio.timeout(40):
+        async with Producer(nsqd.address) as producer:
+            told = await asyncio.gather(
+                producer.pub("t", b"a"),
+                producer.pub("t", b"b", trace_id=7),
+                producer.mpub("t", [b"c", b"d"], trace_id=[7, 0]),
+                producer.mpub("t", [b"e"], trace_id=(1 << 64) - 1),
+                producer.pub("t", b"f"),
+            )
+            assert producer.pending_count == producer.pending_bytes == 0
+        offset = told[1].offset
+        places = [Published(b"0000000000000abc", offset + n, 7) for n in range(3)]
+        assert told == [None, *places, None]
+        said = nsqd.peers[0].said[-5:]
+        assert [line for line, _ in said] == [
+            *(b"PUB t", b"PUB_TRACE t", b"MPUB_TRACE t", b"MPUB_TRACE t", b"PUB t")
+        ]
+        assert split_one(said[1][1]) == (7, b"b")
+        assert split_many(said[2][1], 100) == [(7, b"c"), (0, b"d")]
+        assert split_many(said[3][1], 100) == [((1 << 64) - 1, b"e")]
 
 
-def test_trace_ids_that_are_none() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, asyncio.timeout(40), Producer(nsqd.address) as producer:
-            for wrong in (0, -1, 1 << 64):
-                with pytest.raises(ConfigError, match=r"trace_id.*1 to 18446744073709551615"):
-                    producer.pub("t", b"a", trace_id=wrong)
-            with pytest.raises(ConfigError, match="one for 2 bodies"):
-                producer.mpub("t", [b"a", b"b"], trace_id=[1])
-            with pytest.raises(ConfigError, match="0 to 18446744073709551615"):
-                producer.mpub("t", [b"a", b"b"], trace_id=[1, 1 << 64])
-            assert producer.pending_count == 0
-
-    asyncio.run(story())
+async def test_trace_ids_that_are_none() -> None:
+    async with FakeNsqd() as nsqd, asyncio.timeout(40), Producer(nsqd.address) as producer:
+        for wrong in (0, -1, 1 << 64):
+            with pytest.raises(ConfigError, match=r"trace_id.*1 to 18446744073709551615"):
+                producer.pub("t", b"a", trace_id=wrong)
+        with pytest.raises(ConfigError, match="one for 2 bodies"):
+            producer.mpub("t", [b"a", b"b"], trace_id=[1])
+        with pytest.raises(ConfigError, match="0 to 18446744073709551615"):
+            producer.mpub("t", [b"a", b"b"], trace_id=[1, 1 << 64])
+        assert producer.pending_count == 0
 
 
-def test_waiting_is_bounded() -> None:
-    async def story() -> None:
-        async with FakeNsqd(lambda *_: None) as nsqd, asyncio.timeout(40):
-            options = {"publish_timeout_s": 0.5, "stop_timeout_s": 0.01, "retry": True}
-            async with Producer(nsqd.address, **options) as producer:
-                with pytest.raises(PublishTimeout) as raised:
-                    await producer.pub("t", b"body")
-                assert raised.value.sent
-                nsqd._server.close()
-                nsqd.peers[0].hang_up()
-                while producer.address:
-                    await asyncio.sleep(0)
-                with pytest.raises(PublishTimeout) as raised:
-                    await producer.pub("t", b"body")
-                assert not raised.value.sent
-
-    asyncio.run(story())
-
-
-def test_a_full_producer_refuses_and_empties() -> None:
-    async def story() -> None:
-        held: list[Peer] = []
-        async with FakeNsqd(lambda peer, *_: held.append(peer)) as nsqd:
-            options = {"pending_count_max": 2, "pending_bytes_max": 1000}
-            async with Producer(nsqd.address, **options) as producer:
-                futures = [producer.publish_nowait("t", b"x") for _ in range(2)]
-                with pytest.raises(ProducerFull) as raised:
-                    producer.publish_nowait("t", b"x")
-                assert raised.value.pending_count == 2
-                while len(held) < 2:
-                    await asyncio.sleep(0.001)
-                held[0].send(ok() + ok())
-                await asyncio.gather(*futures)
-                with pytest.raises(ProducerFull):
-                    producer.publish_nowait("t", b"x" * 1001)
-                last = producer.publish_nowait("t", b"x")
+async def test_waiting_is_bounded() -> None:
+    async with FakeNsqd(lambda *_: None) as nsqd, asyncio.timeout(40):
+        options = {"publish_timeout_s": 0.5, "stop_timeout_s": 0.01, "retry": True}
+        async with Producer(nsqd.address, **options) as producer:
+            with pytest.raises(PublishTimeout) as raised:
+                await producer.pub("t", b"body")
+            assert raised.value.sent
+            nsqd._server.close()
+            nsqd.peers[0].hang_up()
+            while producer.address:
                 await asyncio.sleep(0)
-                held[0].send(ok())
-                await last
-
-    asyncio.run(story())
-
-
-def test_publishes_wait_for_a_connection() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, asyncio.timeout(40):
-            address = nsqd.address
-        producer = Producer(address, connect_required=False, reconnect_delay_s=0.01)
-        async with producer, asyncio.timeout(40):
-            assert producer.address is None
-            future = producer.pub("t", b"early")
-            loop = asyncio.get_running_loop()
-            port = int(address.split(":")[1])
-            again = FakeNsqd()
-            server = await loop.create_server(lambda: Peer(again), "127.0.0.1", port)
-            async with server:
-                await future
-                again.peers[0].hang_up()
-
-    asyncio.run(story())
+            with pytest.raises(PublishTimeout) as raised:
+                await producer.pub("t", b"body")
+            assert not raised.value.sent
 
 
-def test_closing_waits_for_answers() -> None:
-    async def story() -> None:
-        def late(peer: Peer, line: bytes, body: bytes) -> None:
-            asyncio.get_running_loop().call_later(0.05, peer.send, ok())
-
-        async with FakeNsqd(late) as nsqd:
-            async with Producer(nsqd.address) as producer:
-                future = producer.pub("t", b"body")
-            assert future.done()
-            await future
-
-    asyncio.run(story())
-
-
-def test_closing_does_not_wait_for_ever() -> None:
-    async def story() -> None:
-        async with FakeNsqd(lambda *_: None) as nsqd:
-            async with Producer(nsqd.address, stop_timeout_s=0.01) as producer:
-                future = producer.pub("t", b"body")
-            with pytest.raises(ConnectionLost):
-                await future
-            with pytest.raises(ClientClosed):
-                producer.pub("t", b"body")
-
-    asyncio.run(story())
-
-
-def test_a_cancelled_publish_keeps_its_place() -> None:
-    async def story() -> None:
-        held: list[Peer] = []
-        nsqd = FakeNsqd(lambda peer, *_: held.append(peer))
-        async with asyncio.timeout(40), nsqd, Producer(nsqd.address) as producer:
-            first, second = producer.pub("t", b"1"), producer.pub("t", b"2")
-            first.cancel()
+async def test_a_full_producer_refuses_and_empties() -> None:
+    held: list[Peer] = []
+    async with FakeNsqd(lambda peer, *_: held.append(peer)) as nsqd:
+        options = {"pending_count_max": 2, "pending_bytes_max": 1000}
+        async with Producer(nsqd.address, **options) as producer:
+            futures = [producer.publish_nowait("t", b"x") for _ in range(2)]
+            with pytest.raises(ProducerFull) as raised:
+                producer.publish_nowait("t", b"x")
+            assert raised.value.pending_count == 2
             while len(held) < 2:
                 await asyncio.sleep(0.001)
+            held[0].send(ok() + ok())
+            await asyncio.gather(*futures)
+            with pytest.raises(ProducerFull):
+                producer.publish_nowait("t", b"x" * 1001)
+            last = producer.publish_nowait("t", b"x")
+            await asyncio.sleep(0)
             held[0].send(ok())
-            await asyncio.sleep(0.01)
-            assert not second.done()
-            held[0].send(ok())
-            await second
-
-    asyncio.run(story())
+            await last
 
 
-def test_pub_many_stops_at_the_first_error() -> None:
-    async def story() -> None:
-        nsqd = FakeNsqd(hang_up_at(b"5"))
-        async with asyncio.timeout(40), nsqd, Producer(nsqd.address) as producer:
-            with pytest.raises((ConnectionLost, PublishTimeout)):
-                await producer.pub_many("t", (b"%d" % n for n in range(1000)), window=4)
-            assert len(published(nsqd)) < 20
-
-    asyncio.run(story())
-
-
-def test_every_address_is_tried() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as gone:
-            pass
-        async with FakeNsqd() as nsqd:
-            async with Producer([gone.address, nsqd.address]) as producer:
-                assert producer.address == nsqd.address
-            with pytest.raises(ConnectFailed):
-                await Producer([gone.address]).start()
-
-    asyncio.run(story())
+async def test_publishes_wait_for_a_connection() -> None:
+    async with FakeNsqd() as nsqd, asyncio.timeout(40):
+        address = nsqd.address
+    producer = Producer(address, connect_required=False, reconnect_delay_s=0.01)
+    async with producer, asyncio.timeout(40):
+        assert producer.address is None
+        future = producer.pub("t", b"early")
+        loop = asyncio.get_running_loop()
+        port = int(address.split(":")[1])
+        again = FakeNsqd()
+        server = await loop.create_server(lambda: Peer(again), "127.0.0.1", port)
+        async with server:
+            await future
+            again.peers[0].hang_up()
 
 
-def test_pub_many_leaves_no_error_unheard(caplog: pytest.LogCaptureFixture) -> None:
+async def test_closing_waits_for_answers() -> None:
+    def late(peer: Peer, line: bytes, body: bytes) -> None:
+        asyncio.get_running_loop().call_later(0.05, peer.send, ok())
+
+    async with FakeNsqd(late) as nsqd:
+        async with Producer(nsqd.address) as producer:
+            future = producer.pub("t", b"body")
+        assert future.done()
+        await future
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    async with FakeNsqd(lambda *_: None) as nsqd:
+        async with Producer(nsqd.address, stop_timeout_s=0.01) as producer:
+            future = producer.pub("t", b"body")
+        with pytest.raises(ConnectionLost):
+            await future
+        with pytest.raises(ClientClosed):
+            producer.pub("t", b"body")
+
+
+async def test_a_cancelled_publish_keeps_its_place() -> None:
+    held: list[Peer] = []
+    nsqd = FakeNsqd(lambda peer, *_: held.append(peer))
+    async with asyncio.timeout(40), nsqd, Producer(nsqd.address) as producer:
+        first, second = producer.pub("t", b"1"), producer.pub("t", b"2")
+        first.cancel()
+        while len(held) < 2:
+            await asyncio.sleep(0.001)
+        held[0].send(ok())
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        held[0].send(ok())
+        await second
+
+
+async def test_pub_many_stops_at_the_first_error() -> None:
+    nsqd = FakeNsqd(hang_up_at(b"5"))
+    async with asyncio.timeout(40), nsqd, Producer(nsqd.address) as producer:
+        with pytest.raises((ConnectionLost, PublishTimeout)):
+            await producer.pub_many("t", (b"%d" % n for n in range(1000)), window=4)
+        assert len(published(nsqd)) < 20
+
+
+async def test_every_address_is_tried() -> None:
+    async with FakeNsqd() as gone:
+        pass
+    async with FakeNsqd() as nsqd:
+        async with Producer([gone.address, nsqd.address]) as producer:
+            assert producer.address == nsqd.address
+        with pytest.raises(ConnectFailed):
+            await Producer([gone.address]).start()
+
+
+async def test_pub_many_leaves_no_error_unheard(caplog: pytest.LogCaptureFixture) -> None:
     gc.collect()  # what other tests have left
     caplog.clear()
-
-    async def story() -> None:
-        async with FakeNsqd(hang_up_at(b"5")) as nsqd, Producer(nsqd.address) as producer:
-            with pytest.raises(ConnectionLost):
-                await producer.pub_many("t", (b"%d" % n for n in range(100)), window=20)
-        gc.collect()
-
-    asyncio.run(story())
+    async with FakeNsqd(hang_up_at(b"5")) as nsqd, Producer(nsqd.address) as producer:
+        with pytest.raises(ConnectionLost):
+            await producer.pub_many("t", (b"%d" % n for n in range(100)), window=20)
+    gc.collect()
     assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize("delay_s", [-0.1, float("nan"), float("inf")])
-def test_delays_are_checked(delay_s: float) -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd, Producer(nsqd.address) as producer:
-            with pytest.raises(ConfigError, match="delay_s"):
-                producer.dpub("t", b"body", delay_s)
-
-    asyncio.run(story())
+async def test_delays_are_checked(delay_s: float) -> None:
+    async with FakeNsqd() as nsqd, Producer(nsqd.address) as producer:
+        with pytest.raises(ConfigError, match="delay_s"):
+            producer.dpub("t", b"body", delay_s)

@@ -42,49 +42,41 @@ class Strict:
 
 
 @each("code", [b"E_BAD_MESSAGE", b"E_BAD_TOPIC", b"E_BAD_BODY", b"E_INVALID", b"E_UNAUTHORIZED"])
-def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
+async def test_what_was_behind_a_refused_publish_is_sent_again(code: bytes) -> None:
     """nsqd has not read it, so it cannot be stored twice."""
-
-    async def story() -> None:
-        strict = Strict(code + b" PUB something")
-        nsqd = FakeNsqd(strict)
-        async with (
-            nsqd,
-            asyncio.timeout(4),
-            Producer([nsqd.address, "127.0.0.1:1"], **QUICK) as producer,
-        ):
-            bodies = [b"1", b"bad", b"2", b"3", b"bad too", b"bad three", b"4"]
-            futures = [producer.pub("t", body) for body in bodies]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            kinds = [type(outcome) for outcome in outcomes]
-            none = type(None)
-            refused = ServerRefused
-            assert kinds == [none, refused, none, none, refused, refused, none]
-            assert producer.pending_count == producer.pending_bytes == 0
-        assert strict.stored == [b"1", b"2", b"3", b"4"]
-
-    asyncio.run(story())
+    strict = Strict(code + b" PUB something")
+    nsqd = FakeNsqd(strict)
+    async with (
+        nsqd,
+        asyncio.timeout(4),
+        Producer([nsqd.address, "127.0.0.1:1"], **QUICK) as producer,
+    ):
+        bodies = [b"1", b"bad", b"2", b"3", b"bad too", b"bad three", b"4"]
+        futures = [producer.pub("t", body) for body in bodies]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        kinds = [type(outcome) for outcome in outcomes]
+        none = type(None)
+        refused = ServerRefused
+        assert kinds == [none, refused, none, none, refused, refused, none]
+        assert producer.pending_count == producer.pending_bytes == 0
+    assert strict.stored == [b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("code", [b"E_PUB_FAILED", b"E_SOMETHING_NEW"])
-def test_where_nsqd_may_have_read_on_what_is_behind_is_in_doubt(code: bytes) -> None:
+async def test_where_nsqd_may_have_read_on_what_is_behind_is_in_doubt(code: bytes) -> None:
     """Our nsqd reads on while a batch is written, and other servers may have rules of their own."""
-
-    async def story() -> None:
-        strict = Strict(code + b" PUB failed: no space left")
-        nsqd = FakeNsqd(strict)
-        async with (
-            nsqd,
-            asyncio.timeout(40),
-            Producer(nsqd.address, reconnect_delay_s=0.01) as producer,
-        ):
-            futures = [producer.pub("t", body) for body in (b"1", b"bad", b"2")]
-            outcomes = await asyncio.gather(*futures, return_exceptions=True)
-            assert [type(o) for o in outcomes] == [type(None), ServerRefused, ConnectionLost]
-            await producer.pub("t", b"3")
-        assert strict.stored == [b"1", b"3"]
-
-    asyncio.run(story())
+    strict = Strict(code + b" PUB failed: no space left")
+    nsqd = FakeNsqd(strict)
+    async with (
+        nsqd,
+        asyncio.timeout(40),
+        Producer(nsqd.address, reconnect_delay_s=0.01) as producer,
+    ):
+        futures = [producer.pub("t", body) for body in (b"1", b"bad", b"2")]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(o) for o in outcomes] == [type(None), ServerRefused, ConnectionLost]
+        await producer.pub("t", b"3")
+    assert strict.stored == [b"1", b"3"]
 
 
 def confused(peer: Peer, line: bytes, body: bytes) -> None:
@@ -92,15 +84,12 @@ def confused(peer: Peer, line: bytes, body: bytes) -> None:
     peer.send(ok() * (2 if body == b"first" else 1))
 
 
-def test_what_was_not_sent_when_the_connection_ended_waits_for_the_next() -> None:
-    async def story() -> None:
-        async with FakeNsqd(confused) as nsqd, asyncio.timeout(40):
-            async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
-                await producer.pub("t", b"first")
-                await producer.pub("t", b"second")
-            assert len(nsqd.peers) == 2
-
-    asyncio.run(story())
+async def test_what_was_not_sent_when_the_connection_ended_waits_for_the_next() -> None:
+    async with FakeNsqd(confused) as nsqd, asyncio.timeout(40):
+        async with Producer(nsqd.address, reconnect_delay_s=0.01) as producer:
+            await producer.pub("t", b"first")
+            await producer.pub("t", b"second")
+        assert len(nsqd.peers) == 2
 
 
 def fall_silent_at(marked: bytes) -> OnCommand:
@@ -114,38 +103,31 @@ def fall_silent_at(marked: bytes) -> OnCommand:
     return act
 
 
-def test_a_publish_in_doubt_says_so_when_its_time_is_over() -> None:
+async def test_a_publish_in_doubt_says_so_when_its_time_is_over() -> None:
     """It was sent on the connection before, and waits for one on which to be sent again."""
-
-    async def story() -> None:
-        async with FakeNsqd(fall_silent_at(b"sent")) as nsqd, asyncio.timeout(40):
-            options = {"retry": True, "publish_timeout_s": 0.3, "stop_timeout_s": 0.01}
-            async with Producer(nsqd.address, reconnect_delay_s=0.01, **options) as producer:
-                sent = producer.pub("t", b"sent")
-                while producer.address:
-                    await asyncio.sleep(0)
-                waits = producer.pub("t", b"waits")
-                outcomes = await asyncio.gather(sent, waits, return_exceptions=True)
-                sent_or_not = [o.sent for o in outcomes if isinstance(o, PublishTimeout)]
-                assert sent_or_not == [True, False]
-
-    asyncio.run(story())
+    async with FakeNsqd(fall_silent_at(b"sent")) as nsqd, asyncio.timeout(40):
+        options = {"retry": True, "publish_timeout_s": 0.3, "stop_timeout_s": 0.01}
+        async with Producer(nsqd.address, reconnect_delay_s=0.01, **options) as producer:
+            sent = producer.pub("t", b"sent")
+            while producer.address:
+                await asyncio.sleep(0)
+            waits = producer.pub("t", b"waits")
+            outcomes = await asyncio.gather(sent, waits, return_exceptions=True)
+            sent_or_not = [o.sent for o in outcomes if isinstance(o, PublishTimeout)]
+            assert sent_or_not == [True, False]
 
 
-def test_a_passing_refusal_is_not_forgotten_while_closing() -> None:
+async def test_a_passing_refusal_is_not_forgotten_while_closing() -> None:
     """Closing waits for what is to be tried again, as for every other publish."""
     refusals = [b"E_PUB_FAILED PUB failed: no space left"]
 
     def act(peer: Peer, line: bytes, body: bytes) -> None:
         peer.send(error(refusals.pop()) if refusals else ok())
 
-    async def story() -> None:
-        async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
-            async with Producer(nsqd.address, retry=True, reconnect_delay_s=0.01) as producer:
-                future = producer.pub("t", b"body")
-            await future
-
-    asyncio.run(story())
+    async with FakeNsqd(act) as nsqd, asyncio.timeout(40):
+        async with Producer(nsqd.address, retry=True, reconnect_delay_s=0.01) as producer:
+            future = producer.pub("t", b"body")
+        await future
 
 
 # --- the greeting and the connection ---
@@ -162,77 +144,70 @@ def deliver_at_rdy(peer: Peer, line: bytes, body: bytes) -> None:
 
 @each("secure", [False, True])
 @each("form", ["", "snappy", "deflate"])
-def test_every_form_of_connection(secure: bool, form: str, certificate: Certificate) -> None:
+async def test_every_form_of_connection(secure: bool, form: str, certificate: Certificate) -> None:
     options: dict[str, Any] = {form: True} if form else {}
     if secure:
         options["tls"] = certificate.client()
-
-    async def story() -> None:
-        nsqd = FakeNsqd(
-            deliver_at_rdy, certificate.server(), tls_v1=True, snappy=True, deflate=True,
-            auth_required=True,
-        )  # fmt: skip
-        async with nsqd, asyncio.timeout(40):
-            async with Consumer("t", "c", nsqd.address, auth_secret="s", **options) as consumer:
-                bodies = []
-                async for found in consumer:
-                    bodies.append(found.body)
-                    found.fin()
-                    if len(bodies) == 2:
-                        break
-            assert bodies == [BIG, b"two"]
-            async with Producer(nsqd.address, auth_secret="s", **options) as producer:
-                await producer.pub("t", BIG)
-                await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(100)))
-            consuming, publishing = nsqd.peers
-            await consuming.closed
-            await publishing.closed
-            fins = [b"FIN %016x" % number for number in (1, 2)]
-            assert consuming.lines() == [b"AUTH", b"SUB t c", b"RDY 200", *fins, b"CLS"]
-            assert publishing.said[1] == (b"AUTH", b"s")
-            assert publishing.said[2] == (b"PUB t", BIG)
-            assert publishing.said[3:] == [(b"PUB t", b"%d" % n) for n in range(100)]
-
-    asyncio.run(story())
+    nsqd = FakeNsqd(
+        deliver_at_rdy, certificate.server(), tls_v1=True, snappy=True, deflate=True,
+        auth_required=True,
+    )  # fmt: skip
+    async with nsqd, asyncio.timeout(40):
+        async with Consumer("t", "c", nsqd.address, auth_secret="s", **options) as consumer:
+            bodies = []
+            async for found in consumer:
+                bodies.append(found.body)
+                found.fin()
+                if len(bodies) == 2:
+                    break
+        assert bodies == [BIG, b"two"]
+        async with Producer(nsqd.address, auth_secret="s", **options) as producer:
+            await producer.pub("t", BIG)
+            await asyncio.gather(*(producer.pub("t", b"%d" % n) for n in range(100)))
+        consuming, publishing = nsqd.peers
+        await consuming.closed
+        await publishing.closed
+        fins = [b"FIN %016x" % number for number in (1, 2)]
+        assert consuming.lines() == [b"AUTH", b"SUB t c", b"RDY 200", *fins, b"CLS"]
+        assert publishing.said[1] == (b"AUTH", b"s")
+        assert publishing.said[2] == (b"PUB t", BIG)
+        assert publishing.said[3:] == [(b"PUB t", b"%d" % n) for n in range(100)]
 
 
-def test_what_is_said_in_identify() -> None:
-    async def story() -> None:
-        async with FakeNsqd() as nsqd:
-            options: dict[str, Any] = {
-                "heartbeat_s": 5,
-                "sample_rate": 7,
-                "message_timeout_s": 1.5,
-                "output_buffer_bytes": -1,
-                "output_buffer_timeout_s": 0.1,
-                "topology_region": "r",
-                "topology_zone": "z",
-                "client_id": "me",
-            }
-            async with Consumer("t", "c", nsqd.address, **options):
-                pass
-            assert nsqd.peers[0].asked == {
-                "client_id": "me",
-                "hostname": socket.gethostname(),
-                "user_agent": f"penstock/{__version__}",
-                "feature_negotiation": True,
-                "heartbeat_interval": 5000,
-                "tls_v1": False,
-                "snappy": False,
-                "deflate": False,
-                "deflate_level": 6,
-                "topology_region": "r",
-                "topology_zone": "z",
-                "sample_rate": 7,
-                "msg_timeout": 1500,
-                "output_buffer_size": -1,
-                "output_buffer_timeout": 100,
-            }
-
-    asyncio.run(story())
+async def test_what_is_said_in_identify() -> None:
+    async with FakeNsqd() as nsqd:
+        options: dict[str, Any] = {
+            "heartbeat_s": 5,
+            "sample_rate": 7,
+            "message_timeout_s": 1.5,
+            "output_buffer_bytes": -1,
+            "output_buffer_timeout_s": 0.1,
+            "topology_region": "r",
+            "topology_zone": "z",
+            "client_id": "me",
+        }
+        async with Consumer("t", "c", nsqd.address, **options):
+            pass
+        assert nsqd.peers[0].asked == {
+            "client_id": "me",
+            "hostname": socket.gethostname(),
+            "user_agent": f"penstock/{__version__}",
+            "feature_negotiation": True,
+            "heartbeat_interval": 5000,
+            "tls_v1": False,
+            "snappy": False,
+            "deflate": False,
+            "deflate_level": 6,
+            "topology_region": "r",
+            "topology_zone": "z",
+            "sample_rate": 7,
+            "msg_timeout": 1500,
+            "output_buffer_size": -1,
+            "output_buffer_timeout": 100,
+        }
 
 
-def test_heartbeats_are_answered() -> None:
+async def test_heartbeats_are_answered() -> None:
     def beat(peer: Peer, line: bytes, body: bytes) -> None:
         if line == b"NOP":
             peer.hang_up()
@@ -240,77 +215,58 @@ def test_heartbeats_are_answered() -> None:
         if line.startswith((b"RDY", b"PUB")):
             peer.send(encode_frame(FrameType.RESPONSE, HEARTBEAT))
 
-    async def story() -> None:
-        async with FakeNsqd(beat) as nsqd, asyncio.timeout(40):
-            async with Consumer("t", "c", nsqd.address):
-                await nsqd.peers[0].closed
-            async with Producer(nsqd.address) as producer:
-                await producer.pub("t", b"body")
-                await nsqd.peers[1].closed
-
-    asyncio.run(story())
+    async with FakeNsqd(beat) as nsqd, asyncio.timeout(40):
+        async with Consumer("t", "c", nsqd.address):
+            await nsqd.peers[0].closed
+        async with Producer(nsqd.address) as producer:
+            await producer.pub("t", b"body")
+            await nsqd.peers[1].closed
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [({"tls": True}, "does not offer it"), ({}, "requires AUTH")],
+    ("options", "reason"), [({"tls": True}, "does not offer it"), ({}, "requires AUTH")]
 )
-def test_what_we_cannot_live_with(options: dict[str, Any], reason: str) -> None:
-    async def story() -> None:
-        async with FakeNsqd(auth_required=True) as nsqd:
-            with pytest.raises(ConnectFailed, match=reason):
-                await Producer(nsqd.address, **options).start()
-
-    asyncio.run(story())
+async def test_what_we_cannot_live_with(options: dict[str, Any], reason: str) -> None:
+    async with FakeNsqd(auth_required=True) as nsqd:
+        with pytest.raises(ConnectFailed, match=reason):
+            await Producer(nsqd.address, **options).start()
 
 
-def test_an_unknown_authority_is_refused(certificate: Certificate) -> None:
-    async def story() -> None:
-        async with FakeNsqd(tls=certificate.server(), tls_v1=True) as nsqd:
-            with pytest.raises(ConnectFailed) as raised:
-                await Producer(nsqd.address, tls=ssl.create_default_context()).start()
-            assert "certificate verify failed" in raised.value.reason
-
-    asyncio.run(story())
+async def test_an_unknown_authority_is_refused(certificate: Certificate) -> None:
+    async with FakeNsqd(tls=certificate.server(), tls_v1=True) as nsqd:
+        with pytest.raises(ConnectFailed) as raised:
+            await Producer(nsqd.address, tls=ssl.create_default_context()).start()
+        assert "certificate verify failed" in raised.value.reason
 
 
-def test_a_refusal_has_its_code() -> None:
+async def test_a_refusal_has_its_code() -> None:
     def refuse(peer: Peer, line: bytes, body: bytes) -> None:
         peer.send(error(b'E_UNAUTHORIZED AUTH failed for SUB on "t" "c"'))
         peer.hang_up()
 
-    async def story() -> None:
-        async with FakeNsqd(refuse) as nsqd:
-            with pytest.raises(ServerRefused) as raised:
-                await Consumer("t", "c", nsqd.address).start()
-            assert raised.value.code == "E_UNAUTHORIZED"
-            assert raised.value.address == nsqd.address
-
-    asyncio.run(story())
+    async with FakeNsqd(refuse) as nsqd:
+        with pytest.raises(ServerRefused) as raised:
+            await Consumer("t", "c", nsqd.address).start()
+        assert raised.value.code == "E_UNAUTHORIZED"
+        assert raised.value.address == nsqd.address
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", ok()[:5]])
-def test_no_nsqd_at_all(answer: bytes) -> None:
+async def test_no_nsqd_at_all(answer: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(4)
         writer.write(answer)
         writer.close()
         await writer.wait_closed()
 
-    async def story() -> None:
-        server = await asyncio.start_server(speak, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            with pytest.raises(ConnectFailed):
-                await Producer(f"127.0.0.1:{port}", connect_timeout_s=40).start()
-
-    asyncio.run(story())
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectFailed):
+            await Producer(f"127.0.0.1:{port}", connect_timeout_s=40).start()
 
 
-def test_a_mute_server_is_given_up() -> None:
-    async def story() -> None:
-        async with FakeNsqd(lambda *_: None) as nsqd:
-            with pytest.raises(ConnectFailed, match="SUB was not answered"):
-                await Consumer("t", "c", nsqd.address, connect_timeout_s=1).start()
-
-    asyncio.run(story())
+async def test_a_mute_server_is_given_up() -> None:
+    async with FakeNsqd(lambda *_: None) as nsqd:
+        with pytest.raises(ConnectFailed, match="SUB was not answered"):
+            await Consumer("t", "c", nsqd.address, connect_timeout_s=1).start()

@@ -60,16 +60,11 @@ def test_a_table_that_is_too_wide_becomes_blocks(monkeypatch: pytest.MonkeyPatch
     ]  # fmt: skip
     monkeypatch.setenv("COLUMNS", "40")  # heads in two lines will do
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in table(heads, rows)]
-    assert [line.split() for line in lines[:2]] == [
-        ["IN"],
-        ["NODE", "FLIGHT", "DEPTH", "DELAYED"],
-    ]
+    assert [line.split() for line in lines[:2]] == [["IN"], ["NODE", "FLIGHT", "DEPTH", "DELAYED"]]
     assert max(map(len, lines)) <= 40
 
 
-def test_progress_is_seen_where_somebody_watches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_progress_is_seen_where_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, is_seen in ((io.StringIO(), False), (Tty(), True)):
         monkeypatch.setattr("sys.stderr", stream)
         with Progress("read", 400) as progress:

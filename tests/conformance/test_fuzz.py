@@ -19,7 +19,7 @@ import pytest
 
 from e2e.daemon import Daemon
 from e2e.in_process import World
-from e2e.lookupd import Lookupd
+from e2e.lookupd import Lookupd, eventually
 from e2e.v2client import V2Client
 from penstock import kernel, limits
 from penstock.nsqd.options import read_options
@@ -239,10 +239,7 @@ def test_connections_that_come_and_go(daemon: Daemon) -> None:
             sock = on_exit.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
             if number % 3 == 0:
                 sock.close()
-    deadline_s = time.monotonic() + 60
-    while open_sockets(daemon) > 10:
-        assert time.monotonic() < deadline_s, f"{open_sockets(daemon)} sockets are open"
-        time.sleep(0.02)
+    eventually(lambda: open_sockets(daemon) <= 10, say=lambda: open_sockets(daemon))
 
 
 def open_sockets(daemon: Daemon) -> int:

@@ -3,13 +3,14 @@ so. No 500, and no traceback in the log."""
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Iterator
 from unittest.mock import MagicMock
 
 import pytest
 
-from cases import each
+from cases import each, seeds
 from e2e.daemon import Daemon
 from e2e.lookupd import Lookupd
 from penstock.net.api import Route
@@ -19,6 +20,7 @@ from penstock.nsqd.options import read_options
 from penstock.nsqlookupd import routes as lookupd_routes
 from sim.clock import FakeClock
 
+STRIDE = len(seeds(3, 1))  # a parameter of a route takes every third value in `make test`
 DIGITS = b"9" * 5000
 VALUES = [
     b"", b"%af", b"%ed%a0%80", b"%00", b"\xff\xfe", b"a" * 300, b"-1", b"1e400", b"nan", b"%D9%A1",
@@ -150,12 +152,13 @@ def set_up(daemon: Daemon) -> None:
 
 def test_parameters_of_nsqd(daemon: Daemon) -> None:
     set_up(daemon)
+    turn = itertools.count()
     with Odd(daemon.http_port) as odd:
         for method, path in NSQD:
             if (method, path) in [("POST", drastic) for drastic in DRASTIC]:
                 continue
             for name in PARAMETERS[:1] if path.startswith(PLAIN) else PARAMETERS:
-                for value in VALUES:
+                for value in VALUES[next(turn) % STRIDE :: STRIDE]:
                     target = with_values(path, name, value)
                     odd.ask(b"%b %b HTTP/1.1\r\nHost: localhost" % (method.encode(), target), b"x")
             set_up(daemon)  # some of them delete

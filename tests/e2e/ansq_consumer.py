@@ -61,10 +61,8 @@ async def keep_polling(reader: ansq.tcp.reader.Reader) -> None:
 
 async def consume_from_one(options: dict[str, Any]) -> None:
     first = options.get("first", "finish")
-    short = first in ("ignore", "touch")
-    features = ansq.ConnectionFeatures(
-        heartbeat_interval=1_000, msg_timeout=MESSAGE_TIMEOUT_MS if short else 60_000
-    )
+    timeout_ms = MESSAGE_TIMEOUT_MS if first == "as it says" else 60_000
+    features = ansq.ConnectionFeatures(heartbeat_interval=1_000, msg_timeout=timeout_ms)
     heartbeats = 0
 
     async def on_heartbeat(connection: Any) -> None:
@@ -81,40 +79,46 @@ async def consume_from_one(options: dict[str, Any]) -> None:
     await connection.subscribe(
         options["topic"], options["channel"], options.get("max_in_flight", 1)
     )
-    left = options["count"]
-    while left:
-        message = await connection.wait_for_message()
-        if message is None:
-            raise ConnectionError("the daemon hung up")
-        event = {
-            "body": message.body.decode(),
-            "attempts": message.attempts,
-            "at": time.monotonic(),
-            "heartbeats": heartbeats,
-        }
-        print(json.dumps(event), flush=True)
-        left -= await handle(message, first)
+    finished = asyncio.Semaphore(0)
+
+    async def read() -> None:
+        async with asyncio.TaskGroup() as handling:
+            while (message := await connection.wait_for_message()) is not None:
+                event = {
+                    "body": message.body.decode(),
+                    "attempts": message.attempts,
+                    "at": time.monotonic(),
+                    "heartbeats": heartbeats,
+                }
+                print(json.dumps(event), flush=True)
+                handling.create_task(handle(message, first, finished))
+        raise ConnectionError("the daemon hung up")
+
+    async def all_finished() -> None:
+        for _ in range(options["count"]):
+            await finished.acquire()
+
+    both = [asyncio.create_task(read()), asyncio.create_task(all_finished())]
+    done, (other,) = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    other.cancel()
+    done.pop().result()
     answer = await connection.execute("CLS")
     print(json.dumps({"cls": answer.body.decode()}))
     await connection.close()
 
 
-async def handle(message: NSQMessage, first: str) -> bool:
-    """True when it was finished."""
-    if message.attempts > 1 or first == "finish":
-        await message.fin()
-        return True
-    if first == "requeue":
+async def handle(message: NSQMessage, first: str, finished: asyncio.Semaphore) -> None:
+    first = message.body.decode() if first == "as it says" else first
+    if message.attempts == 1 and first == "requeue":
         await message.req(0)
-    elif first == "requeue later":
+    elif message.attempts == 1 and first == "requeue later":
         await message.req(1_000)
-    elif first == "touch":
-        for _ in range(TOUCHES):
+    elif message.attempts > 1 or first in ("finish", "touch"):
+        for _ in range(TOUCHES if first == "touch" else 0):
             await message.touch()
             await asyncio.sleep(TOUCH_EVERY_S)
         await message.fin()
-        return True
-    return False
+        finished.release()
 
 
 if __name__ == "__main__":

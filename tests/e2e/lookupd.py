@@ -54,11 +54,14 @@ def nsqd(path: Path, *lookupds: str, flags: tuple[str, ...] = ()) -> Daemon:
     return Daemon(path, "--broadcast-address=127.0.0.1", *addresses, *flags)
 
 
-def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def eventually(
+    holds: Callable[[], object], timeout_s: float = 60.0, say: Callable[[], object] = str
+) -> None:
+    """`say` tells what is wrong when it does not come to be."""
     deadline_s = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline_s:
-            raise AssertionError("it did not come to be")
+            raise AssertionError(f"it did not come to be in {timeout_s:.0f} s: {say()}")
         time.sleep(0.02)
 
 

@@ -34,7 +34,7 @@ const settings = {
 }
 if (options.lookupd) settings.lookupdHTTPAddresses = [options.lookupd]
 else settings.nsqdTCPAddresses = [`127.0.0.1:${options.port}`]
-if (first === 'ignore' || first === 'touch') settings.messageTimeout = 2000
+if (first === 'as it says') settings.messageTimeout = 2000
 
 const reader = new nsq.Reader(options.topic, options.channel, settings)
 
@@ -62,11 +62,12 @@ reader.on('message', (message) => {
     at: Number(process.hrtime.bigint()) / 1e9,
     heartbeats,
   }))
-  if (message.attempts > 1 || first === 'finish') finish(message)
-  else if (first === 'requeue') message.requeue(0, false)
-  else if (first === 'requeue later') message.requeue(1000, false)
-  else if (first === 'requeue with backoff') message.requeue(0, true)
-  else if (first === 'touch') touch(message, TOUCHES)
+  const act = first === 'as it says' ? message.body.toString() : first
+  if (message.attempts > 1 || act === 'finish') finish(message)
+  else if (act === 'requeue') message.requeue(0, false)
+  else if (act === 'requeue later') message.requeue(1000, false)
+  else if (act === 'requeue with backoff') message.requeue(0, true)
+  else if (act === 'touch') touch(message, TOUCHES)
 })
 
 reader.on('error', (error) => {

@@ -5,7 +5,8 @@
 first attempt: `finish`, `requeue`, `requeue later` (after a second), `requeue with backoff`,
 `ignore` (let it time out), `touch` (hold it for 2.7 seconds, with a message timeout of two),
 `batch` (keep messages until the reader is starved, as pynsq's documentation shows, then finish all
-of them). `connection` holds options of pynsq's own (tls_v1, snappy, deflate, ...).
+of them), or `as it says` (each does what its body is). `connection` holds options of pynsq's own
+(tls_v1, snappy, deflate, ...).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Script:
             max_tries=0,
             heartbeat_interval=1,
             max_backoff_duration=BACKOFF_S_MAX,
-            msg_timeout=MESSAGE_TIMEOUT_S if self.first in ("ignore", "touch") else None,
+            msg_timeout=MESSAGE_TIMEOUT_S if self.first == "as it says" else None,
         )
 
     def handle(self, message: nsq.Message) -> None:
@@ -52,17 +53,18 @@ class Script:
             "heartbeats": self.reader.heartbeats,
         }
         print(json.dumps(event), flush=True)
-        if message.attempts > 1 or self.first == "finish":
+        first = event["body"] if self.first == "as it says" else self.first
+        if message.attempts > 1 or first == "finish":
             self.finish(message)
-        elif self.first == "requeue":
+        elif first == "requeue":
             message.requeue(delay=0, backoff=False)
-        elif self.first == "requeue later":
+        elif first == "requeue later":
             message.requeue(delay=1, backoff=False)
-        elif self.first == "requeue with backoff":
+        elif first == "requeue with backoff":
             message.requeue(delay=0, backoff=True)
-        elif self.first == "touch":
+        elif first == "touch":
             self.touch(message, TOUCHES)
-        elif self.first == "batch":
+        elif first == "batch":
             self.gather(message)
 
     def touch(self, message: nsq.Message, times: int) -> None:

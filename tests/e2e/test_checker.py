@@ -7,12 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from .checker import Promise
-from .history import (
-    ChannelGone,
-    ChannelMade,
-    PublishFailed,
-    PublishUnknown,
-)
+from .history import ChannelGone, ChannelMade, PublishFailed, PublishUnknown
 from .story import MS, TIMEOUT_NS, Story
 
 

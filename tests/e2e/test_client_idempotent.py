@@ -9,16 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import (
-    EpochFile,
-    IdempotentProducer,
-    PublishFenced,
-    PublishRefused,
-)
-from penstock.kernel import decode_bodies
-from penstock.log.disk import OsDisk
-from penstock.log.partition import PartitionLog
+from penstock.client import EpochFile, IdempotentProducer, PublishFenced, PublishRefused
 
+from .asker import in_the_log
 from .cutter import Cutter
 from .daemon import Daemon
 from .harness import fresh_seed
@@ -26,16 +19,6 @@ from .harness import fresh_seed
 PATIENCE_S = 100.0
 KILLS = 4
 TOPICS = ["a", "b", "c"]
-
-
-def in_the_log(data_path: Path, topic: str) -> list[bytes]:
-    """Of a daemon that is stopped."""
-    log = PartitionLog.open(OsDisk(), data_path / "topics" / topic / "0")
-    found: list[bytes] = []
-    for _, batch in log.batches(0):
-        found += decode_bodies(batch, 0)
-    log.close()
-    return found
 
 
 def address_of(daemon: Daemon) -> str:
@@ -47,7 +30,7 @@ async def elsewhere(work: object) -> None:
     await asyncio.get_running_loop().run_in_executor(None, work)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
+@pytest.mark.parametrize("durability", ["disk", pytest.param("os", marks=pytest.mark.long)])
 def test_answers_are_lost_and_the_daemon_is_killed(tmp_path: Path, durability: str) -> None:
     seed = fresh_seed()
     print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails

@@ -57,7 +57,7 @@ async def drain(consumer: Consumer, wanted: set[bytes]) -> Counter[bytes]:
 
 
 @pytest.mark.parametrize("retry", [True, False])
-def test_kill_in_the_middle_of_publishing(daemon: Daemon, retry: bool) -> None:
+async def test_kill_in_the_middle_of_publishing(daemon: Daemon, retry: bool) -> None:
     """With `retry` everything arrives, some of it twice perhaps. Without it everything that was
     answered OK arrives, and everything else said that it is unknown."""
     bodies = [b"%d" % number for number in range(60_000)]
@@ -77,52 +77,45 @@ def test_kill_in_the_middle_of_publishing(daemon: Daemon, retry: bool) -> None:
                 asyncio.get_running_loop().call_later(0.02, kill)
                 asyncio.get_running_loop().call_later(0.3, start_again, daemon)
 
-    async def story() -> None:
-        async with Producer(where(daemon), retry=retry, **QUICK) as producer:
-            await publish(producer)
-        assert 20_000 <= killed[0] < len(bodies)
-        answered = {body for body, o in zip(bodies, outcomes, strict=True) if o is None}
-        unknown = [o for o in outcomes if o is not None]
-        assert all(isinstance(o, ConnectionLost) for o in unknown)
-        assert len(unknown) == 0 if retry else len(unknown) <= 500
-        async with Consumer("t", "c", where(daemon), max_in_flight=1000) as consumer:
-            seen: set[bytes] = set()
-            async with asyncio.timeout(END_S_MAX):
-                async for message in consumer:
-                    seen.add(message.body)
-                    message.fin()
-                    if seen >= answered:
-                        break
-
-    asyncio.run(story())
+    async with Producer(where(daemon), retry=retry, **QUICK) as producer:
+        await publish(producer)
+    assert 20_000 <= killed[0] < len(bodies)
+    answered = {body for body, o in zip(bodies, outcomes, strict=True) if o is None}
+    unknown = [o for o in outcomes if o is not None]
+    assert all(isinstance(o, ConnectionLost) for o in unknown)
+    assert len(unknown) == 0 if retry else len(unknown) <= 500
+    async with Consumer("t", "c", where(daemon), max_in_flight=1000) as consumer:
+        seen: set[bytes] = set()
+        async with asyncio.timeout(END_S_MAX):
+            async for message in consumer:
+                seen.add(message.body)
+                message.fin()
+                if seen >= answered:
+                    break
 
 
-def test_a_stop_under_load_loses_nothing_and_repeats_nothing(daemon: Daemon) -> None:
+async def test_a_stop_under_load_loses_nothing_and_repeats_nothing(daemon: Daemon) -> None:
     bodies = {b"%d" % number for number in range(30_000)}
+    seen: Counter[bytes] = Counter()
 
-    async def story() -> None:
-        seen: Counter[bytes] = Counter()
+    async def handle(message: Message) -> None:
+        if len(message.body) % 3 == 0:
+            await asyncio.sleep(0)
+        seen[message.body] += 1
 
-        async def handle(message: Message) -> None:
-            if len(message.body) % 3 == 0:
+    async with Producer(where(daemon)) as producer:
+        await producer.pub_many("t", bodies)
+    for part in range(4):
+        options: dict[str, Any] = {"max_in_flight": 500}
+        async with Consumer("t", "c", where(daemon), **options) as consumer:
+            running = asyncio.create_task(consumer.run(handle, concurrency=10))
+            while len(seen) < 5_000 * (part + 1):
                 await asyncio.sleep(0)
-            seen[message.body] += 1
-
-        async with Producer(where(daemon)) as producer:
-            await producer.pub_many("t", bodies)
-        for part in range(4):
-            options: dict[str, Any] = {"max_in_flight": 500}
-            async with Consumer("t", "c", where(daemon), **options) as consumer:
-                running = asyncio.create_task(consumer.run(handle, concurrency=10))
-                while len(seen) < 5_000 * (part + 1):
-                    await asyncio.sleep(0)
-                consumer.stop()
-                await running
-            found = daemon.channel_stats("t", "c")
-            assert found["in_flight_count"] == 0
-            assert found["depth"] == len(bodies) - len(seen)
-        async with Consumer("t", "c", where(daemon), max_in_flight=500) as consumer:
-            seen += await drain(consumer, bodies - set(seen))
-        assert seen == Counter(bodies)
-
-    asyncio.run(story())
+            consumer.stop()
+            await running
+        found = daemon.channel_stats("t", "c")
+        assert found["in_flight_count"] == 0
+        assert found["depth"] == len(bodies) - len(seen)
+    async with Consumer("t", "c", where(daemon), max_in_flight=500) as consumer:
+        seen += await drain(consumer, bodies - set(seen))
+    assert seen == Counter(bodies)

@@ -3,14 +3,12 @@ the topic, and retention goes past it."""
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 
 from .daemon import Daemon
+from .lookupd import eventually
 
 FLAGS = ("--segment-bytes=65536", "--retain-age=0s", "--retain-bytes=0")
-WAIT_S_MAX = 60.0
 
 
 def test_a_corrupt_old_batch_concerns_its_readers_only(tmp_path: Path) -> None:
@@ -37,7 +35,7 @@ def test_a_corrupt_old_batch_concerns_its_readers_only(tmp_path: Path) -> None:
             (last,) = client.messages(1)
             assert last.body == b"goes on"
             client.fin(*[message.id for message in got], last.id)
-        wait_for_ok(daemon)
+        eventually(lambda: daemon.http("GET", "/ping") == (200, b"OK"))
         assert daemon.topic_stats("orders")["stored_bytes"] < 65536
         assert "offsets 0 to 19 are corrupt" in daemon.stderr()
         assert daemon.stop() == 0
@@ -52,11 +50,3 @@ def corrupt(path: Path) -> None:
 def warning(path: Path) -> bytes:
     reason = f"offsets 0 to 19 are corrupt: {path}: a batch is not sound"
     return f"OK - warning: topic orders: {reason}".encode()
-
-
-def wait_for_ok(daemon: Daemon) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while daemon.http("GET", "/ping") != (200, b"OK"):
-        if time.monotonic() > deadline_s:
-            raise AssertionError(json.dumps(daemon.topic_stats("orders")))
-        time.sleep(0.1)

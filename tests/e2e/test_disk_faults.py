@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import pytest
 from penstock.kernel import encode_batch
 
 from .daemon import Daemon
+from .lookupd import eventually
 from .syscalls import compile_library
 from .v2client import Refused
 
@@ -132,10 +132,7 @@ class Patient:
         """The next segment is to be made of a spare."""
         self.make_spare()
         spare = self.daemon.data_path / PARTITION / "spare-0.log"
-        deadline_s = time.monotonic() + HEALED_S_MAX
-        while not spare.exists():
-            assert time.monotonic() < deadline_s, "retention has made no spare"
-            time.sleep(0.05)
+        eventually(spare.exists, HEALED_S_MAX, lambda: "retention has made no spare")
         return self.publish_many()
 
     def create_channel(self) -> str:
@@ -146,11 +143,14 @@ class Patient:
         return self.daemon.http("GET", "/ping")[1].decode()
 
     def wait_for_ping(self, is_wanted: Callable[[str], bool]) -> str:
-        deadline_s = time.monotonic() + HEALED_S_MAX
-        while not is_wanted(said := self.ping()):
-            assert time.monotonic() < deadline_s, f"/ping still says {said!r}"
-            time.sleep(0.05)
-        return said
+        said: list[str] = []
+
+        def is_said() -> bool:
+            said[:] = [self.ping()]
+            return is_wanted(said[0])
+
+        eventually(is_said, HEALED_S_MAX, lambda: f"/ping still says {said}")
+        return said[0]
 
 
 @pytest.fixture(scope="module")

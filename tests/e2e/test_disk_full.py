@@ -15,14 +15,8 @@ from . import history
 from .checker import check, report
 from .daemon import Daemon
 from .history import Event
-from .v2client import (
-    Message,
-    Refused,
-    V2Client,
-    dpub_bytes,
-    mpub_bytes,
-    pub_bytes,
-)
+from .lookupd import eventually
+from .v2client import Message, Refused, V2Client, dpub_bytes, mpub_bytes, pub_bytes
 
 MIB = 1024 * 1024
 TOPIC = "t"
@@ -113,11 +107,7 @@ class Ledger:
         self.daemon.start()
 
     def wait_until_publishing(self) -> None:
-        deadline_s = time.monotonic() + RECOVERY_S_MAX
-        while refusal := self.publish():
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"still refused after {RECOVERY_S_MAX} s: {refusal}")
-            time.sleep(0.1)
+        eventually(lambda: not self.publish(), RECOVERY_S_MAX)
 
     def judge(self) -> None:
         end = history.StoredAtEnd(time.time_ns(), CHANNEL, frozenset())

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cases import seeds
+
 from .asker import ANSWER_S_MAX, Asker, ask_through_kills, in_the_log
 from .daemon import Daemon
 from .harness import fresh_seed
 
-ROUNDS = 5  # of each history: twenty in all
+ROUNDS = 5  # of each history
 PRODUCERS = 4
 
 
@@ -57,7 +59,7 @@ class Retrier(Asker):
 
 
 @pytest.mark.parametrize("durability", ["disk", "os"])
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", seeds(1, 2))
 def test_retries_under_load_and_kills(tmp_path: Path, durability: str, number: int) -> None:
     seed = fresh_seed()
     print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails

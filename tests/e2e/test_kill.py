@@ -16,7 +16,7 @@ from .harness import Load, fresh_seed, load_on
 
 TOPIC = "t"
 HISTORIES = seeds(1, 5)  # of each durability
-KILLS = 5  # that count, in one history
+KILLS = len(seeds(3, 5))  # that count, in one history
 VOID_ROUNDS_MAX = 5  # rounds with too little traffic, which are run again
 ROUND_S_MAX = 10.0
 TIMEOUT_MS = 700

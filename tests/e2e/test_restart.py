@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from penstock.tools.main import main
 
 from .daemon import Daemon, DaemonFailed
+from .lookupd import eventually
 from .v2client import Closed, V2Client, pub_bytes
 
 
@@ -37,9 +36,9 @@ def test_a_second_signal_ends_it_at_once(daemon: Daemon) -> None:
             publisher.mpub("t", [b"x" * 500_000] * 9)
         stuck.sub("t", "ch")
         stuck.rdy(2500)
-        wait_for(lambda: daemon.channel_stats("t", "ch")["in_flight_count"] > 0)
+        eventually(lambda: daemon.channel_stats("t", "ch")["in_flight_count"] > 0)
         daemon.signal(signal.SIGTERM)
-        wait_for(lambda: "NSQ: stopping" in daemon.stderr())
+        eventually(lambda: "NSQ: stopping" in daemon.stderr())
         assert daemon.running
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 128 + signal.SIGTERM
@@ -61,17 +60,6 @@ def test_a_second_daemon_on_the_same_data_is_refused(daemon: Daemon) -> None:
     assert "Traceback" not in said
     with daemon.client() as client:
         client.pub("t", b"the first one is not disturbed")
-
-
-# --- a large log ---
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError("it did not come true in time")
-        time.sleep(0.01)
 
 
 # --- A node with more topics than descriptors, and more clients: the log goes on ---
@@ -164,15 +152,7 @@ def test_a_corrupt_end_is_repaired_and_publishing_goes_on(tmp_path: Path) -> Non
 # --- A drain of a real daemon ---
 
 
-def wait_for_drain(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize("how", ["signal", "http"])
-def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path, how: str) -> None:
+def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         with daemon.client() as consumer:
             consumer.sub("t", "c")
@@ -180,11 +160,8 @@ def test_a_drain_ends_when_the_last_message_is_finished(tmp_path: Path, how: str
             consumer.dpub("t", 1500, b"late")
             with daemon.client() as orphan:
                 orphan.pub("nobody", b"kept")
-            if how == "signal":
-                daemon.signal(signal.SIGUSR1)
-            else:
-                assert json.loads(daemon.post("/drain"))["left"] == 101
-            wait_for_drain(lambda: daemon.topic_stats("t")["refusal"] == "draining")
+            daemon.signal(signal.SIGUSR1)
+            eventually(lambda: daemon.topic_stats("t")["refusal"] == "draining")
             with daemon.client() as publisher:
                 publisher.send(pub_bytes("t", b"x"))
                 assert publisher.error() == b"E_PUB_FAILED PUB failed draining"

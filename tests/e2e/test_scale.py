@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from .daemon import Daemon
+from .lookupd import eventually
 from .v2client import (
     HEARTBEAT,
     MESSAGE,
@@ -69,13 +70,6 @@ def disk_bytes(path: Path) -> int:
     return sum(file.stat().st_blocks * 512 for file in path.rglob("*"))
 
 
-def wait_until(true: Callable[[], bool], what: str, timeout_s: float = END_S_MAX) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
-
-
 def connect(daemon: Daemon, count: int, on_exit: ExitStack) -> list[V2Client]:
     return [on_exit.enter_context(daemon.client()) for _ in range(count)]
 
@@ -102,7 +96,7 @@ def test_an_idle_connection_costs_little(daemon: Daemon) -> None:
         clients = connect(daemon, 2 * PAIRS, on_exit)
         for client in clients:
             client.command("NOP")
-        wait_until(lambda: is_accepted(daemon), "not all connections were accepted")
+        eventually(lambda: is_accepted(daemon), END_S_MAX)
         each = (memory_bytes(daemon) - before) / len(clients)
         assert each <= CONNECTION_BYTES_MAX, f"{each / KIB:.1f} KiB per idle connection"
 
@@ -178,7 +172,7 @@ def test_two_thousand_clients_on_a_thousand_topics(daemon: Daemon) -> None:
     body = bytes(BODY_BYTES)
     expected = sorted(b"%d" % number + body for number in range(EACH))
     assert all(sorted(bodies) == expected for bodies in found)
-    wait_until(lambda: nothing_left(daemon), "some FINs were lost")
+    eventually(lambda: nothing_left(daemon), END_S_MAX)
     grown = memory_bytes(daemon) - before
     budget = PAIRS * (2 * CONNECTION_BYTES_MAX + TOPIC_BYTES_MAX)
     assert grown <= budget, f"{grown / MIB:.1f} MiB for all of it, {budget / MIB:.1f} allowed"

@@ -87,7 +87,12 @@ class Committer(Asker):
 
 
 @pytest.mark.parametrize(
-    ("durability", "places"), [("disk", TOPICS), ("os", TOPICS), ("disk", PARTITIONS)]
+    ("durability", "places"),
+    [
+        ("os", TOPICS),
+        ("disk", PARTITIONS),
+        pytest.param("disk", TOPICS, marks=pytest.mark.long),
+    ],
 )
 def test_commits_under_load_and_kills(
     tmp_path: Path, durability: str, places: tuple[Place, ...]

@@ -47,7 +47,7 @@ def kill_under_load(daemon: Daemon) -> None:
         daemon.kill()
 
 
-@pytest.mark.parametrize("durability", ["disk", "os"])
+@pytest.mark.parametrize("durability", ["disk", pytest.param("os", marks=pytest.mark.long)])
 def test_what_was_stored_of_the_trace_survives(
     tmp_path: Path, durability: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,18 @@ def side(kernel: ModuleType) -> Iterator[Side]:
     yield side
     side.validate()
     side.close()
+
+
+@pytest.fixture
+def tail(side: Side) -> Any:
+    return side.tail()
+
+
+@pytest.fixture
+def window(side: Side, tail: Any) -> Any:
+    return side.window(tail)
+
+
+@pytest.fixture
+def conn(side: Side) -> Any:
+    return side.connect()

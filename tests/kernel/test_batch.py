@@ -81,13 +81,7 @@ class TestIds:
 
     @given(base=U64, index=U64, id=U64, count=st.integers(0, (1 << 32) - 1))
     def test_both_forms_agree(
-        self,
-        kernel: ModuleType,
-        codec: ModuleType,
-        base: int,
-        index: int,
-        id: int,
-        count: int,
+        self, kernel: ModuleType, codec: ModuleType, base: int, index: int, id: int, count: int
     ) -> None:
         assert kernel.id_at(base, index) == codec.id_at(base, index)
         assert kernel.id_index(base, count, id) == codec.id_index(base, count, id)

@@ -78,15 +78,15 @@ def test_an_end_before_the_magic_just_closes(side: Side) -> None:
         (b"FIN 0123456789abcdef\n", [b"FIN", b"0123456789abcdef"]),
     ],
 )
-def test_a_line_is_split_at_every_space(side: Side, text: bytes, params: list[bytes]) -> None:
-    conn = side.connect()
+def test_a_line_is_split_at_every_space(
+    side: Side, text: bytes, params: list[bytes], conn: Any
+) -> None:
     side.pass_time(SECOND)
     assert side.said(conn, text) == [line(conn, *params)]
     assert conn.last_command_ns == side.mono_ns
 
 
-def test_a_line_halts_until_resume(side: Side) -> None:
-    conn = side.connect()
+def test_a_line_halts_until_resume(side: Side, conn: Any) -> None:
     assert side.said(conn, b"A\nB\nNOP\nC\n") == [line(conn, b"A")]
     assert side.settle() == []
     conn.resume()
@@ -98,8 +98,7 @@ def test_a_line_halts_until_resume(side: Side) -> None:
 
 
 @pytest.mark.parametrize("text", [b"NOP\n", b"NOP\r\n", b"NOP x y\n"])
-def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes) -> None:
-    conn = side.connect()
+def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes, conn: Any) -> None:
     side.settle()
     side.pass_time(SECOND)
     assert side.said(conn, text) == []
@@ -108,8 +107,7 @@ def test_nop_is_nothing_but_a_sign_of_life(side: Side, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"X" * (LINE_BYTES_MAX + 1), b"X" * LINE_BYTES_MAX + b"Y\n"])
-def test_a_longer_line_drops_the_connection(side: Side, text: bytes) -> None:
-    conn = side.connect()
+def test_a_longer_line_drops_the_connection(side: Side, text: bytes, conn: Any) -> None:
     assert side.said(conn, text) == [(Event.CLOSED, conn, "line too long")]
     assert conn.take_output() == b""
 
@@ -148,8 +146,7 @@ def test_an_odd_rdy_is_left_to_python(side: Side, param: bytes) -> None:
     assert conn.rdy == 3
 
 
-def test_fin_frees_a_place(side: Side) -> None:
-    tail = side.tail()
+def test_fin_frees_a_place(side: Side, tail: Any) -> None:
     conn = side.consumer(side.window(tail), rdy=3)
     id = side.publish(tail, b"a", b"b", b"c", b"d")
     side.received(conn)
@@ -160,8 +157,7 @@ def test_fin_frees_a_place(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"d"]
 
 
-def test_fin_after_cls_is_taken(side: Side) -> None:
-    tail = side.tail()
+def test_fin_after_cls_is_taken(side: Side, tail: Any) -> None:
     conn = side.consumer(side.window(tail), rdy=3)
     id = side.publish(tail, b"a")
     side.received(conn)
@@ -269,8 +265,7 @@ def closed(events: list[tuple[Any, ...]]) -> list[Any]:
     return [event[1] for event in events if event[0] == Event.CLOSED]
 
 
-def test_close_drops_at_once_and_reports_once(side: Side) -> None:
-    conn = side.connect()
+def test_close_drops_at_once_and_reports_once(side: Side, conn: Any) -> None:
     side.settle()
     conn.close()
     conn.close()
@@ -281,8 +276,7 @@ def test_close_drops_at_once_and_reports_once(side: Side) -> None:
     assert side.settle() == []
 
 
-def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
-    conn = side.connect()
+def test_close_after_flush_sends_what_is_queued(side: Side, conn: Any) -> None:
     side.said(conn, b"BAD\n")
     conn.reply(1, b"E_INVALID")
     conn.close_after_flush()
@@ -295,10 +289,8 @@ def test_close_after_flush_sends_what_is_queued(side: Side) -> None:
     assert events == [(Event.CLOSED, conn, events[-1][2])]
 
 
-def test_who_has_ended_its_stream_gets_no_more(side: Side) -> None:
+def test_who_has_ended_its_stream_gets_no_more(side: Side, tail: Any, window: Any) -> None:
     """It would go with the messages, and they would have to time out."""
-    tail = side.tail()
-    window = side.window(tail)
     conn = side.consumer(window, rdy=5)
     conn.feed(pub(b"t", b"x") + b"NOP\n")  # an answer is owed, so the end has to wait
     side.poll()
@@ -330,10 +322,8 @@ def test_an_end_inside_a_line_closes(side: Side, text: bytes) -> None:
     ],
 )
 def test_an_end_inside_a_publish_is_reported_and_not_appended(
-    side: Side, text: bytes, verb: Verb, part: Cut, index: int
+    side: Side, text: bytes, verb: Verb, part: Cut, index: int, tail: Any, conn: Any
 ) -> None:
-    tail = side.tail()
-    conn = side.connect()
     conn.feed(text)
     conn.feed_eof()
     assert side.settle() == [(Event.CUT, conn, verb, part, index)]

@@ -75,8 +75,7 @@ def breaches(wanted: ast.ClassDef, thing: Any) -> list[str]:
     return found
 
 
-def test_the_classes(side: Side) -> None:
-    tail = side.tail()
+def test_the_classes(side: Side, tail: Any) -> None:
     bulk = penstock.kernel.Bulk(1, 1, 0)
     things = {
         "Engine": side.engine,

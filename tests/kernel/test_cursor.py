@@ -73,9 +73,7 @@ def test_seek_goes_back(side: Side) -> None:
     ]
 
 
-def test_skip_ahead_of_the_cursor(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_skip_ahead_of_the_cursor(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window)
     side.publish(tail, *[b"%d" % number for number in range(10)])
     side.settle()
@@ -89,9 +87,9 @@ def test_skip_ahead_of_the_cursor(side: Side) -> None:
     assert finished(3, 6) in side.journal(window)
 
 
-def test_skip_behind_the_cursor_leaves_what_is_in_flight(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_skip_behind_the_cursor_leaves_what_is_in_flight(
+    side: Side, tail: Any, window: Any
+) -> None:
     conn = side.consumer(window, rdy=3)
     id = side.publish(tail, *[b"%d" % number for number in range(10)])
     side.received(conn)
@@ -148,8 +146,7 @@ def strays_of(journal: list[Entry]) -> list[Entry]:
     return sorted((entry for entry in journal if entry.kind == STRAY), key=lambda entry: entry.a)
 
 
-def test_dirty_windows_have_something_to_write(side: Side) -> None:
-    tail = side.tail()
+def test_dirty_windows_have_something_to_write(side: Side, tail: Any) -> None:
     one, two = side.window(tail), side.window(tail)
     conn = side.consumer(two, rdy=1)
     id = side.publish(tail, b"a")
@@ -167,8 +164,7 @@ def id_of(window: object) -> int:
     return id(window)
 
 
-def test_a_restored_window_sends_again_what_was_in_flight(side: Side) -> None:
-    tail = side.tail()
+def test_a_restored_window_sends_again_what_was_in_flight(side: Side, tail: Any) -> None:
     side.publish(tail, *[b"%d" % number for number in range(10)])
     window = side.window(tail, 0)
     window.restore(2, 7, [(3, 4), (5, 6)], [])
@@ -180,8 +176,7 @@ def test_a_restored_window_sends_again_what_was_in_flight(side: Side) -> None:
     assert (window.floor, window.next) == (2, 10)
 
 
-def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side) -> None:
-    tail = side.tail()
+def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side, tail: Any) -> None:
     side.publish(tail, *[b"%d" % number for number in range(10)])
     window = side.window(tail, 0)
     window.restore(0, 8, [(6, 7)], [])
@@ -195,8 +190,7 @@ def test_a_snapshot_while_sending_again_still_says_the_old_next(side: Side) -> N
     assert finished(6, 7) in snapshot
 
 
-def test_restored_strays_go_on_where_they_were(side: Side) -> None:
-    tail = side.tail()
+def test_restored_strays_go_on_where_they_were(side: Side, tail: Any) -> None:
     id = side.publish(tail, *[b"%d" % number for number in range(6)])
     window = side.window(tail, 0)
     due_ns = side.wall_ns + SECOND

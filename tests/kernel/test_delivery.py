@@ -9,23 +9,12 @@ import pytest
 
 from penstock.kernel import Event, Held, Section, Source, Stray
 
-from .turns import (
-    MS,
-    SECOND,
-    Side,
-    bodies,
-    fin,
-    gone,
-    mpub,
-    stray,
-)
+from .turns import MS, SECOND, Side, bodies, fin, gone, mpub, stray
 
 TIMEOUT_NS = 60 * SECOND
 
 
-def test_a_delayed_message_waits_without_any_consumer(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_delayed_message_waits_without_any_consumer(side: Side, tail: Any, window: Any) -> None:
     due_ns = side.wall_ns + 5 * SECOND
     id = side.publish(tail, b"later", due_ns=due_ns)
     side.settle()
@@ -133,11 +122,7 @@ def test_a_message_keeps_its_own_timestamp_id_and_attempts(side: Side) -> None:
     assert side.settle() == [(Event.NEED, it.window, Source.FORWARD, 0)]
     assert it.window.load(Source.FORWARD, with_past(side, it.window, 0, sections)) == 1
     got = side.received(conn)
-    assert got == [
-        (77, 1, base_id, b"a"),
-        (1111, 4, 0xABC, b"b"),
-        (1111, 10, base_id + 2, b"c"),
-    ]
+    assert got == [(77, 1, base_id, b"a"), (1111, 4, 0xABC, b"b"), (1111, 10, base_id + 2, b"c")]
     journal = side.journal(it.window)
     assert stray(1, 0xABC, 4, Stray.IN_FLIGHT) in journal
     assert stray(2, base_id + 2, 10, Stray.IN_FLIGHT) in journal
@@ -240,9 +225,7 @@ def test_damage_under_the_cursor_is_skipped(side: Side) -> None:
 # --- sampling ---
 
 
-def test_sampling_drops_for_good(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_sampling_drops_for_good(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10_000)
     conn.sample_rate = 50
     side.publish(tail, *[b"x"] * 4_000)
@@ -291,9 +274,7 @@ def test_draws_are_independent(kernel: ModuleType) -> None:
 # --- who gets what ---
 
 
-def test_single_messages_go_round(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_single_messages_go_round(side: Side, tail: Any, window: Any) -> None:
     conns = [side.consumer(window, rdy=100) for _ in range(4)]
     for _ in range(40):
         side.publish(tail, b"x")
@@ -301,9 +282,7 @@ def test_single_messages_go_round(side: Side) -> None:
     assert [conn.message_count for conn in conns] == [10] * 4
 
 
-def test_a_large_window_is_refilled_in_pieces(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_large_window_is_refilled_in_pieces(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=100)
     id = side.publish(tail, *[b"x"] * 300)
     assert len(side.received(conn)) == 100
@@ -314,10 +293,8 @@ def test_a_large_window_is_refilled_in_pieces(side: Side) -> None:
     assert len(side.received(conn)) == 25
 
 
-def test_a_small_refill_is_put_off_but_not_for_good(side: Side) -> None:
+def test_a_small_refill_is_put_off_but_not_for_good(side: Side, tail: Any, window: Any) -> None:
     """Some clients answer nothing before they hold all that they asked for."""
-    tail = side.tail()
-    window = side.window(tail)
     conn = side.consumer(window, rdy=100)
     id = side.publish(tail, *[b"x"] * 90)
     assert len(side.received(conn)) == 90
@@ -332,9 +309,7 @@ def test_a_small_refill_is_put_off_but_not_for_good(side: Side) -> None:
     assert side.engine.deadline_ns == 0
 
 
-def test_a_forgotten_window_is_left_alone(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_forgotten_window_is_left_alone(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     side.publish(tail, b"a")
     side.received(conn)
@@ -348,8 +323,7 @@ def test_a_forgotten_window_is_left_alone(side: Side) -> None:
     assert side.dirty_windows() == []
 
 
-def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side) -> None:
-    tail = side.tail()
+def test_a_published_batch_reaches_its_consumer_in_the_same_turn(side: Side, tail: Any) -> None:
     conn = side.consumer(side.window(tail), rdy=1000)
     publisher = side.connect()
     publisher.feed(mpub(b"t", [b"%d" % number for number in range(300)]))

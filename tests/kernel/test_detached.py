@@ -34,8 +34,7 @@ def halted(side: Side, peer: socket.socket, more: bytes) -> Any:
     return event[1]
 
 
-def test_a_connection_outlives_its_socket(side: Side, peer: socket.socket) -> None:
-    tail = side.tail()
+def test_a_connection_outlives_its_socket(side: Side, peer: socket.socket, tail: Any) -> None:
     conn = halted(side, peer, b"what follows")
     conn.reply(0, b"OK")
     fd, unread = side.engine.detach(conn)
@@ -84,8 +83,7 @@ def test_only_a_socket_can_be_detached(side: Side, peer: socket.socket) -> None:
 # --- what the shell is told ---
 
 
-def test_output_is_reported_once(side: Side) -> None:
-    conn = side.connect()
+def test_output_is_reported_once(side: Side, conn: Any) -> None:
     side.settle()
     side.dirty_detached()
     conn.reply(0, b"OK")
@@ -97,8 +95,7 @@ def test_output_is_reported_once(side: Side) -> None:
     assert side.dirty_detached() == []
 
 
-def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
-    conn = side.connect()
+def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side, conn: Any) -> None:
     side.settle()
     assert conn.reading
     (event,) = side.said(conn, b"SUB a b\n" + bytes(300 << 10))
@@ -112,8 +109,7 @@ def test_a_halt_stops_reading_and_a_resume_starts_it(side: Side) -> None:
     assert side.dirty_detached() == [conn]
 
 
-def test_who_does_not_take_its_answers_is_not_read(side: Side) -> None:
-    conn = side.connect()
+def test_who_does_not_take_its_answers_is_not_read(side: Side, conn: Any) -> None:
     conn.reply(0, bytes(2 << 20))
     side.settle()
     assert not conn.reading
@@ -138,8 +134,7 @@ def test_output_taken_from_a_consumer_makes_the_engine_busy(side: Side) -> None:
     "command",
     [pub(b"t", b"x"), mpub(b"t", [b"x"]), b"RDY 5\n", fin(1), b"NOP\n", b"PUB\n", b"XYZ a\n"],
 )
-def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes) -> None:
-    tail = side.tail()
+def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes, tail: Any) -> None:
     conn = side.consumer(side.window(tail))
     conn.locked = True
     (event,) = side.said(conn, command)
@@ -153,9 +148,9 @@ def test_a_locked_connection_does_nothing_by_itself(side: Side, command: bytes) 
 @pytest.mark.parametrize(
     ("verb", "command"), [(Verb.PUB, pub(b"t", b"x")), (Verb.MPUB, mpub(b"t", [b"x"]))]
 )
-def test_leave_is_asked_for_each_topic_once(side: Side, verb: Verb, command: bytes) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_leave_is_asked_for_each_topic_once(
+    side: Side, verb: Verb, command: bytes, tail: Any, conn: Any
+) -> None:
     conn.allowed = set()
     assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"t")]
     conn.allowed.add(b"t")
@@ -183,8 +178,7 @@ def test_sizes_of_an_mpub_are_looked_at_after_the_leave(side: Side) -> None:
     assert event[0] == Event.BAD_PUB
 
 
-def test_a_leave_without_a_topic_asks_again(side: Side) -> None:
-    conn = side.connect()
+def test_a_leave_without_a_topic_asks_again(side: Side, conn: Any) -> None:
     conn.allowed = {b"t"}
     assert side.said(conn, pub(b"t", b"x")) == [(Event.TOPIC, conn, Verb.PUB, b"t")]
     side.tail()

@@ -113,9 +113,7 @@ class Inbox:
 # --- the common path ---
 
 
-def test_publish_and_consume_over_sockets(side: Sockets) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_publish_and_consume_over_sockets(side: Sockets, tail: Any, window: Any) -> None:
     conn, consumer = side.subscribed(window, rdy=100)
     _, publisher = side.pair()
     sent = [b"%d" % number for number in range(50)]
@@ -244,8 +242,9 @@ def test_a_halted_connection_is_not_read_without_bound(side: Sockets) -> None:
 # --- the ways it ends ---
 
 
-def test_a_half_closed_publisher_whose_answer_takes_long_costs_nothing(side: Sockets) -> None:
-    tail = side.tail()
+def test_a_half_closed_publisher_whose_answer_takes_long_costs_nothing(
+    side: Sockets, tail: Any
+) -> None:
     _, peer = side.pair()
     peer.sendall(pub(b"t", b"a"))
     peer.shutdown(socket.SHUT_WR)
@@ -263,8 +262,9 @@ def test_a_half_closed_publisher_whose_answer_takes_long_costs_nothing(side: Soc
 
 
 @pytest.mark.parametrize("halted", [True, False])
-def test_a_peer_that_hung_up_does_not_keep_the_loop_awake(side: Sockets, halted: bool) -> None:
-    tail = side.tail()
+def test_a_peer_that_hung_up_does_not_keep_the_loop_awake(
+    side: Sockets, halted: bool, tail: Any
+) -> None:
     _, peer = side.pair()
     peer.sendall(b"HALT\n" if halted else pub(b"t", b"x"))
     peer.close()

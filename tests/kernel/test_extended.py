@@ -90,8 +90,7 @@ def test_a_trace_context_is_a_trace_id_and_answered_as_any_publish(side: Side) -
     assert tail.committed_end == 4
 
 
-def test_every_section_is_written_as_encode_sections_does(side: Side) -> None:
-    tail = side.tail()
+def test_every_section_is_written_as_encode_sections_does(side: Side, tail: Any) -> None:
     each: list[dict[int, int | bytes]] = [
         {Section.HEADERS: b"{}", Section.TIMESTAMP: -1, Section.ID: (1 << 64) - 1},
         {},
@@ -130,9 +129,8 @@ def test_every_section_is_written_as_encode_sections_does(side: Side) -> None:
     ],
 )
 def test_what_no_trailer_can_say_is_refused_before_anything_is_appended(
-    side: Side, said: dict[int, Any], error: type[Exception]
+    side: Side, said: dict[int, Any], error: type[Exception], tail: Any
 ) -> None:
-    tail = side.tail()
     with pytest.raises(error):
         tail.append(b"x", 0, said)
     assert tail.open_count == 0
@@ -149,10 +147,8 @@ def test_a_topic_that_is_not_extended_keeps_key_and_trace_id_alone(side: Side) -
 @pytest.mark.parametrize("verb", [Verb.PUB_EXT, Verb.MPUB_EXT])
 @pytest.mark.parametrize("headers", [of(a="b"), b'{"key":"k","zan_test":true}'])
 def test_other_headers_need_an_extended_topic_and_the_connection_goes_on(
-    side: Side, verb: Verb, headers: bytes
+    side: Side, verb: Verb, headers: bytes, tail: Any, conn: Any
 ) -> None:
-    tail = side.tail()
-    conn = side.connect()
     command = pub_ext(b"t", headers, b"x")
     if verb == Verb.MPUB_EXT:
         command = mpub_ext(b"t", [(b"", b"w"), (headers, b"x")])
@@ -349,10 +345,8 @@ def test_a_trace_id_is_left_to_python(side: Side, extended: bool, key: bytes | N
     ],
 )
 def test_a_malformed_pub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int]
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
 ) -> None:
-    tail = side.tail()
-    conn = side.connect()
     (event,) = side.said(conn, text)
     assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB_EXT, reason)
     assert event[5:] == numbers
@@ -383,10 +377,8 @@ COUNT_MAX = (BODY_MAX - 4) // 7
     ],
 )  # fmt: skip
 def test_a_malformed_mpub_ext(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int]
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, int], tail: Any, conn: Any
 ) -> None:
-    tail = side.tail()
-    conn = side.connect()
     (event,) = side.said(conn, text)
     assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB_EXT, reason)
     assert event[5:] == numbers

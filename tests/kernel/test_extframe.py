@@ -76,9 +76,7 @@ MIXED = (
 )
 
 
-def test_the_exact_bytes_of_a_frame(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_the_exact_bytes_of_a_frame(side: Side, tail: Any, window: Any) -> None:
     id = publish(side, tail, (b"body", {Section.HEADERS: HEADERS}))
     conn = consumer(side, window, 1, extended=True, detailed=True)
     head = struct.pack(">IIqH16s", 30 + 3 + 9 + 12 + 4, 2, side.wall_ns, 1, b"%016x" % id)
@@ -132,9 +130,7 @@ def test_a_detail_is_the_offset_and_what_is_stored(side: Side) -> None:
     ]
 
 
-def test_what_is_sent_again_has_its_headers_again(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_what_is_sent_again_has_its_headers_again(side: Side, tail: Any, window: Any) -> None:
     publish(side, tail, *MIXED)
     conn = consumer(side, window, 5, extended=True, detailed=True)
     first = long_frames(conn.take_output(), detailed=True)
@@ -161,9 +157,7 @@ def test_what_is_read_from_the_log_has_its_headers(side: Side) -> None:
     ]
 
 
-def test_headers_too_long_for_a_frame_are_left_out(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_headers_too_long_for_a_frame_are_left_out(side: Side, tail: Any, window: Any) -> None:
     longest = b'{"a":"%b"}' % (b"x" * (65535 - 8))
     publish(
         side,
@@ -176,9 +170,7 @@ def test_headers_too_long_for_a_frame_are_left_out(side: Side) -> None:
     assert [(one.headers, one.body) for one in found] == [(longest, b"longest"), (None, b"longer")]
 
 
-def test_headers_count_into_what_is_built_at_once(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_headers_count_into_what_is_built_at_once(side: Side, tail: Any, window: Any) -> None:
     headers = b'{"a":"%b"}' % (b"x" * 60_000)
     publish(side, tail, *[(b"%d" % number, {Section.HEADERS: headers}) for number in range(9)])
     conn = consumer(side, window, 0, extended=True)

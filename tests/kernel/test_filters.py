@@ -53,9 +53,7 @@ COLORS = (
 )
 
 
-def test_what_does_not_pass_is_finished(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_what_does_not_pass_is_finished(side: Side, tail: Any, window: Any) -> None:
     window.trace_below = (1 << 64) - 1
     publish(side, tail, *COLORS)
     conn = consumer(side, window, 9, RED)
@@ -74,9 +72,7 @@ def test_what_does_not_pass_is_finished(side: Side) -> None:
     assert side.journal(window)[0] == cursor(5, 5)
 
 
-def test_a_filter_may_be_taken_back(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_filter_may_be_taken_back(side: Side, tail: Any, window: Any) -> None:
     publish(side, tail, headers_of(color="blue"))
     conn = consumer(side, window, 9, RED)
     conn.set_filter(None)
@@ -173,8 +169,7 @@ TESTS: tuple[dict[int, int | bytes] | None, ...] = (
 )
 
 
-def test_tests_are_left_out_whoever_consumes(side: Side) -> None:
-    tail = side.tail()
+def test_tests_are_left_out_whoever_consumes(side: Side, tail: Any) -> None:
     window, other = side.window(tail), side.window(tail)
     assert not window.skips_tests
     window.skips_tests = True
@@ -222,9 +217,7 @@ def taken(side: Side, conn: Any) -> list[bytes]:
     return bodies(conn.take_output())
 
 
-def test_messages_go_to_consumers_with_their_tag(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_messages_go_to_consumers_with_their_tag(side: Side, tail: Any, window: Any) -> None:
     a, b, plain = (consumer_tagged(side, window, tag) for tag in (b"a", b"b", b""))
     publish_tagged(side, tail, "a", None, "b", "a", "c", None)
     assert taken(side, a) == [b"a0", b"a3"]
@@ -233,9 +226,9 @@ def test_messages_go_to_consumers_with_their_tag(side: Side) -> None:
     assert (window.depth, window.in_flight, window.next) == (0, 6, 6)
 
 
-def test_without_a_consumer_of_that_tag_it_is_for_those_without(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_without_a_consumer_of_that_tag_it_is_for_those_without(
+    side: Side, tail: Any, window: Any
+) -> None:
     plain = consumer_tagged(side, window)
     publish_tagged(side, tail, "a", None)
     assert taken(side, plain) == [b"a0", b"-1"]
@@ -279,9 +272,9 @@ def test_it_survives_a_restart(kernel: ModuleType) -> None:
         side.close()
 
 
-def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_what_was_never_sent_here_is_sent_once_whatever_it_brings_along(
+    side: Side, tail: Any, window: Any
+) -> None:
     window.attempts_max = 2
     consumer_tagged(side, window, b"a")
     tail.append(b"tried", 0, {Section.ATTEMPTS: 5})
@@ -309,9 +302,7 @@ def test_what_waits_behind_the_memory_is_read(side: Side) -> None:
     assert bodies(conn.take_output()) == [b"-0", b"-0"]
 
 
-def test_emptying_and_seeking_forget_what_waits(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_emptying_and_seeking_forget_what_waits(side: Side, tail: Any, window: Any) -> None:
     a = consumer_tagged(side, window, b"a")
     publish_tagged(side, tail, None, None)
     side.settle()

@@ -226,12 +226,7 @@ def test_whole_documents_as_another_reader_has_them(
 )
 @example(document=b'{"key":"\\ud83d\\ude00"}', at=14, change=b"", length=1)
 def test_damaged_documents_as_another_reader_has_them(
-    kernel: ModuleType,
-    codec: ModuleType,
-    document: bytes,
-    at: int,
-    change: bytes,
-    length: int,
+    kernel: ModuleType, codec: ModuleType, document: bytes, at: int, change: bytes, length: int
 ) -> None:
     damaged = document[:at] + change + document[at + length :]
     one, two = kernel.parse_headers(damaged), codec.parse_headers(damaged)

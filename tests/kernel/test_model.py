@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cases import seeds
 from penstock.kernel import Event, Held, Order, Section
 
 from .model import Answer, ChannelModel, ConsumerModel, Forbidden, State, Stored, TailModel
@@ -27,7 +28,7 @@ KEYS = (b"", b"a", b"b", b"c")
 DELAYS_NS = (0, 0, 0, 0, 70 * MS, SECOND, 6 * SECOND)
 TIMEOUTS_NS = (700 * MS, 2 * SECOND, 7 * SECOND + 1)
 TOUCH_MAX_NS = 3 * SECOND  # below the longest timeout
-RUN_S = 4.0  # of histories in the ordinary run
+RUN_S = 2.0  # of histories in the ordinary run
 LONG_S = float(os.environ.get("PENSTOCK_MODEL_S", "120"))
 ANSWERS = {
     Held.DONE: Answer.DONE,
@@ -320,6 +321,6 @@ def play_for(kernel: ModuleType, seconds: float) -> int:
 @pytest.mark.timeout(LONG_S + 300)
 def test_histories(kernel: ModuleType) -> None:
     """Some that are always the same, and fresh ones."""
-    for seed in range(20):
+    for seed in seeds(10, 20):
         play(kernel, seed)
     print(play_for(kernel, LONG_S if os.environ.get("PENSTOCK_TEST_LONG") else RUN_S), "histories")

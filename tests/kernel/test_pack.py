@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.kernel import BAD_COUNT, BAD_MESSAGE, Pack
@@ -56,9 +58,8 @@ def test_a_pack_is_appended_as_its_messages(
 
 @pytest.mark.parametrize(("pack", "body", "fault"), BROKEN)
 def test_a_broken_pack_is_named_and_nothing_of_it_is_taken(
-    side: Side, pack: Pack, body: bytes, fault: int
+    side: Side, pack: Pack, body: bytes, fault: int, tail: Any
 ) -> None:
-    tail = side.tail()
     assert tail.count_pack(pack, body, 8, 10) == fault
     if tail.count_pack(pack, body, BIG, BIG) < 0:
         with pytest.raises(ValueError, match="malformed"):

@@ -32,9 +32,7 @@ def line(conn: Any, *params: bytes) -> tuple[Any, ...]:
 # --- PUB ---
 
 
-def test_a_publish_is_answered_when_it_is_committed(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_a_publish_is_answered_when_it_is_committed(side: Side, tail: Any, conn: Any) -> None:
     conn.feed(pub(b"t", b"hello"))
     assert side.poll() == []
     assert (tail.open_count, conn.pending) == (1, 1)
@@ -51,9 +49,9 @@ def test_a_publish_is_answered_when_it_is_committed(side: Side) -> None:
 
 
 @pytest.mark.parametrize("word", [b"0", b"-1", b"+0", b"000", b"", b"+", b"-", b"x5"])
-def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_the_partition_there_is_and_what_is_no_number(
+    side: Side, word: bytes, tail: Any, conn: Any
+) -> None:
     assert side.said(conn, b"PUB t %b\n" % word + size(1) + b"x") == []
     assert side.said(conn, b"MPUB t %b 7\r\n" % word + mpub(b"t", [b"y"])[7:]) == []
     assert tail.committed_end == 2
@@ -85,9 +83,9 @@ def test_the_partition_there_is_and_what_is_no_number(side: Side, word: bytes) -
         (b"PUB new\n" + size(101), BadPub.SIZE_TOO_BIG, (101, 100)),
     ],
 )
-def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...]) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_a_malformed_pub(
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
+) -> None:
     (event,) = side.said(conn, text)
     assert event[:4] == (Event.BAD_PUB, conn, Verb.PUB, reason)
     if reason == BadPub.TOPIC_NAME:
@@ -102,13 +100,13 @@ def test_a_malformed_pub(side: Side, text: bytes, reason: BadPub, numbers: tuple
 @pytest.mark.parametrize(
     "name", [b"a", b"x" * 64, b".", b"a.b_c-D9", b"t#ephemeral", b"x" * 54 + b"#ephemeral"]
 )
-def test_a_valid_name_of_no_known_topic(side: Side, name: bytes) -> None:
-    conn = side.connect()
+def test_a_valid_name_of_no_known_topic(side: Side, name: bytes, conn: Any) -> None:
     assert side.said(conn, pub(name, b"x")) == [(Event.TOPIC, conn, Verb.PUB, name)]
 
 
-def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Side) -> None:
-    conn = side.connect()
+def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(
+    side: Side, conn: Any
+) -> None:
     text = pub(b"new", b"hello")
     assert side.said(conn, text[:-1]) == []
     assert side.said(conn, text[-1:]) == [(Event.TOPIC, conn, Verb.PUB, b"new")]
@@ -123,8 +121,7 @@ def test_an_unknown_topic_of_a_pub_is_asked_for_when_the_body_is_there(side: Sid
 @pytest.mark.parametrize(
     ("text", "verb"), [(pub(b"t", b"x"), Verb.PUB), (mpub(b"t", [b"x", b"y"]), Verb.MPUB)]
 )
-def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb) -> None:
-    tail = side.tail()
+def test_a_refusing_tail_takes_nothing(side: Side, text: bytes, verb: Verb, tail: Any) -> None:
     tail.refusing = True
     conn = side.connect()
     assert side.said(conn, text[:-1]) == []
@@ -150,8 +147,7 @@ def test_a_bound_lets_through_exactly_so_many(side: Side) -> None:
     assert (tail.committed_end, frames(conn.take_output())) == (14, [OK])
 
 
-def test_a_bound_counts_sealed_and_open_batches(side: Side) -> None:
-    tail = side.tail()
+def test_a_bound_counts_sealed_and_open_batches(side: Side, tail: Any) -> None:
     tail.append_end_max = 3
     first, second = side.connect(), side.connect()
     side.poll()
@@ -171,9 +167,7 @@ def test_a_bound_counts_sealed_and_open_batches(side: Side) -> None:
 # --- MPUB ---
 
 
-def test_an_mpub_is_one_answer_for_many_messages(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_an_mpub_is_one_answer_for_many_messages(side: Side, tail: Any, conn: Any) -> None:
     assert side.said(conn, mpub(b"t", [b"a", b"bc", b"d" * 100])) == []
     assert frames(conn.take_output()) == [OK]
     assert side.kernel.decode_bodies(side.written[b"t"][0], 0) == [b"a", b"bc", b"d" * 100]
@@ -182,9 +176,9 @@ def test_an_mpub_is_one_answer_for_many_messages(side: Side) -> None:
 
 
 @pytest.mark.parametrize("total", [1, 5, 999])
-def test_the_total_of_an_mpub_is_only_checked_for_its_range(side: Side, total: int) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_the_total_of_an_mpub_is_only_checked_for_its_range(
+    side: Side, total: int, tail: Any, conn: Any
+) -> None:
     assert side.said(conn, mpub(b"t", [b"a", b"b"], total) + pub(b"t", b"c")) == []
     assert frames(conn.take_output()) == [OK, OK]
     assert tail.committed_end == 3
@@ -211,20 +205,16 @@ COUNT_MAX = (BODY_MAX - 4) // 5
     ],
 )
 def test_a_malformed_mpub(
-    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...]
+    side: Side, text: bytes, reason: BadPub, numbers: tuple[int, ...], tail: Any, conn: Any
 ) -> None:
-    tail = side.tail()
-    conn = side.connect()
     (event,) = side.said(conn, text)
     assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, reason)
     assert event[5 : 5 + len(numbers)] == numbers
     assert tail.message_count == 0
 
 
-def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
+def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side, tail: Any, conn: Any) -> None:
     """Its total lies, so what is really received has to be counted."""
-    tail = side.tail()
-    conn = side.connect()
     (event,) = side.said(conn, mpub(b"t", [b"x" * 100] * 11, total=500))
     assert event[:4] == (Event.BAD_PUB, conn, Verb.MPUB, BadPub.BODY_TOO_BIG)
     assert event[5] > BODY_MAX
@@ -235,9 +225,7 @@ def test_an_mpub_that_outgrows_the_limit_is_refused(side: Side) -> None:
 # --- answers in order ---
 
 
-def test_a_command_for_python_waits_for_the_answers(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_a_command_for_python_waits_for_the_answers(side: Side, tail: Any, conn: Any) -> None:
     conn.feed(pub(b"t", b"x") + b"SUB t c\n" + pub(b"t", b"y"))
     assert side.poll() == []
     assert side.flush() == []
@@ -255,9 +243,9 @@ def test_a_command_for_python_waits_for_the_answers(side: Side) -> None:
     ("text", "kind"),
     [(b"PUB\n", Event.BAD_PUB), (b"PUB t\n" + size(0), Event.BAD_PUB), (b"X\n", Event.LINE)],
 )
-def test_an_error_does_not_overtake_the_answers(side: Side, text: bytes, kind: Event) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_an_error_does_not_overtake_the_answers(
+    side: Side, text: bytes, kind: Event, tail: Any, conn: Any
+) -> None:
     conn.feed(pub(b"t", b"x") + text)
     assert side.poll() == []
     side.seal(tail)
@@ -267,9 +255,7 @@ def test_an_error_does_not_overtake_the_answers(side: Side, text: bytes, kind: E
     assert frames(conn.take_output()) == [OK]
 
 
-def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_fin_rdy_and_nop_do_not_wait_for_the_answers(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=1)
     id = side.publish(tail, b"a")
     side.received(conn)
@@ -294,18 +280,14 @@ def test_a_failed_batch_is_told_once(side: Side) -> None:
     assert (one.committed_end, two.committed_end, two.written_end) == (2, 0, 0)
 
 
-def test_a_deleted_topic_fails_what_was_gathering(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_a_deleted_topic_fails_what_was_gathering(side: Side, tail: Any, conn: Any) -> None:
     conn.feed(pub(b"t", b"x"))
     side.poll()
     side.engine.forget_tail(b"t")
     assert side.settle() == [(Event.PUB_FAILED, conn, Verb.PUB, tail, False)]
 
 
-def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
-    tail = side.tail()
-    conn = side.connect()
+def test_a_publish_that_python_appended_is_answered_too(side: Side, tail: Any, conn: Any) -> None:
     assert side.said(conn, b"DPUB t 100\n" + size(1) + b"x") == [line(conn, b"DPUB", b"t", b"100")]
     conn.read_body(100)
     assert side.settle() == [(Event.BODY, conn, b"x")]
@@ -323,8 +305,7 @@ def test_a_publish_that_python_appended_is_answered_too(side: Side) -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", b"{}", b"y" * 300])
-def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes) -> None:
-    conn = side.connect()
+def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes, conn: Any) -> None:
     text = size(len(body)) + body + b"NEXT\n"
     assert side.said(conn, b"IDENTIFY\n" + text) == [line(conn, b"IDENTIFY")]
     conn.read_body(300)
@@ -335,8 +316,7 @@ def test_a_body_is_read_where_python_asks_for_it(side: Side, body: bytes) -> Non
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 301, (1 << 31) - 1, -(1 << 31)])
-def test_a_body_of_a_wrong_size(side: Side, wrong: int) -> None:
-    conn = side.connect()
+def test_a_body_of_a_wrong_size(side: Side, wrong: int, conn: Any) -> None:
     side.said(conn, b"IDENTIFY\n")
     conn.read_body(300)
     assert side.said(conn, size(wrong)) == [(Event.BODY_SIZE, conn, wrong)]
@@ -507,8 +487,7 @@ def test_a_body_that_has_yet_to_come_is_not_read_as_commands(
     assert (frames(conn.take_output()), tail.committed_end) == ([OK], 1)
 
 
-def test_sizes_are_looked_at(side: Side) -> None:
-    conn = side.connect()
+def test_sizes_are_looked_at(side: Side, conn: Any) -> None:
     side.said(conn, b"MPUB t\n")
     refuse(conn)
     wrong = size(8) + size(-1)

@@ -52,8 +52,9 @@ def test_publishes_of_a_turn_share_a_batch_and_rows_go_round(side: Side, tails: 
     assert all(frames(conn.take_output()) == [OK] * 30 for conn in conns)
 
 
-def test_the_route_says_where_the_next_publish_goes(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
+def test_the_route_says_where_the_next_publish_goes(
+    side: Side, tails: list[Any], conn: Any
+) -> None:
     for _ in range(7):
         tail = side.engine.route(b"t")
         assert tail is side.engine.route(b"t")
@@ -65,9 +66,8 @@ def test_the_route_says_where_the_next_publish_goes(side: Side, tails: list[Any]
 
 
 def test_a_tail_that_writes_is_passed_by_while_another_does_not(
-    side: Side, tails: list[Any]
+    side: Side, tails: list[Any], conn: Any
 ) -> None:
-    conn = side.connect()
     side.poll()
     for number in (2, 0, 1):
         conn.feed(pub(b"t", b"x"))
@@ -91,9 +91,8 @@ def test_a_tail_that_writes_is_passed_by_while_another_does_not(
 
 
 def test_a_tail_whose_sync_is_slow_holds_up_no_publish_that_another_could_take(
-    side: Side, tails: list[Any]
+    side: Side, tails: list[Any], conn: Any
 ) -> None:
-    conn = side.connect()
     side.poll()
     for tail in tails:
         tail.append(b"before")
@@ -134,9 +133,8 @@ def test_a_refusing_tail_is_passed_by(side: Side, tails: list[Any]) -> None:
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 @pytest.mark.parametrize(("word", "number"), [(b"0", 0), (b"1", 1), (b"+2", 2), (b"001", 1)])
 def test_a_publish_names_its_partition(
-    side: Side, tails: list[Any], verb: Verb, word: bytes, number: int
+    side: Side, tails: list[Any], verb: Verb, word: bytes, number: int, conn: Any
 ) -> None:
-    conn = side.connect()
     command = pub(b"t " + word, b"x") if verb == Verb.PUB else mpub(b"t " + word, [b"x"])
     for _ in range(3):
         assert side.said(conn, command) == []
@@ -147,9 +145,8 @@ def test_a_publish_names_its_partition(
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 @pytest.mark.parametrize("word", [b"3", b"254", b"255", b"99999999999999999999999", b"-2", b"-0"])
 def test_a_partition_there_is_none_of(
-    side: Side, tails: list[Any], verb: Verb, word: bytes
+    side: Side, tails: list[Any], verb: Verb, word: bytes, conn: Any
 ) -> None:
-    conn = side.connect()
     (event,) = side.said(conn, b"%b t %b\n" % (verb.name.encode(), word))
     assert event == (Event.BAD_PUB, conn, verb, BadPub.PARTITION, word, 0, 0)
 
@@ -157,9 +154,8 @@ def test_a_partition_there_is_none_of(
 @pytest.mark.parametrize("made", [0, 1])
 @pytest.mark.parametrize("verb", [Verb.PUB, Verb.MPUB])
 def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
-    side: Side, verb: Verb, made: int
+    side: Side, verb: Verb, made: int, conn: Any
 ) -> None:
-    conn = side.connect()
     command = pub(b"new 1", b"x") if verb == Verb.PUB else mpub(b"new 1", [b"x"])
     assert side.said(conn, command) == [(Event.TOPIC, conn, verb, b"new")]
     tail = side.tail(b"new", partition=made)
@@ -171,8 +167,7 @@ def test_a_partition_of_an_unknown_topic_asks_for_the_topic(
         assert events == [(Event.BAD_PUB, conn, verb, BadPub.PARTITION, b"1", 0, 0)]
 
 
-def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
+def test_a_forgotten_tail_leaves_the_route(side: Side, tails: list[Any], conn: Any) -> None:
     side.said(conn, pub(b"t 2", b"x"))
     side.engine.forget_tail(b"t", 2)
     side.engine.forget_tail(b"t", 2)  # again: nothing
@@ -209,8 +204,9 @@ def large(bytes_count: int) -> bytes:
     return mpub(b"t", [bytes(16 * limits.KIB)] * (bytes_count // (16 * limits.KIB)))
 
 
-def test_large_rows_stay_with_a_partition_for_some_bytes(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
+def test_large_rows_stay_with_a_partition_for_some_bytes(
+    side: Side, tails: list[Any], conn: Any
+) -> None:
     side.said(conn, pub(b"t", b"x"))
     row = limits.ROUTE_STAY_BYTES // 4
     for number in (0, 1, 2, 0):
@@ -220,8 +216,9 @@ def test_large_rows_stay_with_a_partition_for_some_bytes(side: Side, tails: list
             assert tails[number].message_bytes == before + (part + 1) * row
 
 
-def test_large_rows_stay_with_a_partition_for_some_time(side: Side, tails: list[Any]) -> None:
-    conn = side.connect()
+def test_large_rows_stay_with_a_partition_for_some_time(
+    side: Side, tails: list[Any], conn: Any
+) -> None:
     side.said(conn, pub(b"t", b"x"))
     row = limits.ROUTE_ROW_BYTES_MIN
     for number in (0, 1, 2):
@@ -233,9 +230,8 @@ def test_large_rows_stay_with_a_partition_for_some_time(side: Side, tails: list[
 
 
 def test_large_rows_go_elsewhere_when_their_partition_takes_none(
-    side: Side, tails: list[Any]
+    side: Side, tails: list[Any], conn: Any
 ) -> None:
-    conn = side.connect()
     side.said(conn, pub(b"t", b"x"))
     row = large(limits.ROUTE_ROW_BYTES_MIN)
     side.said(conn, row)

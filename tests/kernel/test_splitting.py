@@ -176,7 +176,7 @@ def test_a_long_mpub_in_small_pieces_is_not_read_again_and_again(
 
 
 ROUNDS_FIXED = 400
-FRESH_S = 4.0
+FRESH_S = 1.5
 BITS_OF_SPEECH = [b"PUB ", b"MPUB ", b"FIN ", b"RDY ", b"\n", b"\r\n", b" ", b"\x00", b"#ephemeral"]
 
 HEADERS = [b"", b"{}", b'{"key":"a"}', b'{"key":"\\u00e9","x":"y"}', b'{"##trace_id":"4"}', b"[]"]

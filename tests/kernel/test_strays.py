@@ -136,9 +136,8 @@ def test_the_journal_says_waiting_and_a_restart_knows_better(side: Side) -> None
 
 @pytest.mark.parametrize(("attempts_max", "sent"), [(1, []), (2, [2])])
 def test_the_last_attempt_in_flight_at_a_restart(
-    side: Side, attempts_max: int, sent: list[int]
+    side: Side, attempts_max: int, sent: list[int], tail: Any
 ) -> None:
-    tail = side.tail()
     id = side.publish(tail, b"x")
     window = side.window(tail, 0)
     window.attempts_max = attempts_max

@@ -76,8 +76,7 @@ def test_a_message_alone_has_the_short_form_where_that_can_say_it(
     assert (header.synced_end, header.leader_epoch, header.count) == (synced_end, epoch, 1)
 
 
-def test_a_message_alone_costs_at_most_48_bytes(side: Side) -> None:
-    tail = side.tail()
+def test_a_message_alone_costs_at_most_48_bytes(side: Side, tail: Any) -> None:
     for size in range(1, 300):
         tail.append(b"x" * size)
         data = b"".join(tail.seal(size, size, 0))
@@ -119,8 +118,7 @@ def test_storing_is_sealing_writing_and_committing(
     assert tails[1].open_count == 0
 
 
-def test_what_cannot_be_stored_stays_open(side: Side) -> None:
-    tail = side.tail()
+def test_what_cannot_be_stored_stays_open(side: Side, tail: Any) -> None:
     tail.append(b"abc")
     assert tail.store(_TornFile(-1), 0, 10, 1, 1, 0) == 0  # beyond the prepared part
     with pytest.raises(OSError, match="full"):
@@ -133,8 +131,7 @@ def test_what_cannot_be_stored_stays_open(side: Side) -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", b"x" * LARGE])
-def test_due_times_stand_in_the_trailer(side: Side, body: bytes) -> None:
-    tail = side.tail()
+def test_due_times_stand_in_the_trailer(side: Side, body: bytes, tail: Any) -> None:
     tail.append(body)
     tail.append(b"later", 77)
     tail.append(b"much later", 99)
@@ -148,8 +145,7 @@ def test_due_times_stand_in_the_trailer(side: Side, body: bytes) -> None:
     assert b"".join(bytes(part) for part in tail.seal(16, 6, 0)) == expected
 
 
-def test_sealing_goes_one_batch_at_a_time(side: Side) -> None:
-    tail = side.tail()
+def test_sealing_goes_one_batch_at_a_time(side: Side, tail: Any) -> None:
     with pytest.raises(RuntimeError):
         tail.seal(1, 1, 0)
     tail.append(b"a")
@@ -231,8 +227,7 @@ def test_a_batch_from_elsewhere_stands_in_the_row(side: Side) -> None:
     assert ends(tail) == (5, 5, 0)
 
 
-def test_publishers_of_each_batch_are_answered_in_order(side: Side) -> None:
-    tail = side.tail()
+def test_publishers_of_each_batch_are_answered_in_order(side: Side, tail: Any) -> None:
     tail.sealed_max = 5
     one, two = side.connect(), side.connect()
     for conn, body in ((one, b"a"), (two, b"b"), (one, b"c"), (two, b"d")):
@@ -252,8 +247,7 @@ def test_publishers_of_each_batch_are_answered_in_order(side: Side) -> None:
     assert (one.pending, two.pending) == (0, 0)
 
 
-def test_a_topic_that_goes_away_fails_its_whole_row(side: Side) -> None:
-    tail = side.tail()
+def test_a_topic_that_goes_away_fails_its_whole_row(side: Side, tail: Any) -> None:
     tail.sealed_max = 5
     conns = [side.connect() for _ in range(3)]
     for number, conn in enumerate(conns):
@@ -292,8 +286,7 @@ def test_a_restart_may_hand_again_what_was_not_yet_handed(side: Side) -> None:
     assert (tail.handed_end, window.depth, window.message_count) == (10, 6, 6)
 
 
-def test_validate_sees_ends_out_of_order(side: Side) -> None:
-    tail = side.tail()
+def test_validate_sees_ends_out_of_order(side: Side, tail: Any) -> None:
     tail.handed_end = 1
     with pytest.raises(RuntimeError, match="out of order"):
         tail.validate()

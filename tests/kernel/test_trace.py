@@ -143,9 +143,9 @@ def test_a_message_with_a_trace_id_is_always_traced(side: Side) -> None:
     assert side.trace() == []  # nothing is left behind
 
 
-def test_a_tail_that_is_not_traceable_has_no_events_at_all(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_tail_that_is_not_traceable_has_no_events_at_all(
+    side: Side, tail: Any, window: Any
+) -> None:
     conn = side.consumer(window, rdy=10)
     tail.append(b"traced", 0, {Section.TRACE: 42})
     side.commit()
@@ -291,8 +291,7 @@ def test_the_time_can_be_told(side: Side) -> None:
     assert [event.time_ns for event in side.trace()] == [side.wall_ns + 5]
 
 
-def test_a_batch_that_was_never_in_memory(side: Side) -> None:
-    tail = side.tail()
+def test_a_batch_that_was_never_in_memory(side: Side, tail: Any) -> None:
     bodies, sections = [b"a", b"b", b"c"], {Section.TRACE: {1: 42}}
     batch = bytearray(encode_batch(bodies, 7, 9 << 12, 5, sections=sections))
     tail.note_stored(batch)

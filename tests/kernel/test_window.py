@@ -17,9 +17,9 @@ TIMEOUT_NS = 60 * SECOND
 # --- first delivery ---
 
 
-def test_a_message_comes_with_its_timestamp_id_and_first_attempt(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_message_comes_with_its_timestamp_id_and_first_attempt(
+    side: Side, tail: Any, window: Any
+) -> None:
     conn = side.consumer(window, rdy=1)
     published_ns = side.wall_ns
     id = side.publish(tail, b"hello")
@@ -29,8 +29,7 @@ def test_a_message_comes_with_its_timestamp_id_and_first_attempt(side: Side) -> 
     assert (conn.in_flight, conn.message_count, window.message_count) == (1, 1, 1)
 
 
-def test_ids_follow_the_formula_across_a_tick(side: Side) -> None:
-    tail = side.tail()
+def test_ids_follow_the_formula_across_a_tick(side: Side, tail: Any) -> None:
     conn = side.consumer(side.window(tail), rdy=10)
     for number in range(6):
         tail.append(b"%d" % number)
@@ -48,9 +47,7 @@ def test_ids_follow_the_formula_across_a_tick(side: Side) -> None:
 # --- finish ---
 
 
-def test_finishing_in_order_moves_the_cursor(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_finishing_in_order_moves_the_cursor(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     id = side.publish(tail, b"a", b"b", b"c")
     side.received(conn)
@@ -65,9 +62,7 @@ def test_finishing_in_order_moves_the_cursor(side: Side) -> None:
     assert side.journal(window) == []
 
 
-def test_finishing_out_of_order_is_kept_as_ranges(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_finishing_out_of_order_is_kept_as_ranges(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     id = side.publish(tail, *[b"x"] * 8)
     side.received(conn)
@@ -85,9 +80,7 @@ def test_finishing_out_of_order_is_kept_as_ranges(side: Side) -> None:
 # --- requeue ---
 
 
-def test_a_requeued_message_comes_again(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_a_requeued_message_comes_again(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=1)
     id = side.publish(tail, b"a")
     side.received(conn)
@@ -104,9 +97,7 @@ def test_a_requeued_message_comes_again(side: Side) -> None:
     assert conn.message_count == 2
 
 
-def test_releases_come_in_the_order_of_their_due_times(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_releases_come_in_the_order_of_their_due_times(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=10)
     id = side.publish(tail, b"3", b"1", b"2")
     side.received(conn)
@@ -117,9 +108,7 @@ def test_releases_come_in_the_order_of_their_due_times(side: Side) -> None:
     assert window.due_ns == side.wall_ns + 300 * MS
 
 
-def test_strays_and_new_messages_take_turns(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_strays_and_new_messages_take_turns(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=8)
     id = side.publish(tail, *[b"old"] * 8)
     side.received(conn)
@@ -133,9 +122,7 @@ def test_strays_and_new_messages_take_turns(side: Side) -> None:
 # --- tick ---
 
 
-def test_tick_says_when_it_wants_to_come_again(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_tick_says_when_it_wants_to_come_again(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=2)
     assert side.tick() == 0
     id = side.publish(tail, b"a", b"b")
@@ -197,9 +184,7 @@ def test_what_has_to_be_read_first_does_not_change_whose_turn_it_is(side: Side) 
 # --- messages that have become too old: what goes at once, what goes when it comes back ---
 
 
-def test_what_was_not_delivered_is_stepped_over(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_what_was_not_delivered_is_stepped_over(side: Side, tail: Any, window: Any) -> None:
     side.publish(tail, b"0", b"1", b"2")
     assert window.outdate(2) == 2
     assert (window.depth, window.low, window.next, window.expired_count) == (1, 2, 2, 2)
@@ -208,18 +193,14 @@ def test_what_was_not_delivered_is_stepped_over(side: Side) -> None:
     assert [message.body for message in side.received(conn)] == [b"2"]
 
 
-def test_it_is_in_the_journal(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_it_is_in_the_journal(side: Side, tail: Any, window: Any) -> None:
     side.publish(tail, b"0", b"1", b"2")
     side.journal(window)
     window.outdate(2)
     assert side.journal(window) == [cursor(2, 2)]
 
 
-def test_one_in_flight_may_still_be_finished(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_one_in_flight_may_still_be_finished(side: Side, tail: Any, window: Any) -> None:
     conn = side.consumer(window, rdy=1)
     id = side.publish(tail, b"0")
     side.received(conn)
@@ -230,9 +211,9 @@ def test_one_in_flight_may_still_be_finished(side: Side) -> None:
 
 
 @pytest.mark.parametrize("how", ["timeout", "requeue", "delayed requeue", "touch and timeout"])
-def test_one_in_flight_is_dropped_when_it_comes_back(side: Side, how: str) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_one_in_flight_is_dropped_when_it_comes_back(
+    side: Side, how: str, tail: Any, window: Any
+) -> None:
     conn = side.consumer(window, rdy=1)
     conn.timeout_ns = TIMEOUT_NS
     id = side.publish(tail, b"0")
@@ -254,8 +235,7 @@ def test_one_in_flight_is_dropped_when_it_comes_back(side: Side, how: str) -> No
     assert gone(0, id) in side.journal(window)
 
 
-def test_strays_of_a_restart_go_too(side: Side) -> None:
-    tail = side.tail()
+def test_strays_of_a_restart_go_too(side: Side, tail: Any) -> None:
     side.publish(tail, b"0", b"1", b"2", b"3")
     window = side.window(tail, 0)
     strays = [
@@ -334,10 +314,8 @@ def test_those_behind_it_are_sent(side: Side) -> None:
     assert window.auto_ack_count == 2
 
 
-def test_the_age_is_that_of_the_message(side: Side) -> None:
+def test_the_age_is_that_of_the_message(side: Side, tail: Any, window: Any) -> None:
     """One that brought its time along."""
-    tail = side.tail()
-    window = side.window(tail)
     window.auto_ack_attempts, window.auto_ack_age_ns = 1, AGE_NS
     conn = side.consumer(window, rdy=1)
     sections = {Section.TIMESTAMP: {0: side.wall_ns - AGE_NS - 1}}

@@ -401,9 +401,7 @@ def counts(window: Any) -> tuple[int, int, int]:
     return window.global_count, window.region_local_count, window.zone_local_count
 
 
-def test_while_the_nearest_has_room_it_gets_everything(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_while_the_nearest_has_room_it_gets_everything(side: Side, tail: Any, window: Any) -> None:
     conns = three(side, window, 10, 10, 10)
     for _ in range(7):
         side.publish(tail, b"x")
@@ -412,28 +410,24 @@ def test_while_the_nearest_has_room_it_gets_everything(side: Side) -> None:
     assert counts(window) == (0, 0, 7)
 
 
-def test_nobody_is_shut_out(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_nobody_is_shut_out(side: Side, tail: Any, window: Any) -> None:
     conns = three(side, window, 10, 3, 2)
     side.publish(tail, *[b"x"] * 9)
     assert got(side, conns) == [4, 3, 2]
     assert counts(window) == (4, 3, 2)
 
 
-def test_equally_near_ones_share(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_equally_near_ones_share(side: Side, tail: Any, window: Any) -> None:
     near = [consumer_near(side, window, Locality.ZONE, 50) for _ in range(2)]
     far = consumer_near(side, window, Locality.GLOBAL, 50)
     side.publish(tail, *[b"x"] * 40)
     assert got(side, [*near, far]) == [20, 20, 0]
 
 
-def test_a_large_window_nearby_does_not_wait_for_a_better_refill(side: Side) -> None:
+def test_a_large_window_nearby_does_not_wait_for_a_better_refill(
+    side: Side, tail: Any, window: Any
+) -> None:
     """Waiting would send the messages further away."""
-    tail = side.tail()
-    window = side.window(tail)
     near = consumer_near(side, window, Locality.ZONE, 100)
     far = consumer_near(side, window, Locality.GLOBAL, 100)
     id = side.publish(tail, *[b"x"] * 100)
@@ -443,9 +437,7 @@ def test_a_large_window_nearby_does_not_wait_for_a_better_refill(side: Side) -> 
     assert got(side, [near, far]) == [1, 0]
 
 
-def test_without_localities_all_is_global(side: Side) -> None:
-    tail = side.tail()
-    window = side.window(tail)
+def test_without_localities_all_is_global(side: Side, tail: Any, window: Any) -> None:
     conns = [side.consumer(window, rdy=10) for _ in range(2)]
     side.publish(tail, *[b"x"] * 10)
     assert got(side, conns) == [5, 5]

@@ -53,7 +53,6 @@ def test_retention_goes_past_what_is_corrupt(disk: SimDisk) -> None:
     assert log.retain(180, NOW_NS + 10**6 * SECOND, 1, 0) > 1
     assert log.start_offset >= newest
     assert log.damaged == []  # it is gone, and nothing is left to report
-    log.close()
 
 
 def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDisk) -> None:
@@ -67,7 +66,6 @@ def test_retention_by_age_passes_segments_whose_time_cannot_be_read(disk: SimDis
     assert log.retain(180, written_ns + SECOND - 1, SECOND, 10**9) == 0
     assert log.retain(180, written_ns + SECOND, SECOND, 10**9) == 3
     assert log.start_offset == fourth
-    log.close()
 
 
 def test_searches_find_what_stands_before_a_segment_that_begins_corrupt(disk: SimDisk) -> None:
@@ -105,7 +103,6 @@ def test_writing_goes_on_behind_a_corrupt_batch_when_the_end_is_sound(disk: SimD
     log.close()
     log = reopened(disk)
     assert bodies_from(log, 177) == [body(n) for n in range(177, 192)]
-    log.close()
 
 
 def test_an_unfinished_write_behind_a_corrupt_batch_is_cut(disk: SimDisk) -> None:
@@ -125,7 +122,6 @@ def test_an_unfinished_write_behind_a_corrupt_batch_is_cut(disk: SimDisk) -> Non
     assert log.written_end == 15
     Writer(log).fill(1)
     assert bodies_from(log, 3) == [body(n) for n in range(3, 18)]
-    log.close()
 
 
 def test_damage_at_the_end_stops_writing_and_changes_nothing(disk: SimDisk) -> None:
@@ -160,7 +156,6 @@ def test_a_newest_segment_that_is_gone_is_damage(disk: SimDisk) -> None:
     assert bodies_from_up_to(log, first_lost) == [body(n) for n in range(first_lost)]
     with pytest.raises(LogDamaged):
         log.read(first_lost, 100)
-    log.close()
 
 
 def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk) -> None:
@@ -173,7 +168,6 @@ def test_a_segment_missing_in_the_middle_is_named_when_it_is_read(disk: SimDisk)
         log.read(start + 1, 100)
     assert (caught.value.from_offset, caught.value.to_offset) == (start, end)
     assert bodies_from(log, end) == [body(n) for n in range(end, 180)]
-    log.close()
 
 
 def bodies_from_up_to(log: PartitionLog, end: int) -> list[bytes]:

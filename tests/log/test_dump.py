@@ -50,11 +50,7 @@ def test_what_a_message_brought_along_is_named() -> None:
     disk = SimDisk()
     disk.mkdir(PATH)
     log, writer = new_log(disk, PATH)
-    sections: dict[int, dict[int, int | bytes]] = {
-        1: {1: 12345},
-        2: {1: 4711},
-        64: {0: b"key"},
-    }
+    sections: dict[int, dict[int, int | bytes]] = {1: {1: 12345}, 2: {1: 4711}, 64: {0: b"key"}}
     writer.write([b"a", b"b"], sections=sections)
     plain_id = log.message(0).id
     log.close()

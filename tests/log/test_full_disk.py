@@ -63,7 +63,6 @@ def test_a_write_that_fails_half_way_is_overwritten(sim: SimDisk, written: float
     sim.kill()
     log = PartitionLog.open(sim, "data/0", SMALL)
     assert bodies_from(log, 0) == [*(body(n) for n in range(9)), body(9, 1)]
-    log.close()
 
 
 @pytest.mark.parametrize("call", ["create", "rename", "open"])
@@ -90,7 +89,6 @@ def test_a_roll_that_fails_is_tried_again(sim: SimDisk, call: str) -> None:
     again = PartitionLog.open(sim, "data/0", SMALL)
     assert again.damaged == []
     assert bodies_from(again, start) == [body(n) for n in range(start, log.written_end)]
-    again.close()
 
 
 def test_after_a_failed_sync_nothing_more_is_written(sim: SimDisk) -> None:
@@ -112,7 +110,6 @@ def test_after_a_failed_sync_nothing_more_is_written(sim: SimDisk) -> None:
     assert log.synced_end == 3
     log = PartitionLog.open(sim, "data/0", SMALL)  # a new start looks at what is there
     assert log.written_end >= 3
-    log.close()
 
 
 def test_a_failed_sync_at_the_start_stops_the_partition(sim: SimDisk) -> None:
@@ -125,7 +122,6 @@ def test_a_failed_sync_at_the_start_stops_the_partition(sim: SimDisk) -> None:
     assert log.synced_end == 0
     with pytest.raises(PartitionStopped):
         Writer(log).fill(1)
-    log.close()
 
 
 def test_a_failed_directory_sync_is_tried_again(sim: SimDisk) -> None:
@@ -138,7 +134,6 @@ def test_a_failed_directory_sync_is_tried_again(sim: SimDisk) -> None:
     assert (log.synced_end, log.stopped) == (0, None)
     log.sync()
     assert (log.synced_end, log.sync_trouble) == (180, "")
-    log.close()
 
 
 def test_a_log_that_cannot_be_made(sim: SimDisk) -> None:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import LogDamaged
-from penstock.log.head import (
-    HEAD_BYTES,
-    Head,
-    Owner,
-    decode_head,
-    encode_head,
-)
+from penstock.log.head import HEAD_BYTES, Head, Owner, decode_head, encode_head
 from penstock.log.inspect import Place, find
 from penstock.log.partition import PartitionLog
 from penstock.log.repair import find_losses, give_up
@@ -98,7 +92,6 @@ def test_a_sealed_segment_of_another_log_is_not_served(disk: SimDisk, number: in
     assert [known[:2] for known in log.damaged] == [(start, end)]
     assert bodies_from(log, end) == [body(n) for n in range(end, 120)]
     Writer(log).fill(1)
-    log.close()
 
 
 def test_a_newest_segment_of_another_log_is_neither_written_nor_cut(disk: SimDisk) -> None:

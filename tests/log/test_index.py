@@ -3,13 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.index import (
-    ENTRY_BYTES,
-    IndexEntry,
-    SparseIndex,
-    encode_entries,
-    load_index,
-)
+from penstock.log.index import ENTRY_BYTES, IndexEntry, SparseIndex, encode_entries, load_index
 from sim.disk import Fault, SimDisk
 
 DATA_BYTES = 100_000

@@ -121,7 +121,6 @@ def test_a_start_reads_no_more_than_the_newest_segments(stop: str) -> None:
     assert log.report.bytes_read <= disk.bytes_read
     assert disk.bytes_read < 4 * SETTINGS.segment_bytes_max
     assert log.bytes_stored > 10 * disk.bytes_read
-    log.close()
 
 
 def test_what_was_never_synced_is_read() -> None:
@@ -132,7 +131,6 @@ def test_what_was_never_synced_is_read() -> None:
     log = PartitionLog.open(disk, "data/0", SETTINGS)
     assert log.written_end == end
     assert disk.bytes_read > log.bytes_stored
-    log.close()
 
 
 def test_an_idle_log_holds_no_file_open() -> None:

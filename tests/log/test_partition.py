@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,18 @@ from .helpers import NOW_NS, SECOND, SMALL, Writer, bodies_from, body, new_log
 @pytest.fixture
 def disk() -> OsDisk:
     return OsDisk()
+
+
+@pytest.fixture
+def log(disk: OsDisk, tmp_path: Path) -> Iterator[PartitionLog]:
+    log, _ = new_log(disk, tmp_path / "0")
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def writer(log: PartitionLog) -> Writer:
+    return Writer(log)
 
 
 def test_an_empty_log_opens_empty(disk: OsDisk, tmp_path: Path) -> None:
@@ -76,8 +89,7 @@ def test_a_wrong_offset_is_the_callers_mistake(disk: OsDisk, tmp_path: Path) -> 
 # --- syncing ---
 
 
-def test_synced_end_follows_the_job(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
+def test_synced_end_follows_the_job(log: PartitionLog, writer: Writer) -> None:
     assert log.sync_begin() is None
     writer.fill(2)
     job = log.sync_begin()
@@ -92,11 +104,9 @@ def test_synced_end_follows_the_job(disk: OsDisk, tmp_path: Path) -> None:
     assert log.unsynced_bytes > 0
     log.sync()
     assert (log.synced_end, log.unsynced_bytes) == (9, 0)
-    log.close()
 
 
-def test_a_roll_during_a_sync_is_synced_by_the_next_job(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
+def test_a_roll_during_a_sync_is_synced_by_the_next_job(log: PartitionLog, writer: Writer) -> None:
     writer.fill(1)
     job = log.sync_begin()
     assert job is not None
@@ -112,7 +122,6 @@ def test_a_roll_during_a_sync_is_synced_by_the_next_job(disk: OsDisk, tmp_path: 
     job.run()
     log.sync_end(job, None)
     assert log.synced_end == log.written_end == 183
-    log.close()
 
 
 def test_a_sync_error_is_final(disk: OsDisk, tmp_path: Path) -> None:
@@ -165,8 +174,7 @@ def test_a_log_at_rest_holds_no_descriptor(disk: OsDisk, tmp_path: Path) -> None
     log.close()
 
 
-def test_a_message_with_its_own_id_and_time(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
+def test_a_message_with_its_own_id_and_time(log: PartitionLog, writer: Writer) -> None:
     writer.fill(30)
     writer.write([b"a", b"b"], sections={2: {1: 4711}, 1: {1: 12345}, 65: {0: b"{}"}})
     writer.fill(30)
@@ -176,14 +184,14 @@ def test_a_message_with_its_own_id_and_time(disk: OsDisk, tmp_path: Path) -> Non
     assert log.find_id(4711) is None
     assert log.find_id(plain.id) == 90
     assert log.find_id(id_at(plain.header.base_id, 1)) is None  # that message has another id
-    log.close()
 
 
 # --- retention ---
 
 
-def test_retention_by_size_keeps_what_is_wanted(disk: OsDisk, tmp_path: Path) -> None:
-    log, writer = new_log(disk, tmp_path / "0")
+def test_retention_by_size_keeps_what_is_wanted(
+    log: PartitionLog, writer: Writer, tmp_path: Path
+) -> None:
     writer.fill(200)
     log.sync()
     forever = 10**18
@@ -200,7 +208,6 @@ def test_retention_by_size_keeps_what_is_wanted(disk: OsDisk, tmp_path: Path) ->
     assert [n for n in names if "spare" in n] == ["spare-0.log", "spare-1.log"]
     with pytest.raises(IndexError):
         log.read(start - 1, 100)
-    log.close()
 
 
 @pytest.mark.parametrize(("call", "part"), [("sync_directory", ""), ("unlink", ".index")])
@@ -227,7 +234,6 @@ def test_a_removal_that_is_not_durable_is_completed_before_the_next(
     disk.crash(random.Random(1))
     log = PartitionLog.open(disk, "data/0", SMALL)
     assert log.start_offset == second
-    log.close()
 
 
 def test_an_idle_log_can_shrink_to_nothing_and_ids_go_on(disk: OsDisk, tmp_path: Path) -> None:

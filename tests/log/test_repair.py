@@ -68,7 +68,6 @@ def test_a_corrupt_batch_in_the_middle(disk: SimDisk) -> None:
         log.read(10, 100)
     assert log.damaged == []  # and nobody is warned
     assert bodies_from(log, 12) == [body(n) for n in range(12, END)]
-    log.close()
 
 
 def test_a_corrupt_end(disk: SimDisk) -> None:

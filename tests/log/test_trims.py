@@ -35,7 +35,6 @@ def test_what_could_not_be_cut_is_reported_and_cut_later() -> None:
     retain(log)
     assert not any(untrimmed(log, disk))
     assert bodies_from(log, 0) == [body(offset) for offset in range(150)]
-    log.close()
 
 
 def test_retention_goes_on_meanwhile_and_a_removed_segment_is_left_alone() -> None:
@@ -51,7 +50,6 @@ def test_retention_goes_on_meanwhile_and_a_removed_segment_is_left_alone() -> No
         log.retain(log.written_end, NOW_NS, 0, 0)
     assert untrimmed(log, disk) == []
     disk.faults.remove(fault)
-    log.close()
 
 
 def test_a_spare_that_could_not_be_used_is_used_later() -> None:
@@ -67,4 +65,3 @@ def test_a_spare_that_could_not_be_used_is_used_later() -> None:
         writer.fill(50)
     writer.fill(50)
     assert not [name for name in disk.listdir("log") if name.startswith("spare")]
-    log.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -82,24 +82,22 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def serving(story: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        server = Server()
-        loop = asyncio.get_running_loop()
-        listening = await loop.create_server(
-            lambda: HttpConnection(server.app, server.connections, server.room), "127.0.0.1", 0
-        )
-        server.port = listening.sockets[0].getsockname()[1]
-        try:
-            await story(server)
-        finally:
-            listening.close()
-            for connection in list(server.connections):
-                connection.abort()
-            await until(lambda: not server.connections)
-            for answer in server.app.answers:
-                if answer.response is None:
-                    answer(Response(200))
-        assert server.room.held_bytes == 0
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    server = Server()
+    loop = asyncio.get_running_loop()
+    listening = await loop.create_server(
+        lambda: HttpConnection(server.app, server.connections, server.room), "127.0.0.1", 0
+    )
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for connection in list(server.connections):
+            connection.abort()
+        await until(lambda: not server.connections)
+        for answer in server.app.answers:
+            if answer.response is None:
+                answer(Response(200))
+    assert server.room.held_bytes == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -41,26 +42,22 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        while self.replies:
-            try:
-                head = await reader.readuntil(b"\r\n\r\n")
-            except (asyncio.IncompleteReadError, ConnectionError):
-                break
-            size = 0
-            for line in head.lower().split(b"\r\n"):
-                if line.startswith(b"content-length:"):
-                    size = int(line.split(b":")[1])
-            self.requests.append(head + await reader.readexactly(size))
-            reply = self.replies.pop(0)
-            if reply is None:
-                await reader.read()
-                break
-            writer.write(reply)
-        writer.close()
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 40))
+        with closing(writer):
+            while self.replies:
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    break
+                size = 0
+                for line in head.lower().split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        size = int(line.split(b":")[1])
+                self.requests.append(head + await reader.readexactly(size))
+                reply = self.replies.pop(0)
+                if reply is None:
+                    await reader.read()
+                    break
+                writer.write(reply)
 
 
 async def failure(fetcher: Fetcher, url: str) -> FetchFailed:
@@ -69,29 +66,25 @@ async def failure(fetcher: Fetcher, url: str) -> FetchFailed:
     return caught.value
 
 
-async def with_fetcher(server: Server, test: Any, **options: Any) -> None:
+@asynccontextmanager
+async def asking(*replies: bytes | None, **options: Any) -> AsyncIterator[tuple[Fetcher, Server]]:
+    """A fetcher with these options, and a server with these replies."""
     fetcher = Fetcher(**options)
     try:
-        async with server:
-            await test(fetcher, server)
+        async with Server(*replies) as server, asyncio.timeout(40):
+            yield fetcher, server
     finally:
         await fetcher.close()
 
 
-def check(*replies: bytes | None, test: Any, **options: Any) -> None:
-    run(with_fetcher(Server(*replies), test, **options))
-
-
-def test_post_json() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_post_json() -> None:
+    async with asking(OK_JSON, answer("200 OK", b"")) as (fetcher, server):
         assert await fetcher.post_json(server.url + "/x", {"a": [1]}) == {"a": 1}
         assert await fetcher.post_json(server.url + "/x") is None
         first, second = server.requests
         assert first.endswith(b'\r\n\r\n{"a":[1]}')
         assert b"Content-Type: application/json\r\n" in first
         assert b"application/json" not in second
-
-    check(OK_JSON, answer("200 OK", b""), test=test)
 
 
 @each(
@@ -109,54 +102,46 @@ def test_post_json() -> None:
         (answer("200 OK", b"x" * 101), 200, "the answer has more than 100 bytes"),
     ],
 )  # fmt: skip
-def test_what_is_no_document(reply: bytes, status: int, reason: str) -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_what_is_no_document(reply: bytes, status: int, reason: str) -> None:
+    small = {"answer_bytes_max": 100} if b"x" * 101 in reply else {}
+    async with asking(reply, **small) as (fetcher, server):
         error = await failure(fetcher, server.url + "/path?secret=1")
         assert (error.status, error.reason) == (status, reason)
         assert error.url == server.url + "/path"
         assert "secret" not in str(error)
 
-    small = {"answer_bytes_max": 100} if b"x" * 101 in reply else {}
-    check(reply, test=test, **small)
-
 
 @pytest.mark.parametrize(
     "reply", [b"garbage\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9"]
 )
-def test_what_is_no_http(reply: bytes) -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_what_is_no_http(reply: bytes) -> None:
+    async with asking(reply) as (fetcher, server):
         error = await failure(fetcher, server.url + "/?secret=s3cret")
         assert error.status == 0
         assert "s3cret" not in str(error)
 
-    check(reply, test=test)
 
-
-def test_silence_ends_by_the_clock() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_silence_ends_by_the_clock() -> None:
+    async with asking(None, request_timeout_ns=800 * MS) as (fetcher, server):
         error = await failure(fetcher, server.url)
         assert (error.reason, error.sent) == ("timed out", True)
 
-    check(None, test=test, request_timeout_ns=800 * MS)
+
+async def test_nobody_is_there() -> None:
+    fetcher = Fetcher()
+    async with Server() as server:
+        url = server.url
+    error = await failure(fetcher, url + "/?secret=s3cret")
+    assert (error.status, error.sent) == (0, False)
+    assert error.reason == f"cannot connect to {url[7:]}: Connection refused"
+    for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
+        assert (await failure(fetcher, bad)).status == 0
+    await fetcher.close()
 
 
-def test_nobody_is_there() -> None:
-    async def test() -> None:
-        fetcher = Fetcher()
-        async with Server() as server:
-            url = server.url
-        error = await failure(fetcher, url + "/?secret=s3cret")
-        assert (error.status, error.sent) == (0, False)
-        assert error.reason == f"cannot connect to {url[7:]}: Connection refused"
-        for bad in ("", "no url", "http://", "http://[::1/", "ftp://127.0.0.1/x"):
-            assert (await failure(fetcher, bad)).status == 0
-        await fetcher.close()
-
-    run(test())
-
-
-def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:
+    body = b'{"message": "TLS_REQUIRED", "https_port": 4152}'
+    async with asking(answer("403 Forbidden", body), OK_JSON) as (fetcher, server):
         asked: list[str] = []
         request = fetcher._request
 
@@ -168,17 +153,12 @@ def test_a_daemon_that_wants_tls_is_asked_again_over_https() -> None:
         assert await fetcher.get_json(server.url + "/a?b=1") == {"a": 1}
         assert asked == [server.url + "/a?b=1", "https://127.0.0.1:4152/a?b=1"]
 
-    body = b'{"message": "TLS_REQUIRED", "https_port": 4152}'
-    check(answer("403 Forbidden", body), OK_JSON, test=test)
 
-
-def test_an_endless_redirect_shows_no_secret() -> None:
-    async def test(fetcher: Fetcher, server: Server) -> None:
+async def test_an_endless_redirect_shows_no_secret() -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: /x?token=s3cret\r\nContent-Length: 0\r\n\r\n"
+    async with asking(*[head] * 20) as (fetcher, server):
         error = await failure(fetcher, server.url + "/?secret=s3cret")
         assert "s3cret" not in str(error)
-
-    head = b"HTTP/1.1 302 Found\r\nLocation: /x?token=s3cret\r\nContent-Length: 0\r\n\r\n"
-    check(*[head] * 20, test=test)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cases import each
+from cases import each, within
 from penstock import limits
 from penstock.net import http, incoming
 from penstock.net.exchange import Response
@@ -17,19 +17,16 @@ from penstock.net.query import QueryInvalid, parse_query, whole_number
 from .httpserver import Server, serving, until
 
 
-def test_a_head_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(serving)
+async def test_a_head_has_its_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.3)
-
-    async def story(server: Server) -> None:
-        async with server.client() as silent, server.client() as late, server.client() as kept:
-            assert await kept.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "
-            late.writer.write(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\nHost:")
-            assert await late.body() == b"GET /a "
-            assert (await late.rest()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert await silent.rest() == b""
-            assert await kept.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "  # it may be idle longer
-
-    serving(story)
+    async with server.client() as silent, server.client() as late, server.client() as kept:
+        assert await kept.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "
+        late.writer.write(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\nHost:")
+        assert await late.body() == b"GET /a "
+        assert (await late.rest()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert await silent.rest() == b""
+        assert await kept.body(b"GET / HTTP/1.1\r\n\r\n") == b"GET / "  # it may be idle longer
 
 
 @pytest.mark.parametrize(
@@ -40,176 +37,159 @@ def test_a_head_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"Transfer-Encoding: chunked", b"0\r\nTrailer: x\r\n", b"More: x\r\n" * 5),
     ],
 )
-def test_a_body_or_trailers_that_trickle_in_have_their_time(
-    monkeypatch: pytest.MonkeyPatch, form: bytes, begin: bytes, drops: bytes
+@within(serving)
+async def test_a_body_or_trailers_that_trickle_in_have_their_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch, form: bytes, begin: bytes, drops: bytes
 ) -> None:
     """Each byte comes in time for all that counts silence."""
     monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.2)
     monkeypatch.setattr(incoming, "_BODY_SECONDS", 0.3)
+    async with server.client() as client:
+        client.writer.write(b"POST / HTTP/1.1\r\n" + form + b"\r\n\r\n" + begin)
 
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"POST / HTTP/1.1\r\n" + form + b"\r\n\r\n" + begin)
+        async def trickle() -> None:
+            for byte in drops:
+                await asyncio.sleep(0.05)
+                client.writer.write(bytes([byte]))
 
-            async def trickle() -> None:
-                for byte in drops:
-                    await asyncio.sleep(0.05)
-                    client.writer.write(bytes([byte]))
-
-            trickling = asyncio.create_task(trickle())
-            answer = await client.reader.readuntil(b"\r\n")
-            assert answer == b"HTTP/1.1 408 Request Timeout\r\n"
-            trickling.cancel()
-        assert server.app.requests == []
-
-    serving(story)
+        trickling = asyncio.create_task(trickle())
+        answer = await client.reader.readuntil(b"\r\n")
+        assert answer == b"HTTP/1.1 408 Request Timeout\r\n"
+        trickling.cancel()
+    assert server.app.requests == []
 
 
-def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs(
-    monkeypatch: pytest.MonkeyPatch,
+@within(serving)
+async def test_a_body_that_comes_fast_enough_has_all_the_time_it_needs(
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incoming, "_HEAD_SECONDS", 0.1)
     monkeypatch.setattr(incoming, "_BODY_SECONDS", 0.2)
     monkeypatch.setattr(limits, "HTTP_RATE_BYTES_MIN", 20)
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
-            for _ in range(10):
-                await asyncio.sleep(0.03)
-                client.writer.write(b"xxxxx"[:1])
-            assert await client.body() == b"POST / " + b"x" * 10
-
-    serving(story)
+    async with server.client() as client:
+        client.writer.write(b"POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n")
+        for _ in range(10):
+            await asyncio.sleep(0.03)
+            client.writer.write(b"xxxxx"[:1])
+        assert await client.body() == b"POST / " + b"x" * 10
 
 
 @pytest.mark.parametrize("endless", [b"1;name=", b"0\r\n", b"0\r\nLong:", b"1\r\nx\r\n0\r\n"])
-def test_what_is_no_body_in_a_chunked_request_is_bounded(endless: bytes) -> None:
+@within(serving)
+async def test_what_is_no_body_in_a_chunked_request_is_bounded(
+    server: Server, endless: bytes
+) -> None:
     """Trailers, one long trailer, a chunk's extension."""
     line = b"X-Header: " + b"x" * 1000 + b"\r\n"
     if endless.endswith((b"=", b":")):
         line = b"y" * 1000
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-            client.writer.write(endless)
-            for _ in range(limits.HTTP_HEADER_BYTES_MAX // len(line) + 300):
-                client.writer.write(line)
-                await asyncio.sleep(0)
-            assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
-
-    serving(story)
+    async with server.client() as client:
+        client.writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client.writer.write(endless)
+        for _ in range(limits.HTTP_HEADER_BYTES_MAX // len(line) + 300):
+            client.writer.write(line)
+            await asyncio.sleep(0)
+        assert (await client.rest()).startswith(b"HTTP/1.1 431 ")
 
 
-def test_what_comes_after_the_last_answer_is_not_read_without_end(
-    monkeypatch: pytest.MonkeyPatch,
+@within(serving)
+async def test_what_comes_after_the_last_answer_is_not_read_without_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_BYTES_MAX", 1 << 20)
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"junk\r\n\r\n" + bytes(64 << 20))
-            assert (await client.reader.readline()).startswith(b"HTTP/1.1 400 ")
-            (connection,) = server.connections
-            await until(lambda: connection._read_paused)
-            assert connection._drained_bytes < 2 << 20
-            await until(lambda: not server.connections)
-
-    serving(story)
+    async with server.client() as client:
+        client.writer.write(b"junk\r\n\r\n" + bytes(64 << 20))
+        assert (await client.reader.readline()).startswith(b"HTTP/1.1 400 ")
+        (connection,) = server.connections
+        await until(lambda: connection._read_paused)
+        assert connection._drained_bytes < 2 << 20
+        await until(lambda: not server.connections)
 
 
-def test_trailers_say_nothing_about_the_request() -> None:
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-            body = b"".join(b"1;a=b\r\n%c\r\n" % byte for byte in b"abcdefgh" * 12)
-            end = b"0\r\nExpect: 100-continue\r\nX: y\r\n\r\n"
-            for _ in range(3):
-                assert await client.body(head + body + end) == b"POST / " + b"abcdefgh" * 12
-
-    serving(story)
+@within(serving)
+async def test_trailers_say_nothing_about_the_request(server: Server) -> None:
+    async with server.client() as client:
+        head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        body = b"".join(b"1;a=b\r\n%c\r\n" % byte for byte in b"abcdefgh" * 12)
+        end = b"0\r\nExpect: 100-continue\r\nX: y\r\n\r\n"
+        for _ in range(3):
+            assert await client.body(head + body + end) == b"POST / " + b"abcdefgh" * 12
 
 
-def test_the_bodies_of_all_connections_have_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(serving)
+async def test_the_bodies_of_all_connections_have_one_bound(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Large ones end before small ones do, and room that is given back is there again."""
     monkeypatch.setattr(limits, "HTTP_BODY_SMALL_BYTES", 10)
-
-    async def story(server: Server) -> None:
-        server.room = BodyRoom(200)
-        async with (
-            server.client() as first,
-            server.client() as answered,
-            server.client() as large,
-            server.client() as small,
-        ):
-            post = b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
-            first.writer.write(post % (b"/", 100) + b"x" * 90)
-            answered.writer.write(post % (b"/later", 50) + b"x" * 50)
-            await until(lambda: server.room.held_bytes == 140)
-            large.writer.write(post % (b"/", 100) + b"x" * 20)
-            status, headers, body = await large.response()
-            assert (status, headers["Connection"]) == (503, "close")
-            assert json.loads(body)["message"].startswith("FAILED ")
-            assert server.room.held_bytes == 140
-            assert await small.body(post % (b"/", 10) + b"x" * 10) == b"POST / " + b"x" * 10
-            server.app.waiting.pop()()
-            await answered.response()
-            assert await small.body(post % (b"/", 60) + b"x" * 60) == b"POST / " + b"x" * 60
-            assert server.room.held_bytes == 90
-
-    serving(story)
+    server.room = BodyRoom(200)
+    async with (
+        server.client() as first,
+        server.client() as answered,
+        server.client() as large,
+        server.client() as small,
+    ):
+        post = b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+        first.writer.write(post % (b"/", 100) + b"x" * 90)
+        answered.writer.write(post % (b"/later", 50) + b"x" * 50)
+        await until(lambda: server.room.held_bytes == 140)
+        large.writer.write(post % (b"/", 100) + b"x" * 20)
+        status, headers, body = await large.response()
+        assert (status, headers["Connection"]) == (503, "close")
+        assert json.loads(body)["message"].startswith("FAILED ")
+        assert server.room.held_bytes == 140
+        assert await small.body(post % (b"/", 10) + b"x" * 10) == b"POST / " + b"x" * 10
+        server.app.waiting.pop()()
+        await answered.response()
+        assert await small.body(post % (b"/", 60) + b"x" * 60) == b"POST / " + b"x" * 60
+        assert server.room.held_bytes == 90
 
 
-def test_known_heads_are_no_way_around_the_bound() -> None:
-    async def story(server: Server) -> None:
-        server.room = BodyRoom(60)
-        async with server.client() as one, server.client() as other:
-            head = b"POST /later HTTP/1.1\r\nContent-Length: 50\r\n\r\n"
-            for client, count in ((one, 1), (other, 2)):
-                client.writer.write(head + b"x" * 50)
-                await until(lambda: bool(server.app.waiting))
-                server.app.waiting.pop()()
-                await client.response()
-                assert len(server.app.requests) == count
-            one.writer.write(head + b"x" * 50)
+@within(serving)
+async def test_known_heads_are_no_way_around_the_bound(server: Server) -> None:
+    server.room = BodyRoom(60)
+    async with server.client() as one, server.client() as other:
+        head = b"POST /later HTTP/1.1\r\nContent-Length: 50\r\n\r\n"
+        for client, count in ((one, 1), (other, 2)):
+            client.writer.write(head + b"x" * 50)
             await until(lambda: bool(server.app.waiting))
-            other.writer.write(head + b"x" * 50)
-            assert (await other.response())[0] == 503
             server.app.waiting.pop()()
-            assert (await one.response())[0] == 200
+            await client.response()
+            assert len(server.app.requests) == count
+        one.writer.write(head + b"x" * 50)
+        await until(lambda: bool(server.app.waiting))
+        other.writer.write(head + b"x" * 50)
+        assert (await other.response())[0] == 503
+        server.app.waiting.pop()()
+        assert (await one.response())[0] == 200
 
-    serving(story)
 
-
-def test_an_answer_that_nobody_takes_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(serving)
+async def test_an_answer_that_nobody_takes_does_not_stay(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "_IDLE_SECONDS", 0.3)
-
-    async def story(server: Server) -> None:
-        large = Response(200, bytes(64 << 20))
-        monkeypatch.setattr(server.app, "serve", lambda _, answer: answer(large))
-        async with server.client() as client:
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            await until(lambda: bool(server.connections))
-            await until(lambda: not server.connections)
-
-    serving(story)
-
-
-def test_the_last_descriptors_are_not_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "connections_end", lambda: 0)
-
-    async def story(server: Server) -> None:
-        async with server.client() as client:
-            client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            answer = await client.rest()
-            assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-            assert b"no descriptor left" in answer
+    large = Response(200, bytes(64 << 20))
+    monkeypatch.setattr(server.app, "serve", lambda _, answer: answer(large))
+    async with server.client() as client:
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await until(lambda: bool(server.connections))
         await until(lambda: not server.connections)
-        assert server.app.requests == []
 
-    serving(story)
+
+@within(serving)
+async def test_the_last_descriptors_are_not_for_connections(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "connections_end", lambda: 0)
+    async with server.client() as client:
+        client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        answer = await client.rest()
+        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert b"no descriptor left" in answer
+    await until(lambda: not server.connections)
+    assert server.app.requests == []
 
 
 # --- what is remembered of heads, and for whom ---

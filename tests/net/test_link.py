@@ -7,12 +7,14 @@ import logging
 import socket
 import time
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
 import uvloop
 
+from cases import within
 from penstock import limits
 from penstock.kernel import Engine, Event
 from penstock.net import link as link_module
@@ -74,19 +76,10 @@ class World:
             return b""
 
 
-def in_loop(
-    story: Callable[[World], Coroutine[Any, Any, None]],
-    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
-) -> None:
-    async def run() -> None:
-        world = World()
-        try:
-            await story(world)
-        finally:
-            world.close()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(run())
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    with closing(World()) as world:
+        yield world
 
 
 def deflated(link: Link) -> None:
@@ -99,53 +92,48 @@ def sync_flushed(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
-def test_a_halted_connection_is_not_read() -> None:
+@within(a_world)
+async def test_a_halted_connection_is_not_read(world: World) -> None:
     """Its client can send what fits the socket, and no more, however small it is compressed."""
+    deflated(world.link)
+    stream = sync_flushed(b"FIRST\n" + bytes(64 << 20))
+    world.conn.resume()
+    sent = 0
+    world.events.clear()
 
-    async def story(world: World) -> None:
-        deflated(world.link)
-        stream = sync_flushed(b"FIRST\n" + bytes(64 << 20))
-        world.conn.resume()
-        sent = 0
-        world.events.clear()
+    def send() -> bool:
+        nonlocal sent
+        try:
+            sent += world.peer.send(stream[sent : sent + 4096])
+        except BlockingIOError:
+            return True
+        return sent == len(stream)
 
-        def send() -> bool:
-            nonlocal sent
-            try:
-                sent += world.peer.send(stream[sent : sent + 4096])
-            except BlockingIOError:
-                return True
-            return sent == len(stream)
+    await world.until(send)
+    await world.until(lambda: bool(world.events))
+    assert [event[0] for event in world.events] == [Event.LINE]
+    for _ in range(20):
+        world.turn()
+        await asyncio.sleep(0)
+    assert not world.conn.reading
+    held = world.link._decoder
+    assert isinstance(held, DeflateDecoder)
+    assert len(held._input) <= limits.LINK_BYTES
 
-        await world.until(send)
+
+@within(a_world)
+async def test_a_halted_connection_goes_on_where_it_stood(world: World) -> None:
+    deflated(world.link)
+    world.conn.resume()
+    commands = b"".join(b"C%d " % number + bytes(10_000) + b"\n" for number in range(200))
+    world.events.clear()
+    world.peer.send(sync_flushed(commands))
+    for number in range(200):
         await world.until(lambda: bool(world.events))
-        assert [event[0] for event in world.events] == [Event.LINE]
-        for _ in range(20):
-            world.turn()
-            await asyncio.sleep(0)
-        assert not world.conn.reading
-        held = world.link._decoder
-        assert isinstance(held, DeflateDecoder)
-        assert len(held._input) <= limits.LINK_BYTES
-
-    in_loop(story)
-
-
-def test_a_halted_connection_goes_on_where_it_stood() -> None:
-    async def story(world: World) -> None:
-        deflated(world.link)
-        world.conn.resume()
-        commands = b"".join(b"C%d " % number + bytes(10_000) + b"\n" for number in range(200))
+        (event,) = world.events
+        assert event[2][0] == b"C%d" % number
         world.events.clear()
-        world.peer.send(sync_flushed(commands))
-        for number in range(200):
-            await world.until(lambda: bool(world.events))
-            (event,) = world.events
-            assert event[2][0] == b"C%d" % number
-            world.events.clear()
-            world.conn.resume()
-
-    in_loop(story)
+        world.conn.resume()
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -167,91 +155,87 @@ def test_a_reset_right_behind_the_last_bytes_is_seen(
         world.conn.resume()
         await world.until(lambda: world.closed and not world.links.by_serial)
 
-    in_loop(story, new_loop)
+    async def tell() -> None:
+        async with a_world() as world:
+            await story(world)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(tell())
 
 
-def test_output_stays_with_the_kernel_while_the_socket_is_full() -> None:
-    async def story(world: World) -> None:
-        world.link.open()
-        noise = bytes(range(256)) * 4096
-        for _ in range(8):
-            world.conn.reply(0, noise)
-            for _ in range(5):
-                world.turn()
-                await asyncio.sleep(0)
-        assert world.conn.unsent > 1 << 20
-        received = bytearray()
+@within(a_world)
+async def test_output_stays_with_the_kernel_while_the_socket_is_full(world: World) -> None:
+    world.link.open()
+    noise = bytes(range(256)) * 4096
+    for _ in range(8):
+        world.conn.reply(0, noise)
+        for _ in range(5):
+            world.turn()
+            await asyncio.sleep(0)
+    assert world.conn.unsent > 1 << 20
+    received = bytearray()
 
-        def read() -> bool:
-            received.extend(world.received())
-            return len(received) == 8 * (len(noise) + 8)
+    def read() -> bool:
+        received.extend(world.received())
+        return len(received) == 8 * (len(noise) + 8)
 
-        await world.until(read)
-        assert [len(frame.data) for frame in take_frames(received)] == [len(noise)] * 8
-
-    in_loop(story)
+    await world.until(read)
+    assert [len(frame.data) for frame in take_frames(received)] == [len(noise)] * 8
 
 
-def test_a_client_that_cannot_be_reached_is_cut() -> None:
-    async def story(world: World) -> None:
-        world.link.open()
-        for _ in range(20):
-            world.conn.reply(0, bytes(1 << 20))
-        await asyncio.sleep(0)
-        world.turn()
-        world.conn.close()
-        await world.until(lambda: world.closed and not world.links.by_serial)
-        size = 0
-        while data := world.peer.recv(1 << 20):
-            size += len(data)
-        assert 0 < size < 20 << 20  # what was in the socket is all it gets
-
-    in_loop(story)
+@within(a_world)
+async def test_a_client_that_cannot_be_reached_is_cut(world: World) -> None:
+    world.link.open()
+    for _ in range(20):
+        world.conn.reply(0, bytes(1 << 20))
+    await asyncio.sleep(0)
+    world.turn()
+    world.conn.close()
+    await world.until(lambda: world.closed and not world.links.by_serial)
+    size = 0
+    while data := world.peer.recv(1 << 20):
+        size += len(data)
+    assert 0 < size < 20 << 20  # what was in the socket is all it gets
 
 
-def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+@within(a_world)
+async def test_last_words_arrive_and_a_talkative_client_is_cut_in_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "DRAIN_BYTES_MAX", 1 << 20)
+    deflated(world.link)
+    world.conn.reply(1, b"E_INVALID last words")
+    world.conn.close_after_flush()
+    await world.until(lambda: world.closed)
+    words = zlib.decompressobj(-15).decompress(world.received())
+    assert words == encode_frame(1, b"E_INVALID last words")
+    assert world.links.by_serial  # half closed, and read
 
-    async def story(world: World) -> None:
-        deflated(world.link)
-        world.conn.reply(1, b"E_INVALID last words")
-        world.conn.close_after_flush()
-        await world.until(lambda: world.closed)
-        words = zlib.decompressobj(-15).decompress(world.received())
-        assert words == encode_frame(1, b"E_INVALID last words")
-        assert world.links.by_serial  # half closed, and read
-
-        def send() -> bool:
-            try:
-                world.peer.send(bytes(1 << 16))
-            except BlockingIOError:
-                return False
-            except (BrokenPipeError, ConnectionResetError):
-                return True
+    def send() -> bool:
+        try:
+            world.peer.send(bytes(1 << 16))
+        except BlockingIOError:
             return False
+        except (BrokenPipeError, ConnectionResetError):
+            return True
+        return False
 
-        await world.until(send)
-        assert not world.links.by_serial
-
-    in_loop(story)
+    await world.until(send)
+    assert not world.links.by_serial
 
 
-def test_a_fault_of_the_program_costs_one_connection(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@within(a_world)
+async def test_a_fault_of_the_program_costs_one_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> bytes:
         raise RuntimeError("on purpose")
 
     monkeypatch.setattr(DeflateDecoder, "read", fail)
 
-    async def story(world: World) -> None:
-        deflated(world.link)
-        world.conn.resume()
-        world.peer.send(b"x")
-        await world.until(lambda: world.closed and not world.links.by_serial)
-
-    with caplog.at_level(logging.ERROR, "penstock.net"):
-        in_loop(story)
+    caplog.set_level(logging.ERROR, "penstock.net")
+    deflated(world.link)
+    world.conn.resume()
+    world.peer.send(b"x")
+    await world.until(lambda: world.closed and not world.links.by_serial)
     assert "on purpose" in caplog.text

@@ -133,17 +133,13 @@ def test_a_body_in_slices(file_fd: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert released == [None]
 
 
-def test_a_cancelled_body_reads_no_more(file_fd: int) -> None:
+async def test_a_cancelled_body_reads_no_more(file_fd: int) -> None:
     released: list[None] = []
     bulk_errors: list[bytes | OSError] = []
-
-    async def main() -> None:
-        bulk = BulkThread(asyncio.get_running_loop())
-        body = FileBody(bulk, file_fd, 0, 10, lambda: released.append(None))
-        body.cancel()
-        body.read(bulk_errors.append)
-        bulk.close()
-
-    asyncio.run(main())
+    bulk = BulkThread(asyncio.get_running_loop())
+    body = FileBody(bulk, file_fd, 0, 10, lambda: released.append(None))
+    body.cancel()
+    body.read(bulk_errors.append)
+    bulk.close()
     assert isinstance(bulk_errors[0], OSError)
     assert released == [None]

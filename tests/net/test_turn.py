@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
+from cases import within
 from penstock import limits
 from penstock.kernel import Event
 from penstock.net.order import LOAD_ROUNDS_MAX
@@ -44,105 +46,93 @@ def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TICK_NS", 600 * limits.SECOND)
 
 
-def in_loop(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        world = World()
-        try:
-            await story(world)
-        finally:
-            world.turn.stop()
-            world.turn.stop()
-            os.close(world.wake_fd)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    world = World()
+    try:
+        yield world
+    finally:
+        world.turn.stop()
+        world.turn.stop()
+        os.close(world.wake_fd)
 
 
-def test_busy_means_again_at_once() -> None:
-    async def story(world: World) -> None:
-        world.busy = True
-        world.turn.start()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert world.polls >= 5
-        world.busy = False
-
-    in_loop(story)
+@within(a_world)
+async def test_busy_means_again_at_once(world: World) -> None:
+    world.busy = True
+    world.turn.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.polls >= 5
+    world.busy = False
 
 
 @pytest.mark.usefixtures("no_ticks")
-def test_a_backlog_deeper_than_one_turn_loads_has_another_turn() -> None:
-    async def story(world: World) -> None:
-        world.flushed += [[(Event.NEED, "window", 0, 0)]] * (LOAD_ROUNDS_MAX + 3)
-        world.turn.start()
-        async with asyncio.timeout(40):
-            while world.flushed:
-                await asyncio.sleep(0)
-        assert world.polls == 2
-
-    in_loop(story)
+@within(a_world)
+async def test_a_backlog_deeper_than_one_turn_loads_has_another_turn(world: World) -> None:
+    world.flushed += [[(Event.NEED, "window", 0, 0)]] * (LOAD_ROUNDS_MAX + 3)
+    world.turn.start()
+    async with asyncio.timeout(40):
+        while world.flushed:
+            await asyncio.sleep(0)
+    assert world.polls == 2
 
 
-def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence() -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.05)
-        ticks, polls = world.ticks, world.polls
-        assert ticks == 1
-        await asyncio.sleep(0.1)
-        assert (world.ticks, world.polls) == (ticks, polls)
-
-    in_loop(story)
+@within(a_world)
+async def test_after_activity_a_tick_comes_within_its_resolution_and_then_silence(
+    world: World,
+) -> None:
+    world.turn.start()
+    await asyncio.sleep(0.05)
+    ticks, polls = world.ticks, world.polls
+    assert ticks == 1
+    await asyncio.sleep(0.1)
+    assert (world.ticks, world.polls) == (ticks, polls)
 
 
 @pytest.mark.parametrize("source", ["tick", "engine"])
-def test_a_timer_fires_when_it_was_said_to(source: str) -> None:
-    async def story(world: World) -> None:
-        world.turn.start()
-        await asyncio.sleep(0.02)
-        started = world.loop.time()
-        if source == "tick":
-            world.wait_ns = 60 * MS
-        else:
-            world.deadline_ns = world.mono_ns() + 60 * MS
-        world.turn.tick()
-        world.wait_ns = 0
-        polls = world.polls
-        while world.polls == polls:
-            await asyncio.sleep(0.001)
-        world.deadline_ns = 0
-        assert 0.058 < world.loop.time() - started < 20
-
-    in_loop(story)
-
-
-def test_a_fault_is_reported_and_not_repeated_after_a_stop() -> None:
-    async def story(world: World) -> None:
-        def broken(tails: list[Any], wall_ns: int) -> None:
-            raise RuntimeError("impossible")
-
-        world.write = broken  # type: ignore[method-assign]
-        world.tails = ["tail"]
-        world.turn.start()
+@within(a_world)
+async def test_a_timer_fires_when_it_was_said_to(world: World, source: str) -> None:
+    world.turn.start()
+    await asyncio.sleep(0.02)
+    started = world.loop.time()
+    if source == "tick":
+        world.wait_ns = 60 * MS
+    else:
+        world.deadline_ns = world.mono_ns() + 60 * MS
+    world.turn.tick()
+    world.wait_ns = 0
+    polls = world.polls
+    while world.polls == polls:
         await asyncio.sleep(0.001)
-        assert [str(fault) for fault in world.faults] == ["impossible"]
-        world.turn.stop()
-        world.turn.soon()
-        world.turn.tick()
-        await asyncio.sleep(0.02)
-        assert len(world.faults) == 1
-
-    in_loop(story)
+    world.deadline_ns = 0
+    assert 0.058 < world.loop.time() - started < 20
 
 
-def test_gathered_events_are_stored_though_nothing_else_happens() -> None:
-    async def story(world: World) -> None:
-        world.trace_pending = True
-        world.turn.start()
-        async with asyncio.timeout(40):
-            while "write_trace" not in world.notes:
-                await asyncio.sleep(0.005)
+@within(a_world)
+async def test_a_fault_is_reported_and_not_repeated_after_a_stop(world: World) -> None:
+    def broken(tails: list[Any], wall_ns: int) -> None:
+        raise RuntimeError("impossible")
 
-    in_loop(story)
+    world.write = broken  # type: ignore[method-assign]
+    world.tails = ["tail"]
+    world.turn.start()
+    await asyncio.sleep(0.001)
+    assert [str(fault) for fault in world.faults] == ["impossible"]
+    world.turn.stop()
+    world.turn.soon()
+    world.turn.tick()
+    await asyncio.sleep(0.02)
+    assert len(world.faults) == 1
+
+
+@within(a_world)
+async def test_gathered_events_are_stored_though_nothing_else_happens(world: World) -> None:
+    world.trace_pending = True
+    world.turn.start()
+    async with asyncio.timeout(40):
+        while "write_trace" not in world.notes:
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

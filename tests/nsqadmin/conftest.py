@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from e2e.daemon import Daemon
-from e2e.lookupd import Lookupd
+from e2e.lookupd import Lookupd, eventually
 
 from .running import Admin
 
@@ -32,10 +31,7 @@ class Installation(NamedTuple):
 
     def wait_for_topic(self, topic: str) -> None:
         """Until nsqlookupd knows it."""
-        deadline_s = time.monotonic() + 60
-        while topic not in self.admin.json("GET", "/api/topics")["topics"]:
-            assert time.monotonic() < deadline_s, f"{topic} is not registered"
-            time.sleep(0.02)
+        eventually(lambda: topic in self.admin.json("GET", "/api/topics")["topics"])
 
 
 @pytest.fixture(scope="session")

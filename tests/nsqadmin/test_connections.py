@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from penstock.errors import FetchFailed
@@ -101,47 +100,38 @@ class _Upstream(Upstream):
         return clients if self.official else {"connections": [CONSUMER]}
 
 
-def test_nodes_are_asked_only_while_somebody_looks() -> None:
-    async def story() -> None:
-        watch, upstream = _Watch(), _Upstream(official=False)
-        connections = Connections(upstream, watch)
-        got: list[list[Row]] = []
-        assert (watch.listening, upstream.asked) == ([], [])
-        end, end_other = connections.listen(got.append), connections.listen(got.append)
+async def test_nodes_are_asked_only_while_somebody_looks() -> None:
+    watch, upstream = _Watch(), _Upstream(official=False)
+    connections = Connections(upstream, watch)
+    got: list[list[Row]] = []
+    assert (watch.listening, upstream.asked) == ([], [])
+    end, end_other = connections.listen(got.append), connections.listen(got.append)
+    await connections.ready()
+    assert upstream.asked == ["/connections"]  # once for both
+    assert [len(rows) for rows in got] == [1, 1]
+    end()
+    assert len(watch.listening) == 1
+    end_other()
+    assert (watch.listening, connections.latest) == ([], [])
+
+
+async def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
+    watch, upstream = _Watch(), _Upstream(official=True)
+    connections = Connections(upstream, watch)
+    for _ in range(2):
+        end = connections.listen(lambda rows: None)
         await connections.ready()
-        assert upstream.asked == ["/connections"]  # once for both
-        assert [len(rows) for rows in got] == [1, 1]
+        assert [one["kind"] for one in connections.latest] == ["producer"]
         end()
-        assert len(watch.listening) == 1
-        end_other()
-        assert (watch.listening, connections.latest) == ([], [])
-
-    asyncio.run(story())
+    assert upstream.asked == ["/connections", "/stats", "/stats"]
 
 
-def test_what_an_official_nsqd_lacks_is_asked_for_once() -> None:
-    async def story() -> None:
-        watch, upstream = _Watch(), _Upstream(official=True)
-        connections = Connections(upstream, watch)
-        for _ in range(2):
-            end = connections.listen(lambda rows: None)
-            await connections.ready()
-            assert [one["kind"] for one in connections.latest] == ["producer"]
-            end()
-        assert upstream.asked == ["/connections", "/stats", "/stats"]
-
-    asyncio.run(story())
-
-
-def test_who_was_connected_to_a_silent_node_stays() -> None:
-    async def story() -> None:
-        watch, upstream = _Watch(), _Upstream(official=False)
-        connections = Connections(upstream, watch)
-        connections.listen(lambda rows: None)
-        await connections.ready()
-        watch.latest.nodes[NODE].error = "timed out"
-        await connections._ask(watch.latest)
-        (found,) = connections.latest
-        assert (found["channel"], found["stale"]) == ("mail", True)
-
-    asyncio.run(story())
+async def test_who_was_connected_to_a_silent_node_stays() -> None:
+    watch, upstream = _Watch(), _Upstream(official=False)
+    connections = Connections(upstream, watch)
+    connections.listen(lambda rows: None)
+    await connections.ready()
+    watch.latest.nodes[NODE].error = "timed out"
+    await connections._ask(watch.latest)
+    (found,) = connections.latest
+    assert (found["channel"], found["stale"]) == ("mail", True)

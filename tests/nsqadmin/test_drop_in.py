@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
 
 import pytest
 
+from e2e.lookupd import eventually
+
+from .elsewhere import Elsewhere
 from .official import Calls, Lookupd, Nsqd, channel, client
 from .running import Admin
 
@@ -323,6 +326,9 @@ def test_some_that_fail_are_a_warning(site: Site) -> None:
     said = site.admin.json("DELETE", "/api/topics/orders")["message"]
     # Once the watch has seen that the node is silent, a warning of what it brings back follows.
     assert said.startswith(f"{warning}; {lookupds}; deleted on {each}")
+    missing = f"the definitions would not be complete: {site.nsqds[1].address}".encode()
+    eventually(lambda: missing in site.admin.request("GET", "/definitions.json")[1])
+    assert site.admin.request("GET", "/definitions.json")[0] == 502  # half of them look like all
 
 
 def test_all_that_fail_are_an_error(site: Site) -> None:
@@ -408,8 +414,13 @@ def test_half_a_character_in_a_name_breaks_nothing(site: Site) -> None:
 
 
 def test_below_a_base_path(site: Site, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("base") / "admin"
-    with Admin(path, f"-nsqd-http-address={site.nsqds[0].address}", "-base-path=/a/b") as admin:
+    path, graphite = tmp_path_factory.mktemp("base") / "admin", Elsewhere()
+    graphite.answer = picture = b"\x89PNG not really"
+    flags = (
+        f"-nsqd-http-address={site.nsqds[0].address}", "-base-path=/a/b",
+        f"-graphite-url={graphite.url}", "-proxy-graphite",
+    )  # fmt: skip
+    with closing(graphite), Admin(path, *flags) as admin:
         for at, target in (("/a/b/", "/a/b"), ("/a/b/topics/", "/a/b/topics"),
                            ("/a/b/Ping", "/a/b/ping")):  # fmt: skip
             status, _, headers = admin.request("GET", at)
@@ -424,3 +435,11 @@ def test_below_a_base_path(site: Site, tmp_path_factory: pytest.TempPathFactory)
         assert admin.json("GET", "/a/b/api/topics?inactive=true")["topics"] == {}
         (row,) = admin.json("GET", "/a/b/api/nodes")["nodes"]
         assert (row["remote_addresses"], row["remote_address"]) == ([], "")
+        # Pictures of graphite come through our address, and are no pages of ours.
+        query = "target=a.b&target=sumSeries(c.*)&width=500&from=-2h"
+        status, body, headers = admin.request("GET", f"/a/b/render?{query}")
+        assert (status, body, headers["content-type"]) == (200, picture, "image/png")
+        assert graphite.next()[:2] == ("GET", f"/render?{query}")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert admin.request("GET", "/render?target=x")[0] == 404
+        assert admin.request("POST", "/a/b/render?target=x")[0] in (404, 405)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -23,27 +24,32 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 TRIES = limits.ADMIN_LOGIN_TRIES
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "admin")
-    hashed = hash_password(PASSWORD)
-    for name, role in (("ann", Role.DESTROY), ("bo", Role.VIEW)):
-        store.put_user(name, hashed, role)
-    yield store
-    store.close()
+@contextmanager
+def with_users(path: Path, *flags: str) -> Iterator[tuple[Admin, Store]]:
+    with closing(Store(path)) as store:
+        hashed = hash_password(PASSWORD)
+        for name, role in (("ann", Role.DESTROY), ("bo", Role.VIEW)):
+            store.put_user(name, hashed, role)
+        with Admin(path, *flags) as admin:
+            yield admin, store
+
+
+@pytest.fixture(scope="module")
+def both(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Admin, Store]]:
+    with with_users(tmp_path_factory.mktemp("gate") / "admin", installation.of_nsqd) as both:
+        yield both
 
 
 @pytest.fixture
-def admin(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
-    with Admin(tmp_path / "admin", installation.of_nsqd) as admin:
-        yield admin
+def admin(both: tuple[Admin, Store]) -> Admin:
+    return both[0]
 
 
 @pytest.fixture
-def proxied(installation: Installation, tmp_path: Path, store: Store) -> Iterator[Admin]:
-    trusted = ("-trusted-proxy-cidr=127.0.0.1/32", "-trusted-proxy-cidr=10.0.0.0/8")
-    with Admin(tmp_path / "admin", installation.of_nsqd, *trusted) as admin:
-        yield admin
+def store(both: tuple[Admin, Store]) -> Store:
+    return both[1]
 
 
 def log_in(admin: Admin, name: str, password: str = PASSWORD, **headers: str) -> int:
@@ -57,16 +63,19 @@ def newest(store: Store, action: str) -> Entry:
 
 
 def test_wrong_passwords_behind_a_proxy_keep_out_only_their_client(
-    proxied: Admin, store: Store
+    installation: Installation, tmp_path: Path
 ) -> None:
+    trusted = ("-trusted-proxy-cidr=127.0.0.1/32", "-trusted-proxy-cidr=10.0.0.0/8")
     guessing, other = "203.0.113.9, 10.0.0.2", "198.51.100.7"
-    for _ in range(TRIES):
-        assert log_in(proxied, "ann", "wrong", X_Forwarded_For=guessing) == 401
-    assert log_in(proxied, "ann", X_Forwarded_For=guessing) == 429
-    assert log_in(proxied, "bo", X_Forwarded_For=f"1.2.3.4, {guessing}") == 429  # made up in front
-    assert log_in(proxied, "ann", X_Forwarded_For=other) == 303
-    assert log_in(proxied, "ann") == 303  # the proxy itself, which is everybody, is not counted
-    entries = store.audit(narrowed=None, count=100)
+    with with_users(tmp_path / "admin", installation.of_nsqd, *trusted) as (proxied, store):
+        for _ in range(TRIES):
+            assert log_in(proxied, "ann", "wrong", X_Forwarded_For=guessing) == 401
+        assert log_in(proxied, "ann", X_Forwarded_For=guessing) == 429
+        made_up = f"1.2.3.4, {guessing}"  # in front
+        assert log_in(proxied, "bo", X_Forwarded_For=made_up) == 429
+        assert log_in(proxied, "ann", X_Forwarded_For=other) == 303
+        assert log_in(proxied, "ann") == 303  # the proxy itself, which is everybody: not counted
+        entries = store.audit(narrowed=None, count=100)
     assert {one.remote for one in entries if one.action == "login"} == {
         "203.0.113.9", other, "127.0.0.1",
     }  # fmt: skip

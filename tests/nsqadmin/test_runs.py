@@ -12,14 +12,7 @@ from cases import each, seeds
 from penstock import limits
 from penstock.nsqadmin import runs as under_test
 from penstock.nsqadmin.runs import VANISHED, Place, Point, Run, Runs, Track, command, done_share
-from penstock.pipelines.runs import (
-    LogPlace,
-    RunMessageInvalid,
-    State,
-    decode,
-    encode,
-    parts_of,
-)
+from penstock.pipelines.runs import LogPlace, RunMessageInvalid, State, decode, encode, parts_of
 
 NODE = "127.0.0.1:4151"
 

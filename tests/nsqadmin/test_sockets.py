@@ -61,6 +61,7 @@ class World:
         page, headers, button = await self._drawn_with(name, label)
         deadline_s = time.monotonic() + WAIT_S
         async with socket(self.admin, page, headers) as own:
+            await settle(own, page)
             await own.emit("event", page.press(button))
             while f"{label.lower()}_topic" not in self.done()[before:]:
                 assert time.monotonic() < deadline_s
@@ -122,18 +123,14 @@ def test_a_page_of_ours_connects_and_acts(world: World) -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_another_site_opens_no_socket(world: World, forged: dict[str, str]) -> None:
+async def test_another_site_opens_no_socket(world: World, forged: dict[str, str]) -> None:
     """Even where the browser sends the cookie along and the page's id is known."""
     page, headers = world.page("dora")
-
-    async def attack() -> None:
-        before = world.done()
-        with pytest.raises(SocketRefused):
-            async with socket(world.admin, page, headers | forged):
-                pass
-        await world.prove_it_did_nothing(before)
-
-    asyncio.run(attack())
+    before = world.done()
+    with pytest.raises(SocketRefused):
+        async with socket(world.admin, page, headers | forged):
+            pass
+    await world.prove_it_did_nothing(before)
     polling = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
     assert world.admin.request("GET", polling, headers=headers | forged)[0] == 403
     assert world.admin.request("POST", polling, b"40", headers | forged)[0] == 403
@@ -143,53 +140,42 @@ def test_another_site_opens_no_socket(world: World, forged: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("attacker", ["vera", "otto", ""])
-def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) -> None:
+async def test_somebody_elses_page_is_out_of_reach(world: World, attacker: str) -> None:
     """Its id is known: leaked by a log, or a screen that was shared."""
     page, _ = world.page("dora")
     event = page.press(pause_of(page))
     headers = world.log_in(attacker) if attacker else {}
-
-    async def attack() -> None:
-        before = world.done()
-        with pytest.raises(SocketRefused):
-            async with socket(world.admin, page, headers):
-                pass
-        if attacker:
-            own = drawn(world.admin, f"/topics/{TOPIC}", headers)
-            async with socket(world.admin, own, headers) as theirs:
-                await theirs.emit("event", event)
-                await theirs.emit("javascript_response", {"client_id": page.id, "request_id": "1"})
-                await settle(theirs, page)
-        await world.prove_it_did_nothing(before)
-
-    asyncio.run(attack())
+    before = world.done()
+    with pytest.raises(SocketRefused):
+        async with socket(world.admin, page, headers):
+            pass
+    if attacker:
+        own = drawn(world.admin, f"/topics/{TOPIC}", headers)
+        async with socket(world.admin, own, headers) as theirs:
+            await theirs.emit("event", event)
+            await theirs.emit("javascript_response", {"client_id": page.id, "request_id": "1"})
+            await settle(theirs, page)
+    await world.prove_it_did_nothing(before)
 
 
-def test_who_has_not_logged_in_gets_no_socket_at_all(world: World) -> None:
-    async def attack() -> None:
-        with pytest.raises(SocketRefused):
-            async with socket(world.admin, None):
-                pass
-
-    asyncio.run(attack())
+async def test_who_has_not_logged_in_gets_no_socket_at_all(world: World) -> None:
+    with pytest.raises(SocketRefused):
+        async with socket(world.admin, None):
+            pass
 
 
-def test_a_viewer_has_no_handle_to_pull(world: World) -> None:
+async def test_a_viewer_has_no_handle_to_pull(world: World) -> None:
     """No button is drawn; and what was drawn for others is not found under the viewer's page."""
     page, headers = world.page("vera")
     assert page.button("Pause") is None
     of_others, _ = world.page("dora")
     handle = pause_of(of_others)
-
-    async def attack() -> None:
-        before = world.done()
-        async with socket(world.admin, page, headers) as own:
-            for element in range(1, 200):
-                await own.emit("event", page.press(Button(element, handle.listener, False)))
-            await settle(own, page)
-        await world.prove_it_did_nothing(before)
-
-    asyncio.run(attack())
+    before = world.done()
+    async with socket(world.admin, page, headers) as own:
+        for element in range(1, 200):
+            await own.emit("event", page.press(Button(element, handle.listener, False)))
+        await settle(own, page)
+    await world.prove_it_did_nothing(before)
 
 
 @pytest.mark.parametrize("end", ["logout", "role", "removed"])
@@ -224,26 +210,22 @@ def test_a_page_ends_with_its_log_in(world: World, end: str) -> None:
         world.store.put_user("dora", hash_password("correct horse"), Role.DESTROY)
 
 
-def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
+async def test_nonsense_is_ignored_and_not_logged(world: World) -> None:
     page, headers = world.page("dora")
     forged = "2026-11-21 nsqadmin: dora logged in\nfrom nowhere"
-
-    async def attack() -> None:
-        async with socket(world.admin, page, headers) as own:
-            for name in ("event", "handshake", "javascript_response", "ack", "nothing"):
-                for said in (None, 1, "x", [], {}, {"client_id": []}, {"client_id": page.id}):
-                    await own.emit(name, said)
-            for level in ("error", "none"):
-                said = {"client_id": page.id, "level": level, "message": forged}
-                await own.emit("log", said)
-            wrong = page.press(pause_of(page)) | {"args": "no list"}
-            await own.emit("event", wrong | {"id": "27"})
-            await own.emit("event", page.press(Button(pause_of(page).element, "unknown", False)))
-            await settle(own, page)
-        await world.press("dora", "Pause")
-        await world.press("dora", "Unpause")
-
-    asyncio.run(attack())
+    async with socket(world.admin, page, headers) as own:
+        for name in ("event", "handshake", "javascript_response", "ack", "nothing"):
+            for said in (None, 1, "x", [], {}, {"client_id": []}, {"client_id": page.id}):
+                await own.emit(name, said)
+        for level in ("error", "none"):
+            said = {"client_id": page.id, "level": level, "message": forged}
+            await own.emit("log", said)
+        wrong = page.press(pause_of(page)) | {"args": "no list"}
+        await own.emit("event", wrong | {"id": "27"})
+        await own.emit("event", page.press(Button(pause_of(page).element, "unknown", False)))
+        await settle(own, page)
+    await world.press("dora", "Pause")
+    await world.press("dora", "Unpause")
     assert "Traceback" not in world.admin.stderr()
     assert "from nowhere" not in world.admin.stderr()
 

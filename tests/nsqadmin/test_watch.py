@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cases import within
 from penstock import limits
 from penstock.errors import FetchFailed
 from penstock.nsqadmin.attention import findings
@@ -86,16 +88,14 @@ class Nodes(Upstream):
         ]}  # fmt: skip
 
 
-def watching(test: Callable[[Watch, Nodes], Awaitable[None]]) -> None:
-    async def run() -> None:
-        upstream = Nodes()
-        watch = Watch(upstream, limits.SECOND // 100)
-        try:
-            await test(watch, upstream)
-        finally:
-            await watch.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def watching() -> AsyncIterator[tuple[Watch, Nodes]]:
+    upstream = Nodes()
+    watch = Watch(upstream, limits.SECOND // 100)
+    try:
+        yield watch, upstream
+    finally:
+        await watch.stop()
 
 
 async def looks(watch: Watch, for_s: float) -> None:
@@ -105,110 +105,101 @@ async def looks(watch: Watch, for_s: float) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_what_any_node_says_of_a_cluster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(watching, 2)
+async def test_what_any_node_says_of_a_cluster_is_taken(
+    watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ADMIN_DISCOVERY_S", 0.02)
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        upstream.clusters["b:1"] = {"cluster": {"name": "c"}, "nodes": [], "partitions": []}
-        await looks(watch, 0.2)
-        assert watch.latest.cluster.name == "c"
-        assert upstream.asked_for_cluster.count("a:1") == 1  # it is of none until it starts again
-        assert upstream.asked_for_cluster.count("b:1") > 2
-        upstream.clusters["b:1"] = {"something": "else"}
-        await looks(watch, 0.1)
-        assert watch.latest.cluster.name == "c"
-
-    watching(test)
+    upstream.clusters["b:1"] = {"cluster": {"name": "c"}, "nodes": [], "partitions": []}
+    await looks(watch, 0.2)
+    assert watch.latest.cluster.name == "c"
+    assert upstream.asked_for_cluster.count("a:1") == 1  # it is of none until it starts again
+    assert upstream.asked_for_cluster.count("b:1") > 2
+    upstream.clusters["b:1"] = {"something": "else"}
+    await looks(watch, 0.1)
+    assert watch.latest.cluster.name == "c"
 
 
-def test_one_that_hangs_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(watching, 2)
+async def test_one_that_hangs_slows_nobody(
+    watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
     monkeypatch.setattr(limits, "ADMIN_STALE_S", 0.2)
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        await watch.look()
-        upstream.hung.add("b:1")
-        upstream.asked.clear()
-        await looks(watch, 0.6)
-        assert upstream.asked.count("b:1") == 1  # it is not asked again while it hangs
-        assert upstream.asked.count("a:1") > 5
-        while watch.latest.nodes["b:1"].can_be_asked:  # a loaded machine looks seldom
-            await looks(watch, 0.1)
-        stale, fresh = watch.latest.nodes["b:1"], watch.latest.nodes["a:1"]
-        assert (stale.can_be_asked, fresh.can_be_asked) == (False, True)
-        assert 0.2 < stale.stale_s < 5
-        topics = watch.latest.topics
-        assert topics["orders"].stale_s == topics["both"].stale_s == stale.stale_s
-        assert topics["orders"].nodes == ["b:1"]  # what it said last is still there
-        assert (topics["both"].paused_on, topics["both"].is_paused_partly) == (["b:1"], True)
-        upstream.hung.clear()
+    await watch.look()
+    upstream.hung.add("b:1")
+    upstream.asked.clear()
+    await looks(watch, 0.6)
+    assert upstream.asked.count("b:1") == 1  # it is not asked again while it hangs
+    assert upstream.asked.count("a:1") > 5
+    while watch.latest.nodes["b:1"].can_be_asked:  # a loaded machine looks seldom
         await looks(watch, 0.1)
-        assert [one.stale_s for one in watch.latest.nodes.values()] == [0, 0]
+    stale, fresh = watch.latest.nodes["b:1"], watch.latest.nodes["a:1"]
+    assert (stale.can_be_asked, fresh.can_be_asked) == (False, True)
+    assert 0.2 < stale.stale_s < 5
+    topics = watch.latest.topics
+    assert topics["orders"].stale_s == topics["both"].stale_s == stale.stale_s
+    assert topics["orders"].nodes == ["b:1"]  # what it said last is still there
+    assert (topics["both"].paused_on, topics["both"].is_paused_partly) == (["b:1"], True)
+    upstream.hung.clear()
+    await looks(watch, 0.1)
+    assert [one.stale_s for one in watch.latest.nodes.values()] == [0, 0]
 
-    watching(test)
 
-
-def test_a_rate_holds_until_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(watching, 2)
+async def test_a_rate_holds_until_the_next_answer(
+    watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        await watch.look()
-        async with asyncio.timeout(20):  # a busy machine misses the time of a look
-            while not watch.latest.nodes["b:1"].in_rate:
-                await asyncio.sleep(0.25)
-                await watch.look()
-        rate = watch.latest.nodes["b:1"].in_rate
-        upstream.hung.add("b:1")
-        await asyncio.sleep(0.02)
-        await watch.look()  # asks a and b
-        assert watch.latest.nodes["b:1"].in_rate == rate
-
-    watching(test)
+    await watch.look()
+    async with asyncio.timeout(20):  # a busy machine misses the time of a look
+        while not watch.latest.nodes["b:1"].in_rate:
+            await asyncio.sleep(0.25)
+            await watch.look()
+    rate = watch.latest.nodes["b:1"].in_rate
+    upstream.hung.add("b:1")
+    await asyncio.sleep(0.02)
+    await watch.look()  # asks a and b
+    assert watch.latest.nodes["b:1"].in_rate == rate
 
 
-def test_silence_is_no_absence() -> None:
+@within(watching, 2)
+async def test_silence_is_no_absence(watch: Watch, upstream: Nodes) -> None:
     """A node that has never answered may have what is registered for it."""
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        upstream.failed.add("b:1")
-        await watch.look()
-        topics = watch.latest.topics
-        assert [name for name in sorted(topics) if topics[name].is_idle] == ["idle"]
-        assert topics["orders"].registered == ["a:1", "b:1"]
-        assert topics["orders"].stale_s > 0
-        assert watch.latest.nodes["b:1"].error == "timed out"
-
-    watching(test)
+    upstream.failed.add("b:1")
+    await watch.look()
+    topics = watch.latest.topics
+    assert [name for name in sorted(topics) if topics[name].is_idle] == ["idle"]
+    assert topics["orders"].registered == ["a:1", "b:1"]
+    assert topics["orders"].stale_s > 0
+    assert watch.latest.nodes["b:1"].error == "timed out"
 
 
-def test_a_nsqlookupd_that_hangs_holds_up_no_nsqd(monkeypatch: pytest.MonkeyPatch) -> None:
+@within(watching, 2)
+async def test_a_nsqlookupd_that_hangs_holds_up_no_nsqd(
+    watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
     monkeypatch.setattr(limits, "ADMIN_DISCOVERY_S", 0.0)
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        await watch.look()
-        upstream.is_silent = True
-        upstream.asked.clear()
-        await looks(watch, 0.4)
-        assert upstream.asked.count("a:1") > 5
-
-    watching(test)
+    await watch.look()
+    upstream.is_silent = True
+    upstream.asked.clear()
+    await looks(watch, 0.4)
+    assert upstream.asked.count("a:1") > 5
 
 
-def test_after_an_action_all_are_asked_at_once() -> None:
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        await watch.look()
-        upstream.asked.clear()
-        watch._interval_s = 3600.0
-        await watch.look()
-        upstream.asked.clear()
-        await watch.look()
-        assert upstream.asked == []  # nobody's turn
-        watch.hurry()
-        await watch.look()
-        assert sorted(upstream.asked) == ["a:1", "b:1"]
-
-    watching(test)
+@within(watching, 2)
+async def test_after_an_action_all_are_asked_at_once(watch: Watch, upstream: Nodes) -> None:
+    await watch.look()
+    upstream.asked.clear()
+    watch._interval_s = 3600.0
+    await watch.look()
+    upstream.asked.clear()
+    await watch.look()
+    assert upstream.asked == []  # nobody's turn
+    watch.hurry()
+    await watch.look()
+    assert sorted(upstream.asked) == ["a:1", "b:1"]
 
 
 def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
@@ -246,29 +237,24 @@ def test_a_node_that_died_stays_with_what_it_held(tmp_path: Path) -> None:
     store.close()
 
 
-def test_who_cannot_say_who_is_there_drops_nobody() -> None:
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        await watch.look()
-        upstream.gone.add("b:1")
-        upstream.missed = "WARNING: one nsqlookupd does not answer"
-        watch.hurry()
-        await watch.look()
-        assert watch.latest.nodes["b:1"].is_listed
-
-    watching(test)
+@within(watching, 2)
+async def test_who_cannot_say_who_is_there_drops_nobody(watch: Watch, upstream: Nodes) -> None:
+    await watch.look()
+    upstream.gone.add("b:1")
+    upstream.missed = "WARNING: one nsqlookupd does not answer"
+    watch.hurry()
+    await watch.look()
+    assert watch.latest.nodes["b:1"].is_listed
 
 
-def test_a_node_is_unknown_only_when_those_who_may_know_it_have_answered(
-    monkeypatch: pytest.MonkeyPatch,
+@within(watching, 2)
+async def test_a_node_is_unknown_only_when_those_who_may_know_it_have_answered(
+    watch: Watch, upstream: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "ADMIN_LOOK_S", 0.05)
-
-    async def test(watch: Watch, upstream: Nodes) -> None:
-        upstream.is_silent = True
-        await watch.look()
-        assert not watch.is_unknown("a:1")
-        upstream.is_silent = False
-        await looks(watch, 0.2)
-        assert [watch.is_unknown(at) for at in ("a:1", "c:1")] == [False, True]
-
-    watching(test)
+    upstream.is_silent = True
+    await watch.look()
+    assert not watch.is_unknown("a:1")
+    upstream.is_silent = False
+    await looks(watch, 0.2)
+    assert [watch.is_unknown(at) for at in ("a:1", "c:1")] == [False, True]

@@ -354,18 +354,14 @@ def test_what_breaks_a_rule_is_named(four: JoinedCluster) -> None:
     assert asked(four, number, "/topic/delete", "topic=other").status == 404
 
 
-def test_while_the_coordinator_is_away_the_outcome_is_not_known(
-    four: JoinedCluster,
-) -> None:
+def test_while_the_coordinator_is_away_the_outcome_is_not_known(four: JoinedCluster) -> None:
     four.away.add(1)
     answer = asked(four, 1, "/topic/create", "topic=t")
     assert answer.status == 503
     assert b'"changed":"unknown"' in answer.body
 
 
-def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(
-    four: JoinedCluster,
-) -> None:
+def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(four: JoinedCluster) -> None:
     four.away.add(1)
     maker = topic_maker(four.nodes[1])
     found: list[Found] = []

@@ -79,13 +79,7 @@ def test_a_topic_without_a_channel_is_reported_and_waited_for_on_demand(tmp_path
         report = ask(nsqd, query="topics=true")
         assert report["left"] == 1
         assert report["topics"] == [
-            {
-                "topic_name": "t",
-                "depth": 1,
-                "paused": False,
-                "channel_count": 0,
-                "waited_for": True,
-            }
+            {"topic_name": "t", "depth": 1, "paused": False, "channel_count": 0, "waited_for": True}
         ]
         assert not eventually(lambda: has_ended(nsqd), timeout=0.2)
         assert ask(nsqd)["left"] == 0

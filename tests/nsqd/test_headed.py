@@ -93,11 +93,7 @@ def test_a_trace_id_gets_the_traced_reply(keyed_node: Running) -> None:
     assert (found.id, found.body) == (message_id, b"hello")
     assert (trace_id, offset) == (77, 1)
     assert stored_bytes == 4 + 5 + 12 + 8 + len(key) + 8 + len(headers)
-    assert found.sections == {
-        Section.TRACE: 77,
-        Section.KEY: key,
-        Section.HEADERS: headers,
-    }
+    assert found.sections == {Section.TRACE: 77, Section.KEY: key, Section.HEADERS: headers}
 
 
 def test_a_bound_on_the_depth_is_exact_for_keys(keyed_node: Running) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import each
+from cases import each, within
 from penstock import limits
 from penstock.broker.context import Change
 from penstock.broker.topics.settings import TopicSettings
@@ -139,66 +141,60 @@ class World:
         await until(lambda: len(heard) >= count and wanted <= set(heard[count - 1]))
 
 
-def run(test: Callable[[World], Coroutine[Any, Any, None]], timing: Timing = QUICK) -> None:
-    async def body() -> None:
-        world = World(timing)
-        await world.lookupd.start()
-        try:
-            await asyncio.wait_for(test(world), 60)
-        finally:
-            await world.lookups.stop()
-            await world.lookupd.stop()
-
-    asyncio.run(body())
+@asynccontextmanager
+async def a_world(timing: Timing = QUICK) -> AsyncIterator[World]:
+    world = World(timing)
+    await world.lookupd.start()
+    try:
+        yield world
+    finally:
+        await world.lookups.stop()
+        await world.lookupd.stop()
 
 
-def test_everything_is_registered_and_changes_follow() -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        heard = world.lookupd.heard[0]
-        assert heard == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
-        assert world.lookups.http_addresses() == ["lookup:4161"]
-        world.changed(Change.TOPIC_CREATED, "v")
-        world.changed(Change.CHANNEL_CREATED, "v", "c#ephemeral")
-        world.changed(Change.CHANNEL_DELETED, "v", "c#ephemeral")
-        world.changed(Change.TOPIC_DELETED, "v")
-        await until(lambda: len(heard) >= 8)
-        assert [line for line in heard[4:] if line != "PING"] == [
-            "REGISTER v",
-            "REGISTER v c#ephemeral",
-            "UNREGISTER v c#ephemeral",
-            "UNREGISTER v",
-        ]
-
-    run(test)
+@within(a_world)
+async def test_everything_is_registered_and_changes_follow(world: World) -> None:
+    await world.connected()
+    heard = world.lookupd.heard[0]
+    assert heard == ["IDENTIFY", "REGISTER t c", "REGISTER t d", "REGISTER u"]
+    assert world.lookups.http_addresses() == ["lookup:4161"]
+    world.changed(Change.TOPIC_CREATED, "v")
+    world.changed(Change.CHANNEL_CREATED, "v", "c#ephemeral")
+    world.changed(Change.CHANNEL_DELETED, "v", "c#ephemeral")
+    world.changed(Change.TOPIC_DELETED, "v")
+    await until(lambda: len(heard) >= 8)
+    assert [line for line in heard[4:] if line != "PING"] == [
+        "REGISTER v",
+        "REGISTER v c#ephemeral",
+        "UNREGISTER v c#ephemeral",
+        "UNREGISTER v",
+    ]
 
 
-def test_a_start_waits_for_who_answers_and_not_long_for_others() -> None:
-    async def test(world: World) -> None:
-        await world.lookups.settled(10_000 * MS)  # nobody is there to wait for
-        world.lookups.set_addresses([world.lookupd.address, "127.0.0.1:1"])
-        world.lookups.start(IDENTITY)
-        await world.lookups.settled(10_000 * MS)
-        assert world.lookups.http_addresses() == ["lookup:4161"]
-        world.lookupd.reply = lambda command: None
-        world.lookups.set_addresses([])
-        world.lookups.set_addresses([world.lookupd.address])
-        await world.lookups.settled(10 * MS)
-        assert world.lookups.http_addresses() == []
-
-    run(test)
+@within(a_world)
+async def test_a_start_waits_for_who_answers_and_not_long_for_others(world: World) -> None:
+    await world.lookups.settled(10_000 * MS)  # nobody is there to wait for
+    world.lookups.set_addresses([world.lookupd.address, "127.0.0.1:1"])
+    world.lookups.start(IDENTITY)
+    await world.lookups.settled(10_000 * MS)
+    assert world.lookups.http_addresses() == ["lookup:4161"]
+    world.lookupd.reply = lambda command: None
+    world.lookups.set_addresses([])
+    world.lookups.set_addresses([world.lookupd.address])
+    await world.lookups.settled(10 * MS)
+    assert world.lookups.http_addresses() == []
 
 
-def test_one_that_falls_silent_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
-        await world.connected()
-        world.lookupd.reply = lambda command: None
-        await until(lambda: len(world.lookupd.heard) >= 2)
-        world.lookupd.reply = world.lookupd.well
-        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
-
-    with caplog.at_level(logging.INFO, "penstock.nsqd"):
-        run(test, IMPATIENT)
+@within(partial(a_world, IMPATIENT))
+async def test_one_that_falls_silent_is_given_up(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.nsqd")
+    await world.connected()
+    world.lookupd.reply = lambda command: None
+    await until(lambda: len(world.lookupd.heard) >= 2)
+    world.lookupd.reply = world.lookupd.well
+    await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
     assert "PING - no answer" in caplog.text
 
 
@@ -214,56 +210,52 @@ GARBAGE: list[bytes] = [
 
 
 @each("garbage", GARBAGE)
-def test_garbage_never_hurts(garbage: bytes) -> None:
-    async def test(world: World) -> None:
-        world.lookupd.reply = lambda command: garbage
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        await until(lambda: len(world.lookupd.heard) >= 3)
-        assert world.lookups.http_addresses() == []
-        world.changed(Change.TOPIC_CREATED, "v")
-        world.lookupd.reply = world.lookupd.well
-        await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
-
-    run(test)
+@within(a_world)
+async def test_garbage_never_hurts(world: World, garbage: bytes) -> None:
+    world.lookupd.reply = lambda command: garbage
+    world.lookups.set_addresses([world.lookupd.address])
+    world.lookups.start(IDENTITY)
+    await until(lambda: len(world.lookupd.heard) >= 3)
+    assert world.lookups.http_addresses() == []
+    world.changed(Change.TOPIC_CREATED, "v")
+    world.lookupd.reply = world.lookupd.well
+    await until(lambda: "REGISTER u" in world.lookupd.heard[-1])
 
 
-def test_two_lookupds_and_a_list_that_changes() -> None:
-    async def test(world: World) -> None:
-        other = FakeLookupd()
-        await other.start()
-        try:
-            await world.connected()
-            world.lookups.set_addresses([world.lookupd.address, other.address])
-            assert world.lookups.addresses == [world.lookupd.address, other.address]
-            await until(lambda: bool(other.heard) and "REGISTER u" in other.heard[0])
-            assert len(world.lookups.http_addresses()) == 2
-            world.changed(Change.TOPIC_CREATED, "v")
-            for heard in (other.heard, world.lookupd.heard):
-                await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
-            world.lookups.set_addresses([other.address])
-            await until(lambda: not world.lookupd._writers)
-            for wrong in ("127.0.0.1:notaport", "no-port"):
-                with pytest.raises(ConfigError):
-                    world.lookups.set_addresses([wrong])
-            assert world.lookups.addresses == [other.address]
-            assert (len(other.heard), len(world.lookupd.heard)) == (1, 1)
-        finally:
-            await world.lookups.stop()
-            await other.stop()
-
-    run(test)
-
-
-def test_who_answered_the_registrations_is_not_overdue(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
+@within(a_world)
+async def test_two_lookupds_and_a_list_that_changes(world: World) -> None:
+    other = FakeLookupd()
+    await other.start()
+    try:
         await world.connected()
-        # Pings are 50 ms apart: so many take twice the time that an answer may take.
-        await until(lambda: world.lookupd.heard[0].count("PING") >= 40)
-        assert len(world.lookupd.heard) == 1
-        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+        world.lookups.set_addresses([world.lookupd.address, other.address])
+        assert world.lookups.addresses == [world.lookupd.address, other.address]
+        await until(lambda: bool(other.heard) and "REGISTER u" in other.heard[0])
+        assert len(world.lookups.http_addresses()) == 2
+        world.changed(Change.TOPIC_CREATED, "v")
+        for heard in (other.heard, world.lookupd.heard):
+            await until(lambda heard=heard: "REGISTER v" in heard[0])  # type: ignore[misc]
+        world.lookups.set_addresses([other.address])
+        await until(lambda: not world.lookupd._writers)
+        for wrong in ("127.0.0.1:notaport", "no-port"):
+            with pytest.raises(ConfigError):
+                world.lookups.set_addresses([wrong])
+        assert world.lookups.addresses == [other.address]
+        assert (len(other.heard), len(world.lookupd.heard)) == (1, 1)
+    finally:
+        await world.lookups.stop()
+        await other.stop()
 
-    run(test, IMPATIENT)
+
+@within(partial(a_world, IMPATIENT))
+async def test_who_answered_the_registrations_is_not_overdue(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.connected()
+    # Pings are 50 ms apart: so many take twice the time that an answer may take.
+    await until(lambda: world.lookupd.heard[0].count("PING") >= 40)
+    assert len(world.lookupd.heard) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_what_penstock_keeps_for_itself_is_not_registered() -> None:
@@ -272,35 +264,33 @@ def test_what_penstock_keeps_for_itself_is_not_registered() -> None:
         assert list(all_commands(topics, partitions)) == [told]  # type: ignore[arg-type]
 
 
-def test_partitions_are_named_to_one_that_knows_them() -> None:
-    async def test(world: World) -> None:
-        world.lookupd.reply = lambda command: sized(
-            INFO[:-1] + b',"partitions":true}' if command == "IDENTIFY" else OK
-        )
-        world.topics["s"] = Named("s", ["7"], 3, extended=True)
-        world.lookups.set_addresses([world.lookupd.address])
-        world.lookups.start(IDENTITY)
-        heard = world.lookupd.heard
-        await until(lambda: bool(heard) and len(heard[0]) >= 9)
-        assert [line for line in heard[0] if line != "PING"] == [
-            "IDENTIFY",
-            "REGISTER t 0 c",
-            "REGISTER t 0 d",
-            "REGISTER u 0",
-            "REGISTER s 0",
-            "REGISTER s 1",
-            "REGISTER s 2",
-            "REGISTER s 0 7",
-            "META s partition_num=3 extend_support=true",
-        ]
-        world.changed(Change.TOPIC_CREATED, "v")
-        world.changed(Change.CHANNEL_CREATED, "v", "5")
-        world.changed(Change.CHANNEL_DELETED, "v", "5")
-        world.changed(Change.TOPIC_DELETED, "v")
-        said = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
-        await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
-
-    run(test)
+@within(a_world)
+async def test_partitions_are_named_to_one_that_knows_them(world: World) -> None:
+    world.lookupd.reply = lambda command: sized(
+        INFO[:-1] + b',"partitions":true}' if command == "IDENTIFY" else OK
+    )
+    world.topics["s"] = Named("s", ["7"], 3, extended=True)
+    world.lookups.set_addresses([world.lookupd.address])
+    world.lookups.start(IDENTITY)
+    heard = world.lookupd.heard
+    await until(lambda: bool(heard) and len(heard[0]) >= 9)
+    assert [line for line in heard[0] if line != "PING"] == [
+        "IDENTIFY",
+        "REGISTER t 0 c",
+        "REGISTER t 0 d",
+        "REGISTER u 0",
+        "REGISTER s 0",
+        "REGISTER s 1",
+        "REGISTER s 2",
+        "REGISTER s 0 7",
+        "META s partition_num=3 extend_support=true",
+    ]
+    world.changed(Change.TOPIC_CREATED, "v")
+    world.changed(Change.CHANNEL_CREATED, "v", "5")
+    world.changed(Change.CHANNEL_DELETED, "v", "5")
+    world.changed(Change.TOPIC_DELETED, "v")
+    said = "REGISTER v 0", "REGISTER v 0 5", "UNREGISTER v 0 5", "UNREGISTER v"
+    await until(lambda: [one for one in heard[0] if one != "PING"][9:] == list(said))
 
 
 def test_of_a_clusters_topic_what_is_led_here_is_registered() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.certificates import Certificates
+from e2e.lookupd import eventually
 from e2e.ports import kept_port
 from e2e.v2upgraded import Upgraded
 
@@ -23,10 +24,7 @@ from .world import V2, ok, pub
 
 
 def wait_until(done: Callable[[], bool], process: Process) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not done():
-        assert time.monotonic() < deadline, process.log.read_text()
-        time.sleep(0.02)
+    eventually(done, WAIT_SECONDS, process.log.read_text)
 
 
 def test_sigquit_writes_the_stacks_and_stops_in_order(nsqd_process: Process) -> None:

@@ -26,7 +26,7 @@ from penstock.net import tls as anycert
 from penstock.nsqd.options import Options, read_options
 from penstock.nsqd.tls import Upgrades, cipher_name, server_context, version_name
 
-from .world import Running
+from .world import Running, eventually
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,7 @@ def options(*flags: str) -> Options:
     ],
 )
 def test_the_lowest_version(
-    certificates: Certificates,
-    caplog: pytest.LogCaptureFixture,
-    wanted: str,
-    given: ssl.TLSVersion,
+    certificates: Certificates, caplog: pytest.LogCaptureFixture, wanted: str, given: ssl.TLSVersion
 ) -> None:
     with caplog.at_level(logging.WARNING, "penstock.nsqd"):
         context = server_context(options(*certificates.flags, f"--tls-min-version={wanted}"))
@@ -293,10 +290,8 @@ def node(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
 @pytest.fixture
 def port(node: Running) -> Iterator[int]:
     yield node.daemon.tcp_address.port
-    deadline_s = time.monotonic() + 60
-    while node.call(lambda: len(node.daemon.node.links.by_serial)):  # every socket is given back
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    links = node.daemon.node.links
+    assert eventually(lambda: not node.call(lambda: len(links.by_serial)))  # every socket is back
 
 
 def connect(port: int, certificates: Certificates, form: dict[str, Any], **more: Any) -> Upgraded:

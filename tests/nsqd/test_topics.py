@@ -102,42 +102,36 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 40))
 
 
-def test_at_once_without_lookupds_and_for_topics_that_are_there() -> None:
-    async def test() -> None:
-        world = World()
-        world.ask("t")
-        assert world.found == [world.broker.topics["t"]]
-        world.lookups = ["a:1"]
-        world.ask("t")
-        assert len(world.found) == 2
-        assert world.maker.at_once("t") is world.found[0]
-        assert world.fetcher.asked == []
-
-    run(test())
+async def test_at_once_without_lookupds_and_for_topics_that_are_there() -> None:
+    world = World()
+    world.ask("t")
+    assert world.found == [world.broker.topics["t"]]
+    world.lookups = ["a:1"]
+    world.ask("t")
+    assert len(world.found) == 2
+    assert world.maker.at_once("t") is world.found[0]
+    assert world.fetcher.asked == []
 
 
-def test_channels_of_all_lookupds_are_made_before_anybody_is_told() -> None:
-    async def test() -> None:
-        world = World(
-            a={"channels": ["c1", "c2", "gone#ephemeral"]},
-            b={"channels": ["c2", "c3", "bad$", 7, "\ud800", "x" * 65]},
-            c=FetchFailed("http://c", "timed out"),
-            d=["no", "object"],
-            e={"channels": None},
-        )
-        world.ask("t#ephemeral")
-        await asyncio.sleep(0)
-        assert world.found == []
-        assert world.broker.topics == {}
-        await world.wait()
-        (topic,) = world.found
-        assert topic.channels == ["c1", "c2", "c3"]
-        assert sorted(world.fetcher.asked) == [
-            f"http://{a}/channels?topic=t%23ephemeral" for a in "abcde"
-        ]
-        assert world.turns == 1
-
-    run(test())
+async def test_channels_of_all_lookupds_are_made_before_anybody_is_told() -> None:
+    world = World(
+        a={"channels": ["c1", "c2", "gone#ephemeral"]},
+        b={"channels": ["c2", "c3", "bad$", 7, "\ud800", "x" * 65]},
+        c=FetchFailed("http://c", "timed out"),
+        d=["no", "object"],
+        e={"channels": None},
+    )
+    world.ask("t#ephemeral")
+    await asyncio.sleep(0)
+    assert world.found == []
+    assert world.broker.topics == {}
+    await world.wait()
+    (topic,) = world.found
+    assert topic.channels == ["c1", "c2", "c3"]
+    assert sorted(world.fetcher.asked) == [
+        f"http://{a}/channels?topic=t%23ephemeral" for a in "abcde"
+    ]
+    assert world.turns == 1
 
 
 def test_failed_lookups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -156,66 +150,53 @@ def test_failed_lookups_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "nsqlookupd c: 1 bad channel names" in text
 
 
-def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() -> None:
+async def test_a_shape_that_is_asked_for_while_it_is_waited_for_is_the_topics() -> None:
     """A publisher was first, and wants none."""
-
-    async def test() -> None:
-        world = World(a={"channels": []})
-        world.ask("t")
-        world.ask("t", Shape(4, True, True))
-        world.ask("t", Shape(5))
-        world.ask("u")
-        await world.wait()
-        assert world.broker.shapes == {"t": (4, True, True), "u": (0, False, False)}
-
-    run(test())
+    world = World(a={"channels": []})
+    world.ask("t")
+    world.ask("t", Shape(4, True, True))
+    world.ask("t", Shape(5))
+    world.ask("u")
+    await world.wait()
+    assert world.broker.shapes == {"t": (4, True, True), "u": (0, False, False)}
 
 
-def test_errors_reach_those_who_wait() -> None:
-    async def test() -> None:
-        world = World(a={"channels": []})
-        world.ask("bad$")
-        assert isinstance(world.found.pop(), NameInvalid)
-        world.ask("t")
-        world.broker.exiting = True
-        world.ask("u")
-        refused: PenstockError = world.found.pop()
-        assert isinstance(refused, Refused)
-        await world.wait()
-        assert isinstance(world.found.pop(), Refused)
-        with pytest.raises(Refused):
-            world.maker.at_once("v")
-
-    run(test())
+async def test_errors_reach_those_who_wait() -> None:
+    world = World(a={"channels": []})
+    world.ask("bad$")
+    assert isinstance(world.found.pop(), NameInvalid)
+    world.ask("t")
+    world.broker.exiting = True
+    world.ask("u")
+    refused: PenstockError = world.found.pop()
+    assert isinstance(refused, Refused)
+    await world.wait()
+    assert isinstance(world.found.pop(), Refused)
+    with pytest.raises(Refused):
+        world.maker.at_once("v")
 
 
 @pytest.mark.parametrize("fault", [NotFound("topic", "t"), RuntimeError("a bug")])
-def test_a_fault_reaches_them_too(fault: Exception) -> None:
-    async def test() -> None:
-        world = World(a={"channels": []})
+async def test_a_fault_reaches_them_too(fault: Exception) -> None:
+    world = World(a={"channels": []})
 
-        def fail(name: str, *shape: object) -> FakeTopic:
-            raise fault
+    def fail(name: str, *shape: object) -> FakeTopic:
+        raise fault
 
-        world.broker.topic = fail  # type: ignore[method-assign]
-        world.ask("t")
-        await world.wait()
-        assert isinstance(world.found[0], PenstockError)
-        assert world.faults == ([] if isinstance(fault, PenstockError) else [fault])
-
-    run(test())
+    world.broker.topic = fail  # type: ignore[method-assign]
+    world.ask("t")
+    await world.wait()
+    assert isinstance(world.found[0], PenstockError)
+    assert world.faults == ([] if isinstance(fault, PenstockError) else [fault])
 
 
-def test_a_stop_ends_the_waiting() -> None:
-    async def test() -> None:
-        world = World(a={"channels": []})
-        world.ask("t")
-        await asyncio.sleep(0)
-        await world.maker.stop()
-        assert isinstance(world.found[0], Refused)
-        assert world.broker.topics == {}
-
-    run(test())
+async def test_a_stop_ends_the_waiting() -> None:
+    world = World(a={"channels": []})
+    world.ask("t")
+    await asyncio.sleep(0)
+    await world.maker.stop()
+    assert isinstance(world.found[0], Refused)
+    assert world.broker.topics == {}
 
 
 # --- in a cluster ---
@@ -246,65 +227,53 @@ class ClusterWorld(World):
         )
 
 
-def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
-    async def test() -> None:
-        world = ClusterWorld()
-        world.ask("t", Shape(2, extended=True))
-        world.ask("t")
-        assert world.metadata.asked == [("t", NewTopic(2, extended=True))]
-        assert (world.found, world.broker.topics) == ([], {})
-        topic = world.broker.topics["t"] = FakeTopic("t")  # it has come true here
-        world.metadata.waiting[0](None)
-        assert world.found == [topic, topic]
-        assert world.turns == 1
-        world.ask("t")
-        assert world.found == [topic] * 3
-        assert len(world.metadata.asked) == 1
-        assert world.fetcher.asked == []
-
-    run(test())
+async def test_a_node_of_a_cluster_asks_its_metadata_and_no_lookupd() -> None:
+    world = ClusterWorld()
+    world.ask("t", Shape(2, extended=True))
+    world.ask("t")
+    assert world.metadata.asked == [("t", NewTopic(2, extended=True))]
+    assert (world.found, world.broker.topics) == ([], {})
+    topic = world.broker.topics["t"] = FakeTopic("t")  # it has come true here
+    world.metadata.waiting[0](None)
+    assert world.found == [topic, topic]
+    assert world.turns == 1
+    world.ask("t")
+    assert world.found == [topic] * 3
+    assert len(world.metadata.asked) == 1
+    assert world.fetcher.asked == []
 
 
-def test_each_hears_why_the_cluster_did_not_make_it() -> None:
-    async def test() -> None:
-        world = ClusterWorld()
-        world.ask("t")
-        world.ask("t")
-        assert world.metadata.asked == [("t", NewTopic(4))]
-        unknown = ChangeUnknown("topic t", "ask again")
-        world.metadata.waiting[0](unknown)
-        assert world.found == [unknown, unknown]
-
-    run(test())
+async def test_each_hears_why_the_cluster_did_not_make_it() -> None:
+    world = ClusterWorld()
+    world.ask("t")
+    world.ask("t")
+    assert world.metadata.asked == [("t", NewTopic(4))]
+    unknown = ChangeUnknown("topic t", "ask again")
+    world.metadata.waiting[0](unknown)
+    assert world.found == [unknown, unknown]
 
 
-def test_a_topic_that_other_nodes_have_is_named_as_such() -> None:
-    async def test() -> None:
-        world = ClusterWorld()
-        world.ask("later")
-        world.metadata.waiting[0](None)
-        world.metadata.at_once = [None]
-        world.ask("now")
-        world.metadata.at_once = [Refused("no")]
-        world.ask("never")
-        kinds = [type(found) for found in world.found]
-        assert kinds == [PartitionElsewhere, PartitionElsewhere, Refused]
-
-    run(test())
+async def test_a_topic_that_other_nodes_have_is_named_as_such() -> None:
+    world = ClusterWorld()
+    world.ask("later")
+    world.metadata.waiting[0](None)
+    world.metadata.at_once = [None]
+    world.ask("now")
+    world.metadata.at_once = [Refused("no")]
+    world.ask("never")
+    kinds = [type(found) for found in world.found]
+    assert kinds == [PartitionElsewhere, PartitionElsewhere, Refused]
 
 
-def test_what_is_of_one_node_does_not_go_to_the_cluster() -> None:
-    async def test() -> None:
-        world = ClusterWorld()
-        world.lookups = []
-        for name in ("t#ephemeral", "_trace"):
-            world.ask(name)
-        assert world.found == [world.broker.topics["t#ephemeral"], world.broker.topics["_trace"]]
-        world.ask("no such name!")
-        assert isinstance(world.found[-1], NameInvalid)
-        world.broker.exiting = True
-        world.ask("t")
-        assert str(world.found[-1]) == "exiting"
-        assert world.metadata.asked == []
-
-    run(test())
+async def test_what_is_of_one_node_does_not_go_to_the_cluster() -> None:
+    world = ClusterWorld()
+    world.lookups = []
+    for name in ("t#ephemeral", "_trace"):
+        world.ask(name)
+    assert world.found == [world.broker.topics["t#ephemeral"], world.broker.topics["_trace"]]
+    world.ask("no such name!")
+    assert isinstance(world.found[-1], NameInvalid)
+    world.broker.exiting = True
+    world.ask("t")
+    assert str(world.found[-1]) == "exiting"
+    assert world.metadata.asked == []

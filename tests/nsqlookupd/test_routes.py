@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from cases import each
+from e2e.lookupd import eventually
 from penstock import __version__
 from penstock.nsqlookupd.routes import GO_ZERO_TIME_NS
 
@@ -135,7 +136,7 @@ def test_lookup_and_nodes(lookupd: Running) -> None:
         assert nodes[1] == {
             **row(two, "two"), "tombstones": [False, True], "topics": ["a", "t"]
         }  # fmt: skip
-    assert eventually(lambda: lookupd.get("/nodes") == {"producers": []})
+    eventually(lambda: lookupd.get("/nodes") == {"producers": []})
     assert lookupd.get("/lookup?topic=t") == {"channels": ["b", "c"], "producers": []}
 
 
@@ -173,13 +174,4 @@ def test_metrics(lookupd: Running) -> None:
             text = lookupd.request("GET", "/metrics")[1].decode()
             return {f"nsqlookupd_{line}" for line in wanted} <= set(text.splitlines())
 
-        assert eventually(all_there)
-
-
-def eventually(holds: Callable[[], bool], timeout: float = 40) -> bool:
-    deadline = time.monotonic() + timeout
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
+        eventually(all_there)

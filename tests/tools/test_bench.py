@@ -58,11 +58,7 @@ def test_nothing_to_consume(daemon: Daemon, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--count=0"], "'--count'"),
-        (["--size=7"], "'--size'"),
-    ],
+    ("words", "said"), [(["--count=0"], "'--count'"), (["--size=7"], "'--size'")]
 )
 def test_wrong_use(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "latency", *words]) == 2

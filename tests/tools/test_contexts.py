@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,8 @@ from penstock.errors import PenstockError
 from penstock.tools import connection, contexts
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
 from penstock.tools.main import main
+
+from .utilities import as_json
 
 FULL = Context(
     description='what "earns" the money \\ übrigens',
@@ -187,12 +187,6 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         return code, out, err
 
     return call
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def test_making_changing_and_forgetting(run: Run) -> None:

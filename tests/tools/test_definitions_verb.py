@@ -7,13 +7,14 @@ import json
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from e2e.daemon import Daemon
 from penstock.tools.main import main
+
+from .utilities import as_json
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -45,12 +46,6 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return code, out, err
 
     return call
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def test_out_of_one_and_into_two_others(run: Run, daemons: list[str], tmp_path: Path) -> None:

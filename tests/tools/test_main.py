@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from cases import each
 from penstock import __version__
 from penstock.tools.main import DAEMONS, VERBS, main
 
@@ -63,3 +66,66 @@ def test_daemons_and_utilities_import_neither_typer_nor_rich() -> None:
     code = f"import sys, {', '.join(names)}; print({{'typer', 'rich'}} & sys.modules.keys())"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert told.stdout == b"set()\n"
+
+
+# Arguments that each has here; others that do not go with them, and what it says of those.
+WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "nsq_stat": ("", [
+        ("--channel=c", "--topic '': a valid topic name is required"),
+        ("--topic=t", "--channel '': a valid channel name is required"),
+        ("--topic=t --channel=c", "--nsqd-http-address or --lookupd-http-address required"),
+        ("--topic=t --channel=c --count=x", "--count 'x': must be a number, 0 or more"),
+        ("--topic=t --channel=c --interval=0s", "--interval must be positive"),
+        ("--fly", "flag provided but not defined: -fly"),
+    ]),
+    "nsq_tail": ("", [
+        ("", "--topic required"),
+        ("'--topic=bad name'", "a valid topic name is required"),
+        ("--topic=t", "--nsqd-tcp-address or --lookupd-http-address required"),
+        ("--topic=t --nsqd-tcp-address=a:1 --n=-1", "--n -1: must be 0 or more"),
+        ("--topic=t --nsqd-tcp-address=a:1 --consumer-opt=fly", "is no option"),
+    ]),
+    "nsq_to_file": ("--nsqd-tcp-address=a:1", [
+        ("", "--topic required"),
+        ("--topic=t --gzip --gzip-level=0", "--gzip-level 0: must be 1 to 9"),
+        ("--topic=t --gzip '--filename-format=<TOPIC>.log'", "must have <REV>"),
+        ("--topic=t --rotate-size=-1", "--rotate-size -1: must be 0 or more"),
+        ("--topic=t --sync-interval=0s", "--sync-interval 0: must be above 0"),
+        ("'--topic-pattern=^a'", "--topic-pattern needs --lookupd-http-address"),
+        ("--topic=t '--topic-pattern=('", "--topic-pattern"),
+    ]),
+    "nsq_to_http": ("--topic=t --nsqd-tcp-address=a:1", [
+        ("", "give --post or --get"),
+        ("--post=http://a --get=http://a/%s", "give --post or --get"),
+        ("--get=http://a/", "must have exactly one %s"),
+        ("--get=http://a/%s/%s", "must have exactly one %s"),
+        ("--get=http://a/%s --content-type=x", "--content-type only goes with --post"),
+        ("--post=a:80", "is no http or https URL"),
+        ("--post=http://a --header=novalue", 'must be "Name: value"'),
+        ("--post=http://a '--header=: v'", 'must be "Name: value"'),
+        ("--post=http://a --sample=0", "must be above 0 and 1 at most"),
+        ("--post=http://a --mode=every", "hostpool"),
+        ("--post=http://a --n=0", "--n 0: must be 1 or more"),
+    ]),
+    "nsq_to_nsq": ("--nsqd-tcp-address=a:1", [
+        ("--destination-nsqd-tcp-address=a:1", "--topic required"),
+        ("--topic=t", "--destination-nsqd-tcp-address required"),
+        ("--topic=t --destination-nsqd-tcp-address=a:1 --require-json-value=x", "needs"),
+        ("--topic=t --destination-nsqd-tcp-address=a:1 --mode=all", "hostpool"),
+    ]),
+    "to_nsq": ("", [
+        ("--nsqd-tcp-address=a:1", "a valid topic name is required"),
+        ("--topic=t", "--nsqd-tcp-address required"),
+        ("--topic=t --nsqd-tcp-address=a:1 --delimiter=ab", "must be a single byte"),
+        ("--topic=t --nsqd-tcp-address=a:1 --rate=-1", "must be 0 or more"),
+    ]),
+}  # fmt: skip
+
+
+@each("utility", UTILITIES)
+def test_wrong_use_of_a_utility(utility: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usual, wrong = WRONG[utility]
+    for arguments, said in wrong:
+        line = shlex.split(f"{usual} {arguments}")
+        assert import_module(f"penstock.tools.{utility}").main(line) == 1
+        assert said in capsys.readouterr().err, arguments

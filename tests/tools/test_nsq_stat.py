@@ -53,21 +53,3 @@ def test_rows_of_two_nodes(daemons: list[Daemon], capsys: pytest.CaptureFixture[
 def test_no_such_channel(daemons: list[Daemon], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--topic=t", "--channel=nope", *addresses(daemons)]) == 1
     assert capsys.readouterr().err == "nsq_stat: no nsqd has channel nope of topic t\n"
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--channel=c"], "--topic '': a valid topic name is required"),
-        (["--topic=t"], "--channel '': a valid channel name is required"),
-        (["--topic=t", "--channel=c"], "--nsqd-http-address or --lookupd-http-address required"),
-        (["--topic=t", "--channel=c", "--count=x"], "--count 'x': must be a number, 0 or more"),
-        (["--topic=t", "--channel=c", "--interval=0s"], "--interval must be positive"),
-        (["--fly"], "flag provided but not defined: -fly"),
-    ],
-)
-def test_wrong_use_is_exit_code_1(
-    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(flags) == 1
-    assert said in capsys.readouterr().err

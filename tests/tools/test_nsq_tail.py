@@ -53,21 +53,6 @@ def test_so_many_of_several_topics(daemon: Daemon, tmp_path: Path) -> None:
     until(lambda: left() == 20, "what was not printed is still there, what was is finished")
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ([], "--topic required"),
-        (["--topic=bad name"], "a valid topic name is required"),
-        (["--topic=t"], "--nsqd-tcp-address or --lookupd-http-address required"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--n=-1"], "--n -1: must be 0 or more"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--consumer-opt=fly"], "is no option"),
-    ],
-)
-def test_wrong_use(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(flags) == 1
-    assert said in capsys.readouterr().err
-
-
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err

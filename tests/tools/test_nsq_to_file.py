@@ -4,10 +4,7 @@ import gzip
 import signal
 from pathlib import Path
 
-import pytest
-
 from e2e.daemon import Daemon
-from penstock.tools.nsq_to_file import main
 
 from .utilities import Utility, channel_row, is_done, publish, until
 
@@ -99,20 +96,3 @@ def test_a_disk_that_fails_ends_it(daemon: Daemon, tmp_path: Path) -> None:
         assert archiver.wait() == 1
         assert "fail.box.day.log" in archiver.err.splitlines()[-1]
     assert not is_done(daemon, "fail", "c")
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ([], "--topic required"),
-        (["--topic=t", "--gzip", "--gzip-level=0"], "--gzip-level 0: must be 1 to 9"),
-        (["--topic=t", "--gzip", "--filename-format=<TOPIC>.log"], "must have <REV>"),
-        (["--topic=t", "--rotate-size=-1"], "--rotate-size -1: must be 0 or more"),
-        (["--topic=t", "--sync-interval=0s"], "--sync-interval 0: must be above 0"),
-        (["--topic-pattern=^a"], "--topic-pattern needs --lookupd-http-address"),
-        (["--topic=t", "--topic-pattern=("], "--topic-pattern"),
-    ],
-)
-def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
-    assert said in capsys.readouterr().err

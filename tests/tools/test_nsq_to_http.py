@@ -10,7 +10,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import pytest
 
 from e2e.daemon import Daemon
-from penstock.tools.nsq_to_http import main
 
 from .utilities import Utility, channel_row, is_done, publish, until
 
@@ -163,24 +162,3 @@ def test_to_all(daemon: Daemon, server: Server, second: Server, tmp_path: Path) 
         until(lambda: is_done(daemon, "both", "c"), "all finished")
         assert utility.end() == 0
     assert Counter(server.seen) == Counter(second.seen) == Counter(BODIES[:50])
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ([], "give --post or --get"),
-        (["--post=http://a", "--get=http://a/%s"], "give --post or --get"),
-        (["--get=http://a/"], "must have exactly one %s"),
-        (["--get=http://a/%s/%s"], "must have exactly one %s"),
-        (["--get=http://a/%s", "--content-type=x"], "--content-type only goes with --post"),
-        (["--post=a:80"], "is no http or https URL"),
-        (["--post=http://a", "--header=novalue"], 'must be "Name: value"'),
-        (["--post=http://a", "--header=: v"], 'must be "Name: value"'),
-        (["--post=http://a", "--sample=0"], "must be above 0 and 1 at most"),
-        (["--post=http://a", "--mode=every"], "hostpool"),
-        (["--post=http://a", "--n=0"], "--n 0: must be 1 or more"),
-    ],
-)
-def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
-    assert said in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from cases import each
 from e2e.daemon import Daemon
 from e2e.ports import kept_port
-from penstock.tools.nsq_to_nsq import Filter, main
+from penstock.tools.nsq_to_nsq import Filter
 
 from .utilities import Utility, ask, channel_row, is_done, publish, until
 
@@ -109,17 +109,3 @@ def test_which_messages_pass(field: str, value: str, document: object, passes: b
 
 def test_without_a_filter_bodies_are_left_alone() -> None:
     assert Filter("", "", ())(b"\xff\x00") == b"\xff\x00"
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--destination-nsqd-tcp-address=a:1"], "--topic required"),
-        (["--topic=t"], "--destination-nsqd-tcp-address required"),
-        (["--topic=t", "--destination-nsqd-tcp-address=a:1", "--require-json-value=x"], "needs"),
-        (["--topic=t", "--destination-nsqd-tcp-address=a:1", "--mode=all"], "hostpool"),
-    ],
-)
-def test_wrong_use(more: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nsqd-tcp-address=127.0.0.1:1", *more]) == 1
-    assert said in capsys.readouterr().err

@@ -16,7 +16,7 @@ from penstock.log.head import HEAD_BYTES
 from penstock.tools.main import main
 from penstock.tools.topic import conceded
 
-from .utilities import Run, runner
+from .utilities import Run, as_json, runner
 
 QUICK = ("--interval", "0.1")
 ALL = sum(COUNTS)
@@ -58,12 +58,6 @@ def test_stats_for_programs_have_rows_by_partition(run: Run, here: str) -> None:
     assert waits == [COUNTS[HEAVY] if number == HEAVY else 0 for number in range(len(COUNTS))]
     assert "partitions" not in topics["one"]
     assert "partitions" not in topics["one"]["channels"]["c"]
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def lines(result: tuple[int, str, str]) -> list[list[str]]:

@@ -17,18 +17,12 @@ from penstock.tools.ids import read
 from penstock.tools.main import main
 from penstock.tools.output import confirm
 
-from .utilities import Run, ask, publish, until
+from .utilities import Run, as_json, ask, publish, until
 
 
 class Typed(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def test_the_life_of_a_topic(run: Run) -> None:
@@ -238,9 +232,7 @@ def test_people_see_when_which_and_what(daemon: Daemon, capsys: pytest.CaptureFi
 
 
 def test_a_drain(
-    daemon: Daemon,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path_factory: pytest.TempPathFactory,
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with Daemon(tmp_path_factory.mktemp("drain") / "data", "--durability=os") as other:
         here = f"--nsqd-http-address=127.0.0.1:{other.http_port}"

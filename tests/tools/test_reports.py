@@ -28,7 +28,7 @@ from penstock.tools.reports import consumers, empty_s, with_rates
 from penstock.tools.stats import Look
 from penstock.tools.to_nsq import main as to_nsq
 
-from .utilities import Run
+from .utilities import Run, as_json
 
 QUICK = ("--interval", "0.1")
 GONE = "127.0.0.1:1"
@@ -49,12 +49,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def here(daemon: Daemon) -> str:
     return f"127.0.0.1:{daemon.http_port}"
-
-
-def as_json(result: tuple[int, str, str]) -> Any:
-    code, out, err = result
-    assert (code, err) == (0, "")
-    return json.loads(out)
 
 
 def test_a_node_that_is_gone_is_named_and_the_others_are_shown(run: Run, here: str) -> None:

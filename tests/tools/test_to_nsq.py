@@ -89,20 +89,6 @@ def test_records_do_not_depend_on_the_pieces(records: list[bytes], data: st.Data
     assert found + reader.end() == [record for record in records if record]
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--nsqd-tcp-address=a:1"], "a valid topic name is required"),
-        (["--topic=t"], "--nsqd-tcp-address required"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--delimiter=ab"], "must be a single byte"),
-        (["--topic=t", "--nsqd-tcp-address=a:1", "--rate=-1"], "must be 0 or more"),
-    ],
-)
-def test_wrong_use(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(flags) == 1
-    assert said in capsys.readouterr().err
-
-
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--topic=t", "--nsqd-tcp-address=127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err

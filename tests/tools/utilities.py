@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Self
 import pytest
 
 from e2e.daemon import Daemon
+from e2e.lookupd import eventually
 from penstock.tools.main import main
 
 WAIT_S_MAX = 90.0
@@ -63,11 +63,14 @@ def is_done(daemon: Daemon, topic: str, channel: str) -> bool:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {WAIT_S_MAX} s: {what}")
-        time.sleep(0.02)
+    eventually(condition, WAIT_S_MAX, lambda: what)
+
+
+def as_json(result: tuple[int, str, str]) -> Any:
+    """Of a verb that has succeeded."""
+    code, out, err = result
+    assert (code, err) == (0, "")
+    return json.loads(out)
 
 
 class Utility:

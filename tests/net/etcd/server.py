@@ -27,11 +27,7 @@ class Etcd:
     """`more`: further flags, such as those of TLS."""
 
     def __init__(
-        self,
-        path: Path,
-        more: tuple[str, ...] = (),
-        scheme: str = "http",
-        host: str = "127.0.0.1",
+        self, path: Path, more: tuple[str, ...] = (), scheme: str = "http", host: str = "127.0.0.1"
     ) -> None:
         self.host = host
         self.path = path

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cases import seeds
 from net.etcd.server import Etcd
 from penstock.clock import SystemClock
 from penstock.cluster.coordinator import (
@@ -44,7 +45,6 @@ from sim.store import Store
 
 ANSWER_S = 10.0
 LEASE_NS = 2 * SECOND
-Asked = Callable[[Coordinator, "Desk"], Awaitable[None]]
 
 
 def fail(error: Exception) -> None:
@@ -61,7 +61,7 @@ class Desk:
     async def turn(self) -> None:
         if isinstance(self.coordinator, MemoryCoordinator):
             self.coordinator.run()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(ANSWER_S):
@@ -123,191 +123,182 @@ async def desk_of(kind: str, etcd: Etcd) -> AsyncIterator[Desk]:
     assert faults == []
 
 
-@pytest.mark.parametrize("kind", ["memory", "etcd"])
-class TestCoordinator:
-    def run(self, kind: str, etcd: Etcd, story: Callable[[Desk], Awaitable[None]]) -> None:
+def on_both(story: Callable[[Desk], Awaitable[None]]) -> Callable[[str, Etcd], None]:
+    """A test of it, in memory and with etcd."""
+
+    @pytest.mark.parametrize("kind", ["memory", "etcd"])
+    def test(kind: str, etcd: Etcd) -> None:
         async def tell() -> None:
             async with desk_of(kind, etcd) as desk:
                 await story(desk)
 
         asyncio.run(tell())
 
-    def test_a_key_knows_when_it_was_made_and_changed(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            first = (await desk.transact(Put("a", b"1"))).revision
-            second = (await desk.transact(Put("a", b"2"))).revision
-            assert second == first + 1
-            assert await desk.read("a") == Entry("a", b"2", second, first)
-            await desk.transact(Delete("a"))
-            assert await desk.read("a") is None
-            third = (await desk.transact(Put("a", b""))).revision
-            assert await desk.read("a") == Entry("a", b"", third, third)
+    return test
 
-        self.run(kind, etcd, story)
 
-    @pytest.mark.parametrize(
-        ("compare", "holds"),
-        [
-            (lambda made: RevisionIs("a", made), True),
-            (lambda made: RevisionIs("a", made - 1), False),
-            (lambda _: RevisionIs("b", 0), True),
-            (lambda _: RevisionIs("a", 0), False),
-            (lambda made: CreatedIs("a", made), True),
-            (lambda _: CreatedIs("a", 0), False),
-            (lambda _: CreatedIs("b", 0), True),
-            (lambda _: Exists("a"), True),
-            (lambda _: Exists("b"), False),
-            (lambda _: ValueIs("a", b"1"), True),
-            (lambda _: ValueIs("a", b"2"), False),
-            (lambda _: ValueIs("b", b""), False),
-        ],
-    )
-    def test_what_a_comparison_says(
-        self, kind: str, etcd: Etcd, compare: Callable[[int], object], holds: bool
-    ) -> None:
-        async def story(desk: Desk) -> None:
-            made = (await desk.transact(Put("a", b"1"))).revision
-            settled = await desk.transact(compare(made), Put("c", b""))
-            assert settled.outcome is (Outcome.DONE if holds else Outcome.REFUSED)
-            assert (await desk.read("c") is not None) == holds
+@on_both
+async def test_a_key_knows_when_it_was_made_and_changed(desk: Desk) -> None:
+    first = (await desk.transact(Put("a", b"1"))).revision
+    second = (await desk.transact(Put("a", b"2"))).revision
+    assert second == first + 1
+    assert await desk.read("a") == Entry("a", b"2", second, first)
+    await desk.transact(Delete("a"))
+    assert await desk.read("a") is None
+    third = (await desk.transact(Put("a", b""))).revision
+    assert await desk.read("a") == Entry("a", b"", third, third)
 
-        self.run(kind, etcd, story)
 
-    def test_a_refusal_shows_what_was_compared(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            made = (await desk.transact(Put("a", b"1"), Put("b", b"2"))).revision
-            compares = RevisionIs("a", made), RevisionIs("none", 0), RevisionIs("b", 1)
-            settled = await desk.transact(*compares, Put("c", b""))
-            found = Entry("a", b"1", made, made), Entry("b", b"2", made, made)
-            assert settled == Settled(Outcome.REFUSED, made, found)
+COMPARISONS: list[tuple[Callable[[int], object], bool]] = [
+    (lambda made: RevisionIs("a", made), True),
+    (lambda made: RevisionIs("a", made - 1), False),
+    (lambda _: RevisionIs("b", 0), True),
+    (lambda _: RevisionIs("a", 0), False),
+    (lambda made: CreatedIs("a", made), True),
+    (lambda _: CreatedIs("a", 0), False),
+    (lambda _: CreatedIs("b", 0), True),
+    (lambda _: Exists("a"), True),
+    (lambda _: Exists("b"), False),
+    (lambda _: ValueIs("a", b"1"), True),
+    (lambda _: ValueIs("a", b"2"), False),
+    (lambda _: ValueIs("b", b""), False),
+]
 
-        self.run(kind, etcd, story)
 
-    def test_a_transaction_has_a_size(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            puts = [Put(str(n), b"") for n in range(TRANSACTION_KEYS_MAX)]
-            compares = [RevisionIs(f"x{n}", 0) for n in range(2 * TRANSACTION_KEYS_MAX)]
-            assert (await desk.transact(*compares, *puts)).outcome is Outcome.DONE
-            with pytest.raises(TransactionTooLarge, match="61 keys; at most 60"):
-                await desk.transact(*puts, Put("one more", b""))
+@on_both
+async def test_what_a_comparison_says(desk: Desk) -> None:
+    for compare, holds in COMPARISONS:
+        await desk.transact(Delete("a"), Delete("c"))
+        made = (await desk.transact(Put("a", b"1"))).revision
+        settled = await desk.transact(compare(made), Put("c", b""))
+        assert settled.outcome is (Outcome.DONE if holds else Outcome.REFUSED)
+        assert (await desk.read("c") is not None) == holds
 
-        self.run(kind, etcd, story)
 
-    def test_a_list_comes_by_pages_as_of_one_revision(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            names = [f"p/{number:05}" for number in range(LIST_PAGE_KEYS + 5)]
-            for start in range(0, len(names), TRANSACTION_KEYS_MAX):
-                some = names[start : start + TRANSACTION_KEYS_MAX]
-                last = await desk.transact(*(Put(name, b"") for name in some))
-            await desk.transact(Put("q/1", b""), Put("o", b""))
-            pages = await desk.list("p/")
-            assert [entry.key for page in pages for entry in page.entries] == names
-            assert [page.is_last for page in pages] == [False, True]
-            assert {page.revision for page in pages} == {last.revision + 1}
-            assert [page.entries for page in await desk.list("none/")] == [()]
-            assert len(await desk.list("")) == 2
+@on_both
+async def test_a_refusal_shows_what_was_compared(desk: Desk) -> None:
+    made = (await desk.transact(Put("a", b"1"), Put("b", b"2"))).revision
+    compares = RevisionIs("a", made), RevisionIs("none", 0), RevisionIs("b", 1)
+    settled = await desk.transact(*compares, Put("c", b""))
+    found = Entry("a", b"1", made, made), Entry("b", b"2", made, made)
+    assert settled == Settled(Outcome.REFUSED, made, found)
 
-        self.run(kind, etcd, story)
 
-    def test_keys_go_with_their_lease(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            granted = await desk.ask(desk.coordinator.grant, LEASE_NS)
-            assert isinstance(granted, Granted)
-            assert granted.ttl_ns >= LEASE_NS
-            put = Put("alive", b"", granted.lease)
-            made = (await desk.transact(put, Put("kept", b""))).revision
-            assert await desk.read("alive") == Entry("alive", b"", made, made, granted.lease)
-            assert await desk.ask(desk.coordinator.keep, granted.lease) == granted
-            changes: list[Any] = []
-            desk.coordinator.watch("", made + 1, changes.append)
-            await desk.until(lambda: changes)  # it was not kept again
-            assert [(event.key, event.entry) for event in changes[0].events] == [("alive", None)]
-            assert await desk.read("alive") is None
-            assert await desk.read("kept") is not None
-            gone = await desk.ask(desk.coordinator.keep, granted.lease)
-            assert gone == LeaseGone(granted.lease)
-            refused = await desk.transact(RevisionIs("kept", made), put)
-            there = (Entry("kept", b"", made, made),)
-            assert refused == Settled(Outcome.REFUSED, changes[0].revision, there)
+@on_both
+async def test_a_transaction_has_a_size(desk: Desk) -> None:
+    puts = [Put(str(n), b"") for n in range(TRANSACTION_KEYS_MAX)]
+    compares = [RevisionIs(f"x{n}", 0) for n in range(2 * TRANSACTION_KEYS_MAX)]
+    assert (await desk.transact(*compares, *puts)).outcome is Outcome.DONE
+    with pytest.raises(TransactionTooLarge, match="61 keys; at most 60"):
+        await desk.transact(*puts, Put("one more", b""))
 
-        self.run(kind, etcd, story)
 
-    def test_a_lease_that_was_given_up_goes_at_once(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            granted = await desk.ask(desk.coordinator.grant, 60 * SECOND)
-            await desk.transact(Put("alive", b"", granted.lease))
-            desk.coordinator.revoke(granted.lease)
-            async with asyncio.timeout(ANSWER_S):
-                while await desk.read("alive") is not None:
-                    pass
+@on_both
+async def test_a_list_comes_by_pages_as_of_one_revision(desk: Desk) -> None:
+    names = [f"p/{number:05}" for number in range(LIST_PAGE_KEYS + 5)]
+    for start in range(0, len(names), TRANSACTION_KEYS_MAX):
+        some = names[start : start + TRANSACTION_KEYS_MAX]
+        last = await desk.transact(*(Put(name, b"") for name in some))
+    await desk.transact(Put("q/1", b""), Put("o", b""))
+    pages = await desk.list("p/")
+    assert [entry.key for page in pages for entry in page.entries] == names
+    assert [page.is_last for page in pages] == [False, True]
+    assert {page.revision for page in pages} == {last.revision + 1}
+    assert [page.entries for page in await desk.list("none/")] == [()]
+    assert len(await desk.list("")) == 2
 
-        self.run(kind, etcd, story)
 
-    def test_a_watch_says_all_in_order(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            first = (await desk.transact(Put("k/a", b"1"), Put("k/b", b"1"))).revision
-            answers: list[Changes] = []
-            desk.coordinator.watch("k/", first, answers.append)
-            await desk.transact(Put("other", b""))
-            await desk.transact(Delete("k/a"), Put("k/c", b"2"))
-            await desk.until(lambda: sum(len(one.events) for one in answers) == 4)
-            events = [(e.revision, e.key, e.entry) for one in answers for e in one.events]
-            last = first + 2
-            assert sorted(events[:2]) == [
-                (first, "k/a", Entry("k/a", b"1", first, first)),
-                (first, "k/b", Entry("k/b", b"1", first, first)),
-            ]
-            assert sorted(events[2:]) == [
-                (last, "k/a", None),
-                (last, "k/c", Entry("k/c", b"2", last, last)),
-            ]
-            assert answers[-1].revision == last
+@on_both
+async def test_keys_go_with_their_lease(desk: Desk) -> None:
+    granted = await desk.ask(desk.coordinator.grant, LEASE_NS)
+    assert isinstance(granted, Granted)
+    assert granted.ttl_ns >= LEASE_NS
+    put = Put("alive", b"", granted.lease)
+    made = (await desk.transact(put, Put("kept", b""))).revision
+    assert await desk.read("alive") == Entry("alive", b"", made, made, granted.lease)
+    assert await desk.ask(desk.coordinator.keep, granted.lease) == granted
+    changes: list[Any] = []
+    desk.coordinator.watch("", made + 1, changes.append)
+    await desk.until(lambda: changes)  # it was not kept again
+    assert [(event.key, event.entry) for event in changes[0].events] == [("alive", None)]
+    assert await desk.read("alive") is None
+    assert await desk.read("kept") is not None
+    gone = await desk.ask(desk.coordinator.keep, granted.lease)
+    assert gone == LeaseGone(granted.lease)
+    refused = await desk.transact(RevisionIs("kept", made), put)
+    there = (Entry("kept", b"", made, made),)
+    assert refused == Settled(Outcome.REFUSED, changes[0].revision, there)
 
-        self.run(kind, etcd, story)
 
-    def test_a_watch_says_how_far_it_is(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            made = (await desk.transact(Put("a", b""))).revision
-            answers: list[Changes] = []
-            watch = desk.coordinator.watch("", made + 1, answers.append)
-            watch.ask_progress()
-            await desk.until(lambda: answers)
-            assert answers[-1].revision >= made
-            assert answers[-1].events == ()
-            watch.cancel()
-            count = len(answers)
-            watch.ask_progress()
-            await desk.transact(Put("a", b"2"))
-            await desk.turn()
-            assert len(answers) == count
+@on_both
+async def test_a_lease_that_was_given_up_goes_at_once(desk: Desk) -> None:
+    granted = await desk.ask(desk.coordinator.grant, 60 * SECOND)
+    await desk.transact(Put("alive", b"", granted.lease))
+    desk.coordinator.revoke(granted.lease)
+    async with asyncio.timeout(ANSWER_S):
+        while await desk.read("alive") is not None:
+            pass
 
-        self.run(kind, etcd, story)
 
-    def test_a_watch_of_the_future_says_that_it_is_behind(self, kind: str, etcd: Etcd) -> None:
-        """As after a backup was put back: nothing would come for a long time."""
+@on_both
+async def test_a_watch_says_all_in_order(desk: Desk) -> None:
+    first = (await desk.transact(Put("k/a", b"1"), Put("k/b", b"1"))).revision
+    answers: list[Changes] = []
+    desk.coordinator.watch("k/", first, answers.append)
+    await desk.transact(Put("other", b""))
+    await desk.transact(Delete("k/a"), Put("k/c", b"2"))
+    await desk.until(lambda: sum(len(one.events) for one in answers) == 4)
+    events = [(e.revision, e.key, e.entry) for one in answers for e in one.events]
+    last = first + 2
+    assert sorted(events[:2]) == [
+        (first, "k/a", Entry("k/a", b"1", first, first)),
+        (first, "k/b", Entry("k/b", b"1", first, first)),
+    ]
+    assert sorted(events[2:]) == [
+        (last, "k/a", None),
+        (last, "k/c", Entry("k/c", b"2", last, last)),
+    ]
+    assert answers[-1].revision == last
 
-        async def story(desk: Desk) -> None:
-            made = (await desk.transact(Put("a", b""))).revision
-            answers: list[Changes] = []
-            desk.coordinator.watch("", made + 1000, answers.append).ask_progress()
-            await desk.until(lambda: answers)
-            assert answers[-1].revision < made + 999
 
-        self.run(kind, etcd, story)
+@on_both
+async def test_a_watch_says_how_far_it_is(desk: Desk) -> None:
+    made = (await desk.transact(Put("a", b""))).revision
+    answers: list[Changes] = []
+    watch = desk.coordinator.watch("", made + 1, answers.append)
+    watch.ask_progress()
+    await desk.until(lambda: answers)
+    assert answers[-1].revision >= made
+    assert answers[-1].events == ()
+    watch.cancel()
+    count = len(answers)
+    watch.ask_progress()
+    await desk.transact(Put("a", b"2"))
+    await desk.turn()
+    assert len(answers) == count
 
-    def test_a_watch_from_before_a_compaction_ends(self, kind: str, etcd: Etcd) -> None:
-        async def story(desk: Desk) -> None:
-            made = (await desk.transact(Put("a", b"1"))).revision
-            last = (await desk.transact(Put("a", b"2"))).revision
-            await compact(desk.coordinator, last)
-            answers: list[object] = []
-            desk.coordinator.watch("", made, answers.append)
-            await desk.until(lambda: answers)
-            await desk.transact(Put("a", b"3"))
-            await desk.turn()
-            assert answers == [Compacted(last)]
 
-        self.run(kind, etcd, story)
+@on_both
+async def test_a_watch_of_the_future_says_that_it_is_behind(desk: Desk) -> None:
+    """As after a backup was put back: nothing would come for a long time."""
+    made = (await desk.transact(Put("a", b""))).revision
+    answers: list[Changes] = []
+    desk.coordinator.watch("", made + 1000, answers.append).ask_progress()
+    await desk.until(lambda: answers)
+    assert answers[-1].revision < made + 999
+
+
+@on_both
+async def test_a_watch_from_before_a_compaction_ends(desk: Desk) -> None:
+    made = (await desk.transact(Put("a", b"1"))).revision
+    last = (await desk.transact(Put("a", b"2"))).revision
+    await compact(desk.coordinator, last)
+    answers: list[object] = []
+    desk.coordinator.watch("", made, answers.append)
+    await desk.until(lambda: answers)
+    await desk.transact(Put("a", b"3"))
+    await desk.turn()
+    assert answers == [Compacted(last)]
 
 
 async def compact(coordinator: Coordinator, revision: int) -> None:
@@ -320,31 +311,27 @@ async def compact(coordinator: Coordinator, revision: int) -> None:
         await coordinator._call("kv", "Compact", rpc.CompactionRequest(revision=revision))
 
 
-def test_random_transactions_have_the_same_outcomes(etcd: Etcd) -> None:
+async def test_random_transactions_have_the_same_outcomes(etcd: Etcd) -> None:
     """Revisions are compared from where each began."""
-
-    async def tell() -> None:
-        dice = random.Random(4711)
-        async with desk_of("memory", etcd) as memory, desk_of("etcd", etcd) as real:
-            begun = [(await desk.transact(Put("begun", b""))).revision for desk in (memory, real)]
-            for _ in range(400):
-                parts = [draw(dice) for _ in range(dice.randint(1, 4))]
-                keys = {one.key for one, _ in parts}
-                if len(keys) < len(parts):
-                    continue
-                settled = [
-                    await desk.transact(*(at(part, of) for part in parts))
-                    for desk, of in zip((memory, real), begun, strict=True)
-                ]
-                assert relative(settled[0], begun[0]) == relative(settled[1], begun[1])
-            lists = [await desk.list("k/") for desk in (memory, real)]
-            seen = [
-                [shifted(entry, of) for page in pages for entry in page.entries]
-                for pages, of in zip(lists, begun, strict=True)
+    dice = random.Random(4711)
+    async with desk_of("memory", etcd) as memory, desk_of("etcd", etcd) as real:
+        begun = [(await desk.transact(Put("begun", b""))).revision for desk in (memory, real)]
+        for _ in seeds(150, 400):
+            parts = [draw(dice) for _ in range(dice.randint(1, 4))]
+            keys = {one.key for one, _ in parts}
+            if len(keys) < len(parts):
+                continue
+            settled = [
+                await desk.transact(*(at(part, of) for part in parts))
+                for desk, of in zip((memory, real), begun, strict=True)
             ]
-            assert seen[0] == seen[1]
-
-    asyncio.run(tell())
+            assert relative(settled[0], begun[0]) == relative(settled[1], begun[1])
+        lists = [await desk.list("k/") for desk in (memory, real)]
+        seen = [
+            [shifted(entry, of) for page in pages for entry in page.entries]
+            for pages, of in zip(lists, begun, strict=True)
+        ]
+        assert seen[0] == seen[1]
 
 
 def draw(dice: random.Random) -> tuple[Any, int]:

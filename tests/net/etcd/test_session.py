@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from penstock.net.etcd.address import Address, parse_address
 from penstock.net.etcd.session import EtcdCoordinator, Secrets
 from penstock.replication.leader import Outcome
 
+LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
 LEASE_NS = 2 * SECOND
 NO_SECRETS = Secrets()
-Story = Callable[[Desk], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -40,14 +40,27 @@ async def desk_of(address: Address, secrets: Secrets = NO_SECRETS) -> AsyncItera
     assert faults == []
 
 
-def tell(story: Awaitable[None]) -> None:
-    """On the loop that the daemons have."""
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Etcd]:
+    server = Etcd(tmp_path / "etcd").start()
+    yield server
+    server.kill()
 
-    async def told() -> None:
-        await story
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(told())
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """For stories that leave it running."""
+    server = Etcd(tmp_path_factory.mktemp("steady")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[list[Etcd]]:
+    members = three(tmp_path)
+    yield members
+    for member in members:
+        member.kill()
 
 
 async def answered(desk: Desk, put: Put) -> None:
@@ -57,163 +70,119 @@ async def answered(desk: Desk, put: Put) -> None:
             await asyncio.sleep(0.1)
 
 
-def test_a_member_that_dies_and_comes_back(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
-    async def story() -> None:
-        async with desk_of(Address((server.endpoint,))) as desk:
-            made = (await desk.transact(Put("a", b"1"))).revision
-            answers: list[Any] = []
-            desk.coordinator.watch("", made + 1, answers.append)
-            await desk.transact(Put("a", b"2"))
-            await desk.until(lambda: answers)
-            server.kill()
-            await desk.until(lambda: isinstance(answers[-1], Failed))
-            count = len(answers)
-            assert await desk.transact(Put("a", b"3")) == UNKNOWN
-            assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
-            assert isinstance(await desk.ask(desk.coordinator.grant, LEASE_NS), Failed)
-            assert isinstance(await desk.ask(desk.coordinator.keep, 1), Failed)
-            pages: list[Any] = []
-            desk.coordinator.list("", pages.append)
-            await desk.until(lambda: pages)
-            assert isinstance(pages[0], Failed)
-            desk.coordinator.revoke(1)
-            server.start()
-            await answered(desk, Put("a", b"4"))
-            assert isinstance(desk.coordinator, EtcdCoordinator)
-            assert desk.coordinator.reason == ""
-            assert len(answers) == count  # a watch that has failed is over
-            desk.coordinator.watch("", made + 1, answers.append)
-            await desk.until(lambda: isinstance(answers[-1], Changes))
-            values = [one.entry.value for one in answers[-1].events]
-            assert values[0] == b"2"
-            assert values[-1] == b"4"
-
-    try:
-        tell(story())
-    finally:
+async def test_a_member_that_dies_and_comes_back(server: Etcd) -> None:
+    async with desk_of(Address((server.endpoint,))) as desk:
+        made = (await desk.transact(Put("a", b"1"))).revision
+        answers: list[Any] = []
+        desk.coordinator.watch("", made + 1, answers.append)
+        await desk.transact(Put("a", b"2"))
+        await desk.until(lambda: answers)
         server.kill()
+        await desk.until(lambda: isinstance(answers[-1], Failed))
+        count = len(answers)
+        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+        assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
+        assert isinstance(await desk.ask(desk.coordinator.grant, LEASE_NS), Failed)
+        assert isinstance(await desk.ask(desk.coordinator.keep, 1), Failed)
+        pages: list[Any] = []
+        desk.coordinator.list("", pages.append)
+        await desk.until(lambda: pages)
+        assert isinstance(pages[0], Failed)
+        desk.coordinator.revoke(1)
+        server.start()
+        await answered(desk, Put("a", b"4"))
+        assert isinstance(desk.coordinator, EtcdCoordinator)
+        assert desk.coordinator.reason == ""
+        assert len(answers) == count  # a watch that has failed is over
+        desk.coordinator.watch("", made + 1, answers.append)
+        await desk.until(lambda: isinstance(answers[-1], Changes))
+        values = [one.entry.value for one in answers[-1].events]
+        assert values[0] == b"2"
+        assert values[-1] == b"4"
 
 
-def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
-    async def story() -> None:
-        async with desk_of(Address((server.endpoint,))) as desk:
-            await desk.transact(Put("a", b"1"))
-            coordinator = desk.coordinator
-            assert isinstance(coordinator, EtcdCoordinator)
-            await coordinator._revoke(1)
-            assert coordinator.reason == ""
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+async def test_to_give_up_a_lease_that_has_run_out_is_no_trouble(steady: Etcd) -> None:
+    async with desk_of(Address((steady.endpoint,))) as desk:
+        await desk.transact(Put("a", b"1"))
+        coordinator = desk.coordinator
+        assert isinstance(coordinator, EtcdCoordinator)
+        await coordinator._revoke(1)
+        assert coordinator.reason == ""
 
 
-def test_a_member_that_hangs_is_left_for_another(tmp_path: Path) -> None:
+async def test_a_member_that_hangs_is_left_for_another(members: list[Etcd]) -> None:
     """Nothing tells of it but time. Its watch would be silent for ever."""
-    members = three(tmp_path)
-
-    async def story() -> None:
-        address = Address(tuple(member.endpoint for member in members))
-        async with desk_of(address) as desk:
-            coordinator = desk.coordinator
-            assert isinstance(coordinator, EtcdCoordinator)
-            made = (await desk.transact(Put("a", b"1"))).revision
-            lease = await desk.ask(coordinator.grant, 60 * SECOND)
-            answers: list[Any] = []
-            watch = coordinator.watch("", made + 1, answers.append)
-            await desk.transact(Put("a", b"2"))
-            await desk.until(lambda: answers)
-            hung = coordinator.endpoint
-            assert hung == members[0].endpoint
-            members[0].pause()
-            while not isinstance(answers[-1], Failed):
-                watch.ask_progress()  # a question, unless something has come since the last one
-                await asyncio.sleep(0.2)
-            assert coordinator.endpoint == members[1].endpoint
-            await answered(desk, Put("a", b"3"))
-            assert isinstance(await desk.ask(coordinator.keep, lease.lease), Granted)
-            seen: list[Any] = []
-            coordinator.watch("", made + 1, seen.append)
-            await desk.until(lambda: seen)
-            members[0].resume()
-
-    with ExitStack() as stack:
-        for member in members:
-            stack.callback(member.kill)
-        tell(story())
+    address = Address(tuple(member.endpoint for member in members))
+    async with desk_of(address) as desk:
+        coordinator = desk.coordinator
+        assert isinstance(coordinator, EtcdCoordinator)
+        made = (await desk.transact(Put("a", b"1"))).revision
+        lease = await desk.ask(coordinator.grant, 60 * SECOND)
+        answers: list[Any] = []
+        watch = coordinator.watch("", made + 1, answers.append)
+        await desk.transact(Put("a", b"2"))
+        await desk.until(lambda: answers)
+        hung = coordinator.endpoint
+        assert hung == members[0].endpoint
+        members[0].pause()
+        while not isinstance(answers[-1], Failed):
+            watch.ask_progress()  # a question, unless something has come since the last one
+            await asyncio.sleep(0.2)
+        assert coordinator.endpoint == members[1].endpoint
+        await answered(desk, Put("a", b"3"))
+        assert isinstance(await desk.ask(coordinator.keep, lease.lease), Granted)
+        seen: list[Any] = []
+        coordinator.watch("", made + 1, seen.append)
+        await desk.until(lambda: seen)
+        members[0].resume()
 
 
-def test_without_a_majority_nothing_is_answered(tmp_path: Path) -> None:
-    members = three(tmp_path)
-
-    async def story() -> None:
-        async with desk_of(Address((members[0].endpoint,))) as desk:
-            made = (await desk.transact(Put("a", b"1"))).revision
-            answers: list[Any] = []
-            desk.coordinator.watch("", made + 1, answers.append)
-            await desk.transact(Put("a", b"2"))
-            await desk.until(lambda: answers)
-            members[1].kill()
-            members[2].kill()
-            await desk.until(lambda: isinstance(answers[-1], Failed))  # it knows no leader
-            assert await desk.transact(Put("a", b"3")) == UNKNOWN
-            assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
-            members[1].start()
-            await answered(desk, Put("a", b"4"))
-
-    with ExitStack() as stack:
-        for member in members:
-            stack.callback(member.kill)
-        tell(story())
+async def test_without_a_majority_nothing_is_answered(members: list[Etcd]) -> None:
+    async with desk_of(Address((members[0].endpoint,))) as desk:
+        made = (await desk.transact(Put("a", b"1"))).revision
+        answers: list[Any] = []
+        desk.coordinator.watch("", made + 1, answers.append)
+        await desk.transact(Put("a", b"2"))
+        await desk.until(lambda: answers)
+        members[1].kill()
+        members[2].kill()
+        await desk.until(lambda: isinstance(answers[-1], Failed))  # it knows no leader
+        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+        assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
+        members[1].start()
+        await answered(desk, Put("a", b"4"))
 
 
-def test_an_endpoint_that_refuses_is_left_at_once(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
-
-    async def story() -> None:
-        async with desk_of(Address(("127.0.0.1:1", server.endpoint))) as desk:
-            assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
-            assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+async def test_an_endpoint_that_refuses_is_left_at_once(steady: Etcd) -> None:
+    async with desk_of(Address(("127.0.0.1:1", steady.endpoint))) as desk:
+        assert isinstance(await desk.ask(desk.coordinator.read, "a"), Failed)
+        assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
 
 
-def test_users_and_a_token_that_etcd_has_forgotten(tmp_path: Path) -> None:
+async def test_users_and_a_token_that_etcd_has_forgotten(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     server = Etcd(tmp_path, ("--auth-token-ttl=1",)).start()
+    request.addfinalizer(server.kill)
     secrets = Secrets("hunter2")
-
-    async def story() -> None:
-        await make_user(server.endpoint, "root", "hunter2")
-        async with desk_of(Address((server.endpoint,), user="root"), secrets) as desk:
-            made = (await desk.transact(Put("a", b"1"))).revision
-            answers: list[Any] = []
-            desk.coordinator.watch("", made, answers.append)
-            await desk.until(lambda: answers)
-            await asyncio.sleep(2.5)  # the token is over
-            assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
-        async with desk_of(Address((server.endpoint,))) as desk:
-            assert await desk.transact(Put("a", b"3")) == UNKNOWN
-        async with desk_of(Address((server.endpoint,), user="root"), Secrets("no")) as desk:
-            failed = await desk.ask(desk.coordinator.read, "a")
-            assert isinstance(failed, Failed)
-            assert "authentication failed" in failed.reason
-            watch: list[Any] = []
-            desk.coordinator.watch("", 1, watch.append)
-            await desk.until(lambda: watch)
-            assert isinstance(watch[0], Failed)
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    await make_user(server.endpoint, "root", "hunter2")
+    async with desk_of(Address((server.endpoint,), user="root"), secrets) as desk:
+        made = (await desk.transact(Put("a", b"1"))).revision
+        answers: list[Any] = []
+        desk.coordinator.watch("", made, answers.append)
+        await desk.until(lambda: answers)
+        await asyncio.sleep(2.5)  # the token is over
+        assert (await desk.transact(Put("a", b"2"))).outcome is Outcome.DONE
+    async with desk_of(Address((server.endpoint,))) as desk:
+        assert await desk.transact(Put("a", b"3")) == UNKNOWN
+    async with desk_of(Address((server.endpoint,), user="root"), Secrets("no")) as desk:
+        failed = await desk.ask(desk.coordinator.read, "a")
+        assert isinstance(failed, Failed)
+        assert "authentication failed" in failed.reason
+        watch: list[Any] = []
+        desk.coordinator.watch("", 1, watch.append)
+        await desk.until(lambda: watch)
+        assert isinstance(watch[0], Failed)
 
 
 async def make_user(endpoint: str, name: str, password: str) -> None:
@@ -225,7 +194,9 @@ async def make_user(endpoint: str, name: str, password: str) -> None:
         await auth.AuthEnable(rpc.AuthEnableRequest())
 
 
-def test_over_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+async def test_over_tls_with_certificates_of_both_sides(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     authority = trustme.CA()
     mine, theirs = authority.issue_cert("penstock"), authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -236,60 +207,38 @@ def test_over_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         f"--trusted-ca-file={tmp_path / 'ca.pem'}", "--client-cert-auth",
     )  # fmt: skip
     server = Etcd(tmp_path / "etcd", files, "https").start()
+    request.addfinalizer(server.kill)
     address = Address((server.endpoint,), is_secure=True)
     ca, key = authority.cert_pem.bytes(), mine.private_key_pem.bytes()
-
-    async def story() -> None:
-        secrets = Secrets("", ca, mine.cert_chain_pems[0].bytes(), key)
-        async with desk_of(address, secrets) as desk:
-            assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
-        async with desk_of(address, Secrets("", ca)) as desk:  # no certificate of its own
-            assert await desk.transact(Put("a", b"2")) == UNKNOWN
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    secrets = Secrets("", ca, mine.cert_chain_pems[0].bytes(), key)
+    async with desk_of(address, secrets) as desk:
+        assert (await desk.transact(Put("a", b"1"))).outcome is Outcome.DONE
+    async with desk_of(address, Secrets("", ca)) as desk:  # no certificate of its own
+        assert await desk.transact(Put("a", b"2")) == UNKNOWN
 
 
-def test_a_fault_in_a_callback_is_reported(tmp_path: Path) -> None:
-    server = Etcd(tmp_path).start()
+async def test_a_fault_in_a_callback_is_reported(steady: Etcd) -> None:
+    faults: list[Exception] = []
+    coordinator = EtcdCoordinator(Address((steady.endpoint,)), Secrets(), faults.append)
 
-    async def story() -> None:
-        faults: list[Exception] = []
-        coordinator = EtcdCoordinator(Address((server.endpoint,)), Secrets(), faults.append)
+    def broken(_: object) -> None:
+        raise RuntimeError("of the caller")
 
-        def broken(_: object) -> None:
-            raise RuntimeError("of the caller")
-
-        coordinator.read("a", broken)
-        async with asyncio.timeout(10):
-            while not faults:
-                await asyncio.sleep(0.01)
-        assert str(faults[0]) == "of the caller"
-        await coordinator.close()
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+    coordinator.read("a", broken)
+    async with asyncio.timeout(10):
+        while not faults:
+            await asyncio.sleep(0.01)
+    assert str(faults[0]) == "of the caller"
+    await coordinator.close()
 
 
-@pytest.mark.parametrize("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
-def test_a_lease_is_never_shorter_than_asked_for(tmp_path: Path, ttl_ns: int) -> None:
-    server = Etcd(tmp_path).start()
-
-    async def story() -> None:
-        async with desk_of(Address((server.endpoint,))) as desk:
-            granted = await desk.ask(desk.coordinator.grant, ttl_ns)
-            assert isinstance(granted, Granted)
-            assert granted.ttl_ns >= ttl_ns
-            assert granted.ttl_ns % SECOND == 0
-
-    try:
-        tell(story())
-    finally:
-        server.kill()
+@each("ttl_ns", [1, LEASE_NS, LEASE_NS + 1])
+async def test_a_lease_is_never_shorter_than_asked_for(steady: Etcd, ttl_ns: int) -> None:
+    async with desk_of(Address((steady.endpoint,))) as desk:
+        granted = await desk.ask(desk.coordinator.grant, ttl_ns)
+        assert isinstance(granted, Granted)
+        assert granted.ttl_ns >= ttl_ns
+        assert granted.ttl_ns % SECOND == 0
 
 
 # --- how a cluster is named on the command line ---

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,12 +15,7 @@ import trustme
 import uvloop
 
 from penstock.broker.ports import Lane
-from penstock.limits import (
-    MS,
-    PEER_BULK_BYTES_MAX,
-    PEER_LIVE_BYTES_MAX,
-    SECOND,
-)
+from penstock.limits import MS, PEER_BULK_BYTES_MAX, PEER_LIVE_BYTES_MAX, SECOND
 from penstock.net.peers.greeting import GREETING_BYTES, Greeting, Kind, Reason, decode
 from penstock.net.peers.handshake import Own
 from penstock.net.peers.links import PeerLinks, Place
@@ -28,6 +23,7 @@ from penstock.replication.effects import Refuse
 from penstock.replication.frames import Frames, Row, Target, encode
 from penstock.replication.matching import NO_BATCH
 
+LOOP_FACTORY = uvloop.new_event_loop  # the daemons have that
 CLUSTER = 0xC1
 SECRETS = (b"a secret of ours",)
 TARGET = Target(0x77, 3)
@@ -131,123 +127,96 @@ async def world_of(*nodes: Node) -> AsyncIterator[World]:
     assert [node.faults for node in nodes] == [[] for _ in nodes]
 
 
-def tell(story: Awaitable[None]) -> None:
-    async def told() -> None:
-        await story
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(told())
-
-
-def test_three_nodes_link_and_frames_come_in_order() -> None:
-    async def story() -> None:
-        one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
-        async with world_of(one, two, three) as world:
-            await world.until(world.are_linked)
-            assert sorted(one.told()) == [("linked", 2, 22), ("linked", 3, 33)]
-            for node in (one, two, three):
-                node.story.clear()
-            one.send(2, *range(1, 1000))
-            three.send(2, 5)
-            two.send(1, 7)
-            await world.until(lambda: len(two.told()) == 1000 and one.told())
-            assert [f.session for n, f in two.told() if n == 1] == list(range(1, 1000))
-            assert one.told() == [(2, Refuse(7, 1))]
-            assert (3, Refuse(5, 1)) in two.told()
-
-    tell(story())
+async def test_three_nodes_link_and_frames_come_in_order() -> None:
+    one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
+    async with world_of(one, two, three) as world:
+        await world.until(world.are_linked)
+        assert sorted(one.told()) == [("linked", 2, 22), ("linked", 3, 33)]
+        for node in (one, two, three):
+            node.story.clear()
+        one.send(2, *range(1, 1000))
+        three.send(2, 5)
+        two.send(1, 7)
+        await world.until(lambda: len(two.told()) == 1000 and one.told())
+        assert [f.session for n, f in two.told() if n == 1] == list(range(1, 1000))
+        assert one.told() == [(2, Refuse(7, 1))]
+        assert (3, Refuse(5, 1)) in two.told()
 
 
-def test_large_frames_on_the_bulk_lane() -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            two.story.clear()
-            row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
-            data = encode(TARGET, row)
-            assert one.links.has_room(2)
-            one.links.send(2, Lane.BULK, data)
-            one.links.send(2, Lane.BULK, data)
-            assert not one.links.has_room(2)
-            await world.until(lambda: len(two.told()) == 2)
-            assert two.told() == [(1, row), (1, row)]
-            assert one.links.has_room(2)
-            assert len(row.batches) > PEER_BULK_BYTES_MAX
-
-    tell(story())
+async def test_large_frames_on_the_bulk_lane() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        two.story.clear()
+        row = Row(1, 1, NO_BATCH, 0, os.urandom(6 << 20), 0)
+        data = encode(TARGET, row)
+        assert one.links.has_room(2)
+        one.links.send(2, Lane.BULK, data)
+        one.links.send(2, Lane.BULK, data)
+        assert not one.links.has_room(2)
+        await world.until(lambda: len(two.told()) == 2)
+        assert two.told() == [(1, row), (1, row)]
+        assert one.links.has_room(2)
+        assert len(row.batches) > PEER_BULK_BYTES_MAX
 
 
-def test_a_process_that_ends_is_noticed_by_both_sides() -> None:
+async def test_a_process_that_ends_is_noticed_by_both_sides() -> None:
     """The one that dials finds it gone, and so does the one that knocks."""
-
-    async def story() -> None:
-        one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
-        async with world_of(one, two, three) as world:
-            await world.until(world.are_linked)
-            await two.links.close()
-            world.nodes.remove(two)
-            await world.until(lambda: ("refused", 2, 22) in one.story)
-            await world.until(lambda: ("refused", 2, 22) in three.story)
-            assert ("unlinked", 2) in one.story
-            assert ("unlinked", 2) in three.story
-            again = Node(2, 23)
-            await again.start(two.port)
-            world.nodes.append(again)
-            world.introduce()
-            await world.until(world.are_linked)
-            assert ("linked", 2, 23) in one.story
-            assert ("linked", 2, 23) in three.story
-            await again.links.close()
-
-    tell(story())
+    one, two, three = Node(1, 11), Node(2, 22), Node(3, 33)
+    async with world_of(one, two, three) as world:
+        await world.until(world.are_linked)
+        await two.links.close()
+        world.nodes.remove(two)
+        await world.until(lambda: ("refused", 2, 22) in one.story)
+        await world.until(lambda: ("refused", 2, 22) in three.story)
+        assert ("unlinked", 2) in one.story
+        assert ("unlinked", 2) in three.story
+        again = Node(2, 23)
+        await again.start(two.port)
+        world.nodes.append(again)
+        world.introduce()
+        await world.until(world.are_linked)
+        assert ("linked", 2, 23) in one.story
+        assert ("linked", 2, 23) in three.story
+        await again.links.close()
 
 
-def test_a_node_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            two.silent = True
-            one.silent = True
-            await world.until(lambda: ("unlinked", 2) in one.story)
-            assert "silent for 2 s" in caplog.text
-
-    tell(story())
+async def test_a_node_that_hangs_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        two.silent = True
+        one.silent = True
+        await world.until(lambda: ("unlinked", 2) in one.story)
+        assert "silent for 2 s" in caplog.text
 
 
-def test_a_process_that_stood_still_reads_before_it_judges() -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            time.sleep(SILENCE_NS / SECOND + 0.5)  # the loop of both
-            for _ in range(20):
-                one.tick()
-                two.tick()
-                await asyncio.sleep(0.02)
-            assert ("unlinked", 2) not in one.story
-            assert ("unlinked", 1) not in two.story
-
-    tell(story())
+async def test_a_process_that_stood_still_reads_before_it_judges() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        time.sleep(SILENCE_NS / SECOND + 0.5)  # the loop of both
+        for _ in range(20):
+            one.tick()
+            two.tick()
+            await asyncio.sleep(0.02)
+        assert ("unlinked", 2) not in one.story
+        assert ("unlinked", 1) not in two.story
 
 
-def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
+async def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            for connection in two.links.links[1].lanes.values():
-                connection._transport.pause_reading()  # type: ignore[attr-defined]
-            row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
-            for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
-                one.links.send(2, Lane.LIVE, encode(TARGET, row))
-            await world.until(lambda: ("unlinked", 2) in one.story)
-            assert "bytes wait for it" in caplog.text
-
-    tell(story())
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        for connection in two.links.links[1].lanes.values():
+            connection._transport.pause_reading()  # type: ignore[attr-defined]
+        row = Row(1, 1, NO_BATCH, 0, bytes(8 << 20), 0)
+        for _ in range(PEER_LIVE_BYTES_MAX // len(row.batches) + 4):
+            one.links.send(2, Lane.LIVE, encode(TARGET, row))
+        await world.until(lambda: ("unlinked", 2) in one.story)
+        assert "bytes wait for it" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -259,79 +228,64 @@ def test_a_node_that_reads_nothing_is_given_up_before_memory_is(
         ({"node": 9}, "another node is at this address"),
     ],
 )
-def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: str) -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22, **own)
-        async with world_of(one, two) as world:
-            await world.until(lambda: reason in one.links.reasons.get(2, ""))
-            assert one.told() == two.told() == []
-
-    tell(story())
+async def test_who_does_not_belong_here_is_refused(own: dict[str, Any], reason: str) -> None:
+    one, two = Node(1, 11), Node(2, 22, **own)
+    async with world_of(one, two) as world:
+        await world.until(lambda: reason in one.links.reasons.get(2, ""))
+        assert one.told() == two.told() == []
 
 
-def test_a_life_that_is_not_known_is_refused() -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        two.strangers.add(11)
-        async with world_of(one, two) as world:
-            await world.until(lambda: "does not know this node" in one.links.reasons.get(2, ""))
-            two.strangers.clear()
-            await world.until(world.are_linked)
-
-    tell(story())
+async def test_a_life_that_is_not_known_is_refused() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    two.strangers.add(11)
+    async with world_of(one, two) as world:
+        await world.until(lambda: "does not know this node" in one.links.reasons.get(2, ""))
+        two.strangers.clear()
+        await world.until(world.are_linked)
 
 
-def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
-            await world.until(lambda: ("unlinked", 1) in two.story)
-            assert "does not have its checksum" in caplog.text
-            await world.until(world.are_linked)  # and they try again
-
-    tell(story())
+async def test_bytes_that_are_no_frame_end_the_link(caplog: pytest.LogCaptureFixture) -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        one.links.send(2, Lane.LIVE, [(b"\0\0\0\x40" + b"x" * 64,)])
+        await world.until(lambda: ("unlinked", 1) in two.story)
+        assert "does not have its checksum" in caplog.text
+        await world.until(world.are_linked)  # and they try again
 
 
-def test_a_node_that_is_no_longer_one_is_left() -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            one.links.know({})
-            two.links.know({})
-            assert one.told()[-1] == ("unlinked", 2)
-            assert one.links.links == {}
-            one.send(2, 1)  # to where there is no link: dropped
-            assert not one.links.has_room(2)
-
-    tell(story())
+async def test_a_node_that_is_no_longer_one_is_left() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        one.links.know({})
+        two.links.know({})
+        assert one.told()[-1] == ("unlinked", 2)
+        assert one.links.links == {}
+        one.send(2, 1)  # to where there is no link: dropped
+        assert not one.links.has_room(2)
 
 
-def test_strangers_that_say_nothing_or_nonsense() -> None:
-    async def story() -> None:
-        one = Node(1, 11)
-        async with world_of(one) as world:
-            _, silent = await asyncio.open_connection("127.0.0.1", one.port)
-            reader, rude = await asyncio.open_connection("127.0.0.1", one.port)
-            rude.write(b"GET / HTTP/1.0\r\n\r\n" + bytes(GREETING_BYTES))
-            with suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            asking, asked = await asyncio.open_connection("127.0.0.1", one.port)
-            asked.write(Greeting(Kind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
-            answer = decode(await asking.readexactly(GREETING_BYTES))
-            assert (answer.kind, answer.lane) == (Kind.REFUSAL, Reason.CLUSTER)
-            assert await asking.read() == b""
-            await world.until(lambda: not one.links._strangers)  # the silent one is given up
-            assert not one.story
-            for writer in (silent, rude, asked):
-                writer.close()
-
-    tell(story())
+async def test_strangers_that_say_nothing_or_nonsense() -> None:
+    one = Node(1, 11)
+    async with world_of(one) as world:
+        _, silent = await asyncio.open_connection("127.0.0.1", one.port)
+        reader, rude = await asyncio.open_connection("127.0.0.1", one.port)
+        rude.write(b"GET / HTTP/1.0\r\n\r\n" + bytes(GREETING_BYTES))
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        asking, asked = await asyncio.open_connection("127.0.0.1", one.port)
+        asked.write(Greeting(Kind.GREETING, 1, 0xBAD, 0, 1, 5, 1).encode())
+        answer = decode(await asking.readexactly(GREETING_BYTES))
+        assert (answer.kind, answer.lane) == (Kind.REFUSAL, Reason.CLUSTER)
+        assert await asking.read() == b""
+        await world.until(lambda: not one.links._strangers)  # the silent one is given up
+        assert not one.story
+        for writer in (silent, rude, asked):
+            writer.close()
 
 
-def test_over_tls_with_certificates_of_both_sides() -> None:
+async def test_over_tls_with_certificates_of_both_sides() -> None:
     authority = trustme.CA()
 
     def contexts(issuer: trustme.CA) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -344,30 +298,24 @@ def test_over_tls_with_certificates_of_both_sides() -> None:
             context.verify_mode = ssl.CERT_REQUIRED
         return server, client
 
-    async def story() -> None:
-        one, two = Node(1, 11, contexts(authority)), Node(2, 22, contexts(authority))
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            one.send(2, 5)
-            await world.until(lambda: (1, Refuse(5, 1)) in two.story)
-        one, two = Node(1, 11, contexts(trustme.CA())), Node(2, 22, contexts(authority))
-        async with world_of(one, two) as world:
-            await world.until(lambda: 2 in one.links.reasons)
-            assert two.told() == []
-
-    tell(story())
+    one, two = Node(1, 11, contexts(authority)), Node(2, 22, contexts(authority))
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        one.send(2, 5)
+        await world.until(lambda: (1, Refuse(5, 1)) in two.story)
+    one, two = Node(1, 11, contexts(trustme.CA())), Node(2, 22, contexts(authority))
+    async with world_of(one, two) as world:
+        await world.until(lambda: 2 in one.links.reasons)
+        assert two.told() == []
 
 
-def test_a_link_is_quick_to_come_back() -> None:
-    async def story() -> None:
-        one, two = Node(1, 11), Node(2, 22)
-        async with world_of(one, two) as world:
-            await world.until(world.are_linked)
-            begun = time.monotonic_ns()
-            one.links.links[2].lanes[Lane.LIVE].close()
-            two.links.links[1].end()
-            await world.until(lambda: ("unlinked", 2) in one.story)
-            await world.until(world.are_linked)
-            assert time.monotonic_ns() - begun < 3000 * MS
-
-    tell(story())
+async def test_a_link_is_quick_to_come_back() -> None:
+    one, two = Node(1, 11), Node(2, 22)
+    async with world_of(one, two) as world:
+        await world.until(world.are_linked)
+        begun = time.monotonic_ns()
+        one.links.links[2].lanes[Lane.LIVE].close()
+        two.links.links[1].end()
+        await world.until(lambda: ("unlinked", 2) in one.story)
+        await world.until(world.are_linked)
+        assert time.monotonic_ns() - begun < 3000 * MS

@@ -169,17 +169,13 @@ def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     spool.close()
 
 
-def test_progress_ends_at_the_whole() -> None:
+async def test_progress_ends_at_the_whole() -> None:
     told: list[float] = []
-
-    async def go() -> None:
-        async with serving(official) as address:
-            spool, fetcher = Spool(), make_fetcher(0)
-            gatherer = Gatherer(fetcher, spool, 0, lambda share, words: told.append(share))
-            await gatherer.run([address], [])
-            await fetcher.close()
-            spool.close()
-
-    asyncio.run(go())
+    async with serving(official) as address:
+        spool, fetcher = Spool(), make_fetcher(0)
+        gatherer = Gatherer(fetcher, spool, 0, lambda share, words: told.append(share))
+        await gatherer.run([address], [])
+        await fetcher.close()
+        spool.close()
     assert told == sorted(told)
     assert told[-1] > 0.8

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
+
+from e2e.lookupd import eventually
 
 from ..conftest import Installation
 from ..running import Admin
@@ -37,9 +38,7 @@ def test_a_timeline(page: Page, installation: Installation) -> None:
         assert message is not None
         client.fin(message.id)
         client.settle()
-    deadline_s = time.monotonic() + 60
-    while "finished" not in shown(page, installation.admin, message.id.decode()):
-        assert time.monotonic() < deadline_s
+    eventually(lambda: "finished" in shown(page, installation.admin, message.id.decode()))
     for kind in ("published", "sent", "finished"):
         expect(page.locator(".life .badge", has_text=kind)).to_be_visible()
         expect(page.locator(f".track .dot[aria-label^={kind}]")).to_have_count(1)
@@ -63,11 +62,10 @@ def shown(page: Page, admin: Admin, message_id: str) -> str:
 
 def wait_for_log(installation: Installation) -> None:
     """Until all that is committed is in the log's files, where a pipeline finds it."""
-    deadline_s = time.monotonic() + 60
-    while True:
+
+    def is_stored() -> bool:
         _, body = installation.nsqd.http("GET", "/log/positions?topic=_trace")
         partition = json.loads(body)["topics"]["_trace"]["partitions"]["0"]
-        if 0 < partition["end"] == partition["committed"]:
-            return
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+        return bool(0 < partition["end"] == partition["committed"])
+
+    eventually(is_stored)

@@ -132,10 +132,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
 
 def test_a_rate_holds_a_consumer_back(node: Running) -> None:
     told = {"topic_name": "t", "channel_name": "ch", "bytes_per_second": 1024}
-    assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (
-        200,
-        told,
-    )
+    assert node.ask("POST", f"/channel/ratelimit?{HERE}&ratekilobytes=1") == (200, told)
     for _ in range(40):
         assert node.request("POST", "/mpub?topic=t", b"\n".join([b"x" * 990] * 2)).status == 200
     with node.client() as client:
@@ -153,10 +150,7 @@ def test_a_rate_holds_a_consumer_back(node: Running) -> None:
 def test_consumers_get_less_than_they_ask_for(node: Running) -> None:
     for _ in range(10):
         node.request("POST", "/pub?topic=t", b"x")
-    with (
-        node.client(client_id="slow-1") as slow,
-        node.client(client_id="quick") as quick,
-    ):
+    with node.client(client_id="slow-1") as slow, node.client(client_id="quick") as quick:
         for client in (slow, quick):
             assert client.ask(b"SUB t ch\n") == ok()
         told = node.ask("POST", f"/channel/setclientlimit?{HERE}&ready=2&client_prefix=slow")

@@ -225,10 +225,7 @@ def test_room_is_made_at_once(node: Running) -> None:
 
 def test_nothing_is_left_of_what_was_deleted(node: Running) -> None:
     node.request("POST", "/topic/delete?topic=t")
-    assert node.ask("POST", "/topic/cleanunused?dryrun=true") == (
-        200,
-        {"removed": [], "left": []},
-    )
+    assert node.ask("POST", "/topic/cleanunused?dryrun=true") == (200, {"removed": [], "left": []})
     assert node.ask("POST", "/topic/cleanunused") == (200, {"removed": [], "left": []})
 
 

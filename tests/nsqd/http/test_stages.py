@@ -107,10 +107,7 @@ def test_stages_of_two_topics_are_committed_once(nsqd: Running) -> None:
 def test_the_same_name_with_other_bytes(nsqd: Running) -> None:
     assert stage(nsqd, "other", "x", batch(b"a"))[0] == 200
     status, answer = stage(nsqd, "other", "x", batch(b"b"))
-    assert (status, answer) == (
-        409,
-        {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"},
-    )
+    assert (status, answer) == (409, {"message": "STAGE_EXISTS", "topic": "other", "stage": "x"})
 
 
 def test_an_aborted_stage_is_gone(nsqd: Running) -> None:

@@ -116,8 +116,7 @@ def test_a_full_topic_says_so_everywhere(nsqd: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "body"),
-    [("", b"1\n2\n3\n"), ("&binary=true", b"\0\0\0\3" + b"\0\0\0\1x" * 3)],
+    ("query", "body"), [("", b"1\n2\n3\n"), ("&binary=true", b"\0\0\0\3" + b"\0\0\0\1x" * 3)]
 )
 def test_a_list_is_taken_whole_or_not_at_all(nsqd: Running, query: str, body: bytes) -> None:
     assert ask(nsqd, "POST", "topic=t&max_depth=5")[0] == 200
