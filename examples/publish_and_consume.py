@@ -27,7 +27,7 @@ async def consume(tcp: str, topic: str) -> None:
     left = COUNT
     async with Consumer(topic, "example", tcp, max_in_flight=COUNT) as consumer:
         async for message in consumer:
-            print("received:", message.body.decode(), "id", message.id.decode())
+            print("received:", message.body.decode(), "id", message.id)
             await message.fin()
             left -= 1
             if left == 0:

@@ -14,7 +14,7 @@ from penstock.client import Producer
 async def main(address: str, topic: str, trace_id: int) -> None:
     async with Producer(address) as producer:
         one = await producer.pub(topic, b"one", trace_id=trace_id)
-        print(f"message {one.message_id.decode()} at offset {one.offset}")
+        print(f"message {one.message_id} at offset {one.offset}")
         many = await producer.mpub(topic, [b"two", b"three"], trace_id=trace_id)
         print(f"2 more from offset {many.offset} on")
 

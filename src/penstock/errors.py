@@ -538,8 +538,8 @@ class ClientClosed(ClientError):
 
 
 class MessageSettled(ClientError):
-    def __init__(self, message_id: bytes) -> None:
-        super().__init__(f"message {message_id.decode('ascii', 'replace')} was settled before")
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"message {message_id} was settled before")
         self.message_id = message_id
 
 

@@ -139,7 +139,7 @@ async def test_a_publish_with_a_trace_id_hears_where_its_message_lies() -> None:
             )
             assert producer.pending_count == producer.pending_bytes == 0
         offset = told[1].offset
-        places = [Published(b"0000000000000abc", offset + n, 7) for n in range(3)]
+        places = [Published("0000000000000abc", offset + n, 7) for n in range(3)]
         assert told == [None, *places, None]
         said = nsqd.peers[0].said[-5:]
         assert [line for line, _ in said] == [

@@ -1,14 +1,13 @@
-"""Topics and channels that nobody uses any more, deleted as if by hand. Off unless asked for.
+"""How topics and channels are used: idle ones may be deleted, and bytes are counted by the hour.
 
-A channel is in use while it has a consumer; a topic while one of its channels is, and when it is
-published to. Who was not in use for as long as the options say is deleted. That loses messages, so
-it happens only where none are left, unless the options say otherwise. What is paused or skipped
-stays: somebody has set it aside. Use is remembered in memory only, so a restart begins to count
-again.
+**Idle** topics and channels are deleted as if by hand; off unless asked for. A channel is in use
+while it has a consumer; a topic while one of its channels is, and when it is published to. Who was
+not in use for as long as the options say is deleted. That loses messages, so it happens only where
+none are left, unless the options say otherwise. What is paused or skipped stays: somebody has set
+it aside. Use is remembered in memory only, so a restart begins to count again.
 
-How many bytes were published to each topic in each of the last 24 hours, since the start.
-
-The tails count what was published; once an hour the counts are taken down. Hours are those of the
+**Hourly** figures: how many bytes were published to each topic in each of the last 24 hours. The
+tails count what was published; once an hour the counts are taken down. Hours are those of the
 clock, in UTC; the present one is what came since it began.
 """
 

@@ -29,7 +29,14 @@ from penstock.client.consumer import Consumer, Counts
 from penstock.client.idempotent import IdempotentProducer
 from penstock.client.message import Message
 from penstock.client.numbering import Epochs
-from penstock.client.options import ConsumerOptions, IdempotentOptions, ProducerOptions
+from penstock.client.options import (
+    ConsumerKeywords,
+    ConsumerOptions,
+    IdempotentKeywords,
+    IdempotentOptions,
+    ProducerKeywords,
+    ProducerOptions,
+)
 from penstock.client.producer import Producer
 from penstock.client.publishing import Published, To
 from penstock.errors import ClientClosed, MessageSettled
@@ -102,31 +109,31 @@ class _BlockingPublishing(Generic[Where]):
             self._thread.close()
 
     @overload
-    def pub(self, topic: str, body: bytes) -> None: ...
+    def pub(self, topic: str, body: object) -> None: ...
     @overload
-    def pub(self, topic: str, body: bytes, *, trace_id: int) -> Where: ...
-    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> Where | None:
+    def pub(self, topic: str, body: object, *, trace_id: int) -> Where: ...
+    def pub(self, topic: str, body: object, *, trace_id: int | None = None) -> Where | None:
         traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
         where: Where | None = self._wait(lambda: self._producer.pub(topic, body, **traced))
         return where
 
     @overload
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> None: ...
+    def mpub(self, topic: str, bodies: Sequence[object]) -> None: ...
     @overload
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int]
     ) -> Where: ...
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int] | None = None
     ) -> Where | None:
         traced: dict[str, Any] = {} if trace_id is None else {"trace_id": trace_id}
         where: Where | None = self._wait(lambda: self._producer.mpub(topic, bodies, **traced))
         return where
 
-    def dpub(self, topic: str, body: bytes, delay_s: float) -> None:
+    def dpub(self, topic: str, body: object, delay_s: float) -> None:
         self._wait(lambda: self._producer.dpub(topic, body, delay_s))
 
-    def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
+    def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
         """As `Producer.pub_many`. `bodies` is read by the loop's thread."""
         return self._running().call(self._producer.pub_many(topic, bodies, window=window))
 
@@ -151,31 +158,31 @@ class BlockingProducer(_BlockingPublishing[Published]):
         *,
         lookupds: str | Sequence[str] = (),
         options: ProducerOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[ProducerKeywords],
     ) -> None:
         self._own = Producer(addresses, lookupds=lookupds, options=options, **changes)
         super().__init__(self._own)
 
     @overload
-    def pub(self, topic: str, body: bytes, **to: Unpack[To]) -> None: ...
+    def pub(self, topic: str, body: object, **to: Unpack[To]) -> None: ...
     @overload
-    def pub(self, topic: str, body: bytes, *, trace_id: int, **to: Unpack[To]) -> Published: ...
-    def pub(self, topic: str, body: bytes, **said: Any) -> Published | None:
+    def pub(self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]) -> Published: ...
+    def pub(self, topic: str, body: object, **said: Any) -> Published | None:
         where: Published | None = self._wait(lambda: self._own.pub(topic, body, **said))
         return where
 
     @overload
-    def mpub(self, topic: str, bodies: Sequence[bytes], **to: Unpack[To]) -> None: ...
+    def mpub(self, topic: str, bodies: Sequence[object], **to: Unpack[To]) -> None: ...
     @overload
     def mpub(
         self,
         topic: str,
-        bodies: Sequence[bytes],
+        bodies: Sequence[object],
         *,
         trace_id: int | Sequence[int],
         partition: int | None = None,
     ) -> Published: ...
-    def mpub(self, topic: str, bodies: Sequence[bytes], **said: Any) -> Published | None:
+    def mpub(self, topic: str, bodies: Sequence[object], **said: Any) -> Published | None:
         where: Published | None = self._wait(lambda: self._own.mpub(topic, bodies, **said))
         return where
 
@@ -191,7 +198,7 @@ class BlockingIdempotentProducer(_BlockingPublishing[Published | None]):
         producer_id: int | None = None,
         producer_epoch: int | Epochs = 0,
         options: IdempotentOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[IdempotentKeywords],
     ) -> None:
         producer = IdempotentProducer(
             addresses,
@@ -217,6 +224,17 @@ class BlockingMessage:
         self.attempts = message.attempts
         self.timestamp_ns = message.timestamp_ns
         self.settled = False
+
+    @property
+    def text(self) -> str:
+        return self._message.text
+
+    @overload
+    def json(self) -> Any: ...
+    @overload
+    def json(self, type: type[T]) -> T: ...
+    def json(self, type: Any = Any) -> Any:
+        return self._message.json(type)
 
     @property
     def address(self) -> str:
@@ -246,6 +264,9 @@ class BlockingMessage:
         self._settle()
         self._consumer._do(lambda: self._message.req(delay_s, backoff=backoff))
 
+    ack = fin
+    nack = req
+
     def touch(self) -> None:
         if self.settled:
             raise MessageSettled(self.id)
@@ -269,7 +290,7 @@ class BlockingConsumer:
         lookupds: str | Sequence[str] = (),
         partition: int | None = None,
         options: ConsumerOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[ConsumerKeywords],
     ) -> None:
         self._consumer = Consumer(
             topic,

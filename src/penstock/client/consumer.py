@@ -28,7 +28,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self, Unpack
 
 from penstock import limits
 from penstock.client import framing
@@ -37,7 +37,7 @@ from penstock.client.backoff import Backoff, Delays, Phase
 from penstock.client.discovery import Discovery, Found
 from penstock.client.link import connect, log_death
 from penstock.client.message import Message
-from penstock.client.options import ConsumerOptions, address_list, settle_options
+from penstock.client.options import ConsumerKeywords, ConsumerOptions, address_list, settle_options
 from penstock.client.publishing import checked_partition
 from penstock.client.subscription import Subscription, Turns, share, take_turns
 from penstock.errors import ClientClosed, ConfigError, ConnectFailed, ServerRefused
@@ -72,7 +72,7 @@ class Consumer:
         lookupds: str | Sequence[str] = (),
         partition: int | None = None,
         options: ConsumerOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[ConsumerKeywords],
     ) -> None:
         self.topic = topic
         self.channel = channel

@@ -24,15 +24,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 from penstock.client import framing
+from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Nodes
 from penstock.client.lane import Counts, Lane, Publish
 from penstock.client.numbering import Epochs, Numbering
-from penstock.client.options import IdempotentOptions, check_delay, settle_options
+from penstock.client.options import (
+    IdempotentKeywords,
+    IdempotentOptions,
+    check_delay,
+    settle_options,
+)
 from penstock.client.publishing import Bounds, Published, Publisher, checked_ids
-from penstock.errors import ClientClosed, ConfigError, ConnectFailed
+from penstock.errors import ClientClosed, ConnectFailed
 
 
 class IdempotentProducer(Publisher):
@@ -49,7 +55,7 @@ class IdempotentProducer(Publisher):
         producer_id: int | None = None,
         producer_epoch: int | Epochs = 0,
         options: IdempotentOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[IdempotentKeywords],
     ) -> None:
         self.options = settle_options(options or IdempotentOptions(), changes)
         self.counts = Counts()
@@ -130,40 +136,36 @@ class IdempotentProducer(Publisher):
     # --- publishing ---
 
     @overload
-    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]: ...
+    def pub(self, topic: str, body: object) -> asyncio.Future[None]: ...
     @overload
     def pub(
-        self, topic: str, body: bytes, *, trace_id: int
+        self, topic: str, body: object, *, trace_id: int
     ) -> asyncio.Future[Published | None]: ...
-    def pub(self, topic: str, body: bytes, *, trace_id: int | None = None) -> asyncio.Future[Any]:
+    def pub(self, topic: str, body: object, *, trace_id: int | None = None) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has it safe. With a trace id its result says where
         the message lies; None when that answer was lost, and nsqd only says that it has it."""
-        if not body:
-            raise ConfigError("body", body, "a message has at least one byte")
+        data = encode(body, self.options.serializer)
         trace_ids = () if trace_id is None else checked_ids(trace_id, 1)
-        return self._add(topic, [body], trace_ids=trace_ids)
+        return self._add(topic, [data], trace_ids=trace_ids)
 
     @overload
-    def mpub(self, topic: str, bodies: Sequence[bytes]) -> asyncio.Future[None]: ...
+    def mpub(self, topic: str, bodies: Sequence[object]) -> asyncio.Future[None]: ...
     @overload
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int]
+        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int]
     ) -> asyncio.Future[Published | None]: ...
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], *, trace_id: int | Sequence[int] | None = None
+        self, topic: str, bodies: Sequence[object], *, trace_id: int | Sequence[int] | None = None
     ) -> asyncio.Future[Any]:
         """Publish all `bodies` or, when one is refused, none of them. With a trace id for all, or
         one for each (0: none), the result is that of `pub`, for the first of them."""
-        if not bodies or not all(bodies):
-            raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
-        trace_ids = () if trace_id is None else checked_ids(trace_id, len(bodies))
-        return self._add(topic, list(bodies), trace_ids=trace_ids)
+        data = encode_all(bodies, self.options.serializer)
+        trace_ids = () if trace_id is None else checked_ids(trace_id, len(data))
+        return self._add(topic, list(data), trace_ids=trace_ids)
 
-    def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
+    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
-        if not body:
-            raise ConfigError("body", body, "a message has at least one byte")
-        return self._add(topic, [body], check_delay(delay_s))
+        return self._add(topic, [encode(body, self.options.serializer)], check_delay(delay_s))
 
     # --- from here on: how ---
 

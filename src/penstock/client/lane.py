@@ -304,7 +304,7 @@ class Lane:
 
     def _tell_where(self, publish: Publish, index: int, offset: int, base_id: int) -> None:
         if not publish.done.done():
-            message_id = b"%016x" % id_at(base_id, index)
+            message_id = f"{id_at(base_id, index):016x}"
             publish.done.set_result(Published(message_id, offset + index, publish.trace_ids[0]))
 
     def _refused(self, place: Place, error: PublishRefused, before: str) -> None:

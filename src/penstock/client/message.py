@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
+
+import msgspec
 
 from penstock.client.options import check_delay
 from penstock.errors import MessageSettled
+
+T = TypeVar("T")
 
 
 class Done:
@@ -50,9 +54,9 @@ class Courier(Protocol):
 
 class Message:
     """`timestamp_ns` is when it was published, `attempts` is 1 at the first delivery, `id` its 16
-    hex digits. A message is settled once: by `fin` or by `req`."""
+    hex digits. A message is settled once: by `fin` or by `req`, which are `ack` and `nack` too."""
 
-    __slots__ = ("_courier", "attempts", "body", "id", "settled", "timestamp_ns")
+    __slots__ = ("_courier", "attempts", "body", "raw_id", "settled", "timestamp_ns")
 
     def __init__(
         self, courier: Courier, timestamp_ns: int, attempts: int, id: bytes, body: bytes
@@ -60,7 +64,7 @@ class Message:
         self._courier = courier
         self.timestamp_ns = timestamp_ns
         self.attempts = attempts
-        self.id = id
+        self.raw_id = id
         self.body = body
         self.settled = False
 
@@ -83,6 +87,9 @@ class Message:
         self._courier.requeue(self, delay_ms, backoff)
         return DONE
 
+    ack = fin
+    nack = req
+
     def touch(self) -> Awaitable[None]:
         """Start its timeout again; nsqd allows this up to --max-msg-timeout after the delivery.
         Raises MessageSettled."""
@@ -90,6 +97,24 @@ class Message:
             raise MessageSettled(self.id)
         self._courier.touch(self)
         return DONE
+
+    @property
+    def id(self) -> str:
+        return self.raw_id.decode("ascii", "replace")
+
+    @property
+    def text(self) -> str:
+        """The body as text. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    @overload
+    def json(self) -> Any: ...
+    @overload
+    def json(self, type: type[T]) -> T: ...
+    def json(self, type: Any = Any) -> Any:
+        """The body as JSON, as a `type`, if one is given: a dataclass, a TypedDict, a msgspec
+        struct. Raises msgspec.DecodeError, a ValueError, also for JSON of another shape."""
+        return msgspec.json.decode(self.body, type=type)
 
     @property
     def topic(self) -> str:
@@ -128,5 +153,4 @@ class Message:
         return datetime.fromtimestamp(self.timestamp_ns / 1e9, UTC)
 
     def __repr__(self) -> str:
-        shown = self.id.decode("ascii", "replace")
-        return f"<Message {shown} attempts={self.attempts} body of {len(self.body)} bytes>"
+        return f"<Message {self.id} attempts={self.attempts} body of {len(self.body)} bytes>"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from penstock import __version__, limits
+from penstock.client.bodies import Serializer, to_json
+from penstock.command.environment import nearest
 from penstock.errors import ConfigError
 
 
@@ -51,6 +53,7 @@ class ConnectionOptions(LookupOptions):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProducerOptions(ConnectionOptions):
     publish_timeout_s: float = 30.0  # waiting for a connection and for the answer, together
+    serializer: Serializer = to_json  # of bodies that are neither bytes nor text
     unique_ids: bool = False  # each message gets a header UNIQ_KEY; topics need headers for it
     retry: bool = False  # what was unanswered when a connection ended is sent again (duplicates!)
     pending_count_max: int = limits.CLIENT_PENDING_COUNT_MAX  # then publish_nowait refuses
@@ -71,6 +74,7 @@ class IdempotentOptions(LookupOptions):
     request_timeout_s: float = 10.0  # one attempt
     retry_delay_s: float = 0.1  # after the first failed attempt; doubles with each, with jitter
     retry_delay_max_s: float = 3.0
+    serializer: Serializer = to_json  # of bodies that are neither bytes nor text
     batch_count_max: int = 1000  # messages that go out together, at most
     batch_bytes_max: int = limits.MIB  # and their bytes
     requests_max: int = 32  # at a time, over all topics; one topic has one
@@ -100,6 +104,87 @@ class ConsumerOptions(ConnectionOptions):
     low_rdy_idle_s: float = 10.0  # fewer in flight than connections: an idle one passes its turn on
     low_rdy_hold_s: float = 30.0  # and a busy one after this long
     stop_timeout_s: float = 10.0  # how long closing waits for messages in hand
+
+
+# The same fields as keywords: a type checker refuses a misspelt one, or one of a wrong type. A test
+# holds the two against each other.
+
+
+class LookupKeywords(TypedDict, total=False):
+    lookup_interval_s: float
+    lookup_jitter: float
+    lookup_timeout_s: float
+    lookup_tls: ssl.SSLContext | None
+    lookup_headers: Mapping[str, str]
+
+
+class ConnectionKeywords(LookupKeywords, total=False):
+    client_id: str
+    hostname: str
+    user_agent: str
+    heartbeat_s: float
+    tls: ssl.SSLContext | bool | None
+    tls_server_name: str
+    snappy: bool
+    deflate: bool
+    deflate_level: int
+    auth_secret: str
+    topology_region: str
+    topology_zone: str
+    connect_timeout_s: float
+    connect_required: bool
+    reconnect_delay_s: float
+    reconnect_delay_max_s: float
+
+
+class ProducerKeywords(ConnectionKeywords, total=False):
+    publish_timeout_s: float
+    serializer: Serializer
+    unique_ids: bool
+    retry: bool
+    pending_count_max: int
+    pending_bytes_max: int
+    stop_timeout_s: float
+
+
+class IdempotentKeywords(LookupKeywords, total=False):
+    tls: ssl.SSLContext | bool | None
+    http_secret: str
+    user_agent: str
+    connect_timeout_s: float
+    connect_required: bool
+    publish_timeout_s: float
+    request_timeout_s: float
+    retry_delay_s: float
+    retry_delay_max_s: float
+    serializer: Serializer
+    batch_count_max: int
+    batch_bytes_max: int
+    requests_max: int
+    pending_count_max: int
+    pending_bytes_max: int
+    stop_timeout_s: float
+
+
+class ConsumerKeywords(ConnectionKeywords, total=False):
+    max_in_flight: int
+    message_timeout_s: float
+    sample_rate: int
+    envelope: bool
+    headers: bool
+    desired_tag: str
+    ext_filter: Mapping[str, Any] | None
+    output_buffer_bytes: int
+    output_buffer_timeout_s: float
+    auto_touch: bool
+    max_attempts: int
+    requeue_delay_s: float
+    requeue_delay_max_s: float
+    backoff_s: float
+    backoff_max_s: float
+    low_rdy_idle_s: float
+    low_rdy_hold_s: float
+    stop_timeout_s: float
 
 
 DELAY_S_MAX = 366 * 86400  # nsqd has a bound of its own, which is far lower
@@ -146,7 +231,9 @@ def settle_options(options: Options, changes: Mapping[str, Any]) -> Options:
     known = {entry.name for entry in fields(options)}
     for name, value in changes.items():
         if name not in known:
-            raise ConfigError(name, value, f"is no option; there are {', '.join(sorted(known))}")
+            near = nearest(name, known)
+            meant = f"did you mean {near}?" if near else f"there are {', '.join(sorted(known))}"
+            raise ConfigError(name, value, f"is no option; {meant}")
     settled = replace(options, **changes)
     for name, least, most in _RANGES:
         if name in known and not least <= getattr(settled, name) <= most:
@@ -179,8 +266,10 @@ def check_delay(delay_s: float) -> int:
 
 
 def address_list(addresses: str | Sequence[str]) -> list[str]:
-    """One address or several, each `host:port` or the path of a unix socket. Raises ConfigError."""
-    found = [addresses] if isinstance(addresses, str) else list(addresses)
+    """One address or several, each `host:port`, `nsq://host:port` or the path of a unix socket.
+    Raises ConfigError."""
+    given = [addresses] if isinstance(addresses, str) else list(addresses)
+    found = [address.removeprefix("nsq://") for address in given]
     for address in found:
         split_address(address)
     return list(dict.fromkeys(found))

@@ -30,14 +30,20 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Unpack, overload
 
-from penstock.client import framing
-from penstock.client import publishing as addressed
+from penstock.client import framing, publishing
 from penstock.client.backoff import Delays
+from penstock.client.bodies import encode, encode_all
 from penstock.client.discovery import Discovery
 from penstock.client.framing import FrameReader
 from penstock.client.ids import unique_ids
 from penstock.client.link import Link, connect, log_death
-from penstock.client.options import ProducerOptions, address_list, check_delay, settle_options
+from penstock.client.options import (
+    ProducerKeywords,
+    ProducerOptions,
+    address_list,
+    check_delay,
+    settle_options,
+)
 from penstock.client.publishing import Address, Bounds, Published, Publisher, To, published_of
 from penstock.errors import (
     ClientClosed,
@@ -97,7 +103,7 @@ class Producer(Publisher):
         *,
         lookupds: str | Sequence[str] = (),
         options: ProducerOptions | None = None,
-        **changes: Any,
+        **changes: Unpack[ProducerKeywords],
     ) -> None:
         self.options = settle_options(options or ProducerOptions(), changes)
         self._timeout_s = self.options.publish_timeout_s
@@ -172,21 +178,21 @@ class Producer(Publisher):
     # --- publishing ---
 
     @overload
-    def pub(self, topic: str, body: bytes, **to: Unpack[To]) -> asyncio.Future[None]: ...
+    def pub(self, topic: str, body: object, **to: Unpack[To]) -> asyncio.Future[None]: ...
     @overload
     def pub(
-        self, topic: str, body: bytes, *, trace_id: int, **to: Unpack[To]
+        self, topic: str, body: object, *, trace_id: int, **to: Unpack[To]
     ) -> asyncio.Future[Published]: ...
     def pub(
-        self, topic: str, body: bytes, *, trace_id: int | None = None, **to: Unpack[To]
+        self, topic: str, body: object, *, trace_id: int | None = None, **to: Unpack[To]
     ) -> asyncio.Future[Any]:
         """Publish. The future is done when nsqd has it safe; it raises ServerRefused,
         ConnectionLost, PublishTimeout. With a trace id its result says where the message lies."""
-        if not body:
-            raise ConfigError("body", body, "a message has at least one byte")
+        if type(body) is not bytes or not body:
+            body = encode(body, self.options.serializer)
         if trace_id is not None or to or self._ids is not None:
             name = framing.check_name("topic", topic)
-            return self._send(addressed.pub(name, body, trace_id, Address(**to), self._ids))
+            return self._send(publishing.pub(name, body, trace_id, Address(**to), self._ids))
         head = self._heads.get(topic)
         if head is None:
             head = self._new_head(topic)
@@ -194,13 +200,13 @@ class Producer(Publisher):
 
     @overload
     def mpub(
-        self, topic: str, bodies: Sequence[bytes], **to: Unpack[To]
+        self, topic: str, bodies: Sequence[object], **to: Unpack[To]
     ) -> asyncio.Future[None]: ...
     @overload
     def mpub(
         self,
         topic: str,
-        bodies: Sequence[bytes],
+        bodies: Sequence[object],
         *,
         trace_id: int | Sequence[int],
         partition: int | None = None,
@@ -208,7 +214,7 @@ class Producer(Publisher):
     def mpub(
         self,
         topic: str,
-        bodies: Sequence[bytes],
+        bodies: Sequence[object],
         *,
         trace_id: int | Sequence[int] | None = None,
         **to: Unpack[To],
@@ -216,18 +222,16 @@ class Producer(Publisher):
         """Publish all `bodies`, with this key and these headers, or, when one is refused, none of
         them. With a trace id for all, or one for each (0: none), the result says where the first of
         them lies."""
-        if not bodies or not all(bodies):
-            raise ConfigError("bodies", len(bodies), "at least one, each of at least one byte")
+        data = encode_all(bodies, self.options.serializer)
         name = framing.check_name("topic", topic)
-        return self._send(addressed.mpub(name, bodies, trace_id, Address(**to), self._ids))
+        return self._send(publishing.mpub(name, data, trace_id, Address(**to), self._ids))
 
-    def dpub(self, topic: str, body: bytes, delay_s: float) -> asyncio.Future[None]:
+    def dpub(self, topic: str, body: object, delay_s: float) -> asyncio.Future[None]:
         """Publish a message that consumers get after `delay_s`."""
-        if not body:
-            raise ConfigError("body", body, "a message has at least one byte")
+        data = encode(body, self.options.serializer)
         delay_ms = check_delay(delay_s)
         name = framing.check_name("topic", topic)
-        return self._send(framing.sized(framing.dpub_head(name, delay_ms), body))
+        return self._send(framing.sized(framing.dpub_head(name, delay_ms), data))
 
     # --- from here on: how ---
 
@@ -458,5 +462,5 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_exception(error)
 
 
-def _unexpected(timestamp_ns: int, attempts: int, id: bytes, body: bytes) -> None:
+def _unexpected(timestamp_ns: int, attempts: int, id: bytes, body: object) -> None:
     """A producer is sent no messages; one that comes anyway is dropped."""

@@ -1,12 +1,10 @@
-"""What both producers do alike: begin and end as a context, and publish with a bound on what is
-unanswered.
+"""Publishing: what both producers do alike, and the commands of publishes that say more.
 
-Publishing with trace ids (`wire/traced.py`): such a message's whole life is told by `penstock
-trace`, whatever the topic's sample. nsqd's answer says where the message lies.
+A producer begins and ends as a context, and publishes with a bound on what is unanswered.
 
-It is our nsqd's, and Youzan's; another one refuses the command and hangs up.
-
-Publishes that say into which partition they go, or carry a key or headers.
+With a trace id (`wire/traced.py`) a message's whole life is told by `penstock trace`, whatever the
+topic's sample, and nsqd's answer says where the message lies. Our nsqd and Youzan's know it;
+another one refuses the command and hangs up.
 
 `PUB t 3` is for a partition. A key and headers are a JSON object of strings in front of the body
 (`PUB_EXT`), of which the member `key` is the key: messages with the same key are in one partition,
@@ -24,12 +22,15 @@ from typing import NamedTuple, Protocol, Self, TypedDict
 
 from penstock import limits
 from penstock.client import framing
+from penstock.client.bodies import Serializer, encode
 from penstock.errors import ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
 from penstock.wire.traced import REPLY_BYTES, decode_reply
 
 
 class Bounds(Protocol):
+    @property
+    def serializer(self) -> Serializer: ...
     @property
     def pending_count_max(self) -> int: ...
     @property
@@ -46,7 +47,7 @@ class Publisher(ABC):
     async def close(self, timeout_s: float | None = None) -> None: ...
 
     @abstractmethod
-    def pub(self, topic: str, body: bytes) -> asyncio.Future[None]: ...
+    def pub(self, topic: str, body: object) -> asyncio.Future[None]: ...
 
     @property
     @abstractmethod
@@ -67,15 +68,16 @@ class Publisher(ABC):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def publish_nowait(self, topic: str, body: bytes) -> asyncio.Future[None]:
+    def publish_nowait(self, topic: str, body: object) -> asyncio.Future[None]:
         """`pub` for callers that do not wait: raises ProducerFull instead of holding more than
         `pending_count_max` publishes or `pending_bytes_max` bytes."""
         count, size, bounds = self.pending_count, self.pending_bytes, self.bounds
-        if count >= bounds.pending_count_max or size + len(body) > bounds.pending_bytes_max:
+        data = encode(body, bounds.serializer)
+        if count >= bounds.pending_count_max or size + len(data) > bounds.pending_bytes_max:
             raise ProducerFull(count, size)
-        return self.pub(topic, body)
+        return self.pub(topic, data)
 
-    async def pub_many(self, topic: str, bodies: Iterable[bytes], *, window: int = 500) -> int:
+    async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
         """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
         The first error ends it; what was sent before it may be stored."""
         return await publish_many((self.pub(topic, body) for body in bodies), window)
@@ -114,7 +116,7 @@ TRACE_ID_MAX = (1 << 64) - 1
 class Published(NamedTuple):
     """Where a message came to lie: the only one, or the first of several."""
 
-    message_id: bytes  # 16 hex digits, the `id` that consumers see
+    message_id: str  # 16 hex digits, the `id` that consumers see
     offset: int  # in its partition
     trace_id: int
 
@@ -124,7 +126,7 @@ def published_of(answer: bytes) -> Published | None:
     if len(answer) != REPLY_BYTES or not answer.startswith(b"OK"):
         return None
     message_id, trace_id, offset, _ = decode_reply(answer)
-    return Published(b"%016x" % message_id, offset, trace_id)
+    return Published(f"{message_id:016x}", offset, trace_id)
 
 
 def pub_trace(topic: bytes, body: bytes, trace_id: int) -> bytes:

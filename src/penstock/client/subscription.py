@@ -116,7 +116,7 @@ class Subscription:
     def _hold(self, messages: list[Message]) -> None:
         due_s = self._now_s + self.link.negotiated.message_timeout_s / 2
         for message in messages:
-            self._held[message.id] = Held(message, self._now_s, due_s)
+            self._held[message.raw_id] = Held(message, self._now_s, due_s)
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.type == FrameType.ERROR:
@@ -147,23 +147,23 @@ class Subscription:
         self.link.write(framing.CLS)
 
     def finish(self, message: Message) -> None:
-        self._settle(message, b"FIN %b\n" % message.id, True, False)
+        self._settle(message, b"FIN %b\n" % message.raw_id, True, False)
 
     def requeue(self, message: Message, delay_ms: int, backoff: bool) -> None:
-        self._settle(message, framing.req(message.id, delay_ms), False, backoff)
+        self._settle(message, framing.req(message.raw_id, delay_ms), False, backoff)
 
     def _settle(self, message: Message, command: bytes, finished: bool, backoff: bool) -> None:
         if self.link.lost:
             return
         self.seat.in_flight -= 1
         if self._auto_touch:
-            self._held.pop(message.id, None)
+            self._held.pop(message.raw_id, None)
         self.link.write(command)
         self._keeper.settled(self, finished, backoff)
 
     def touch(self, message: Message) -> None:
         if not self.link.lost:
-            self.link.write(framing.touch(message.id))
+            self.link.write(framing.touch(message.raw_id))
             self._keeper.touched()
 
     def touch_due(self, now_s: float) -> None:

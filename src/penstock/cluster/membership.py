@@ -1,4 +1,4 @@
-"""Who is dropped from the sets that this node leads, and when it gives a leadership up.
+"""The in-sync sets that this node leads: who is dropped, who comes back, when it resigns.
 
 | a member | is dropped, if the set's minimum allows |
 |---|---|
@@ -16,21 +16,18 @@ commit ends that.
 Time in which this process itself stood still is not counted: what members sent meanwhile was not
 read yet, and a leader that wakes would drop all of them.
 
-When a node that was dropped from a set may be a member again.
+**Readmission.** A node that is dropped and level again a second later, for ever, costs two
+transactions a partition each time. So it is fed, and not demanded, until its link has been steady
+for READMISSION_NS times two to the power of how often it was dropped lately. A first drop because
+the link broke costs no waiting: mostly the process was started again. An hour without a drop, and
+it begins at its shortest.
 
-A node that is dropped and level again a second later, for ever, costs two transactions a partition
-each time. So it is fed, and not demanded, until its link has been steady for READMISSION_NS times
-two to the power of how often it was dropped lately. A first drop because the link broke costs no
-waiting: mostly the process was started again. An hour without a drop, and it begins at its
-shortest.
-
-Which node holds up the others: a member that is merely slow is never late.
-
-A disk that takes half a second for each sync, or a link that brings less than is published, stays
-below `--replica-timeout` for ever, and each commit waits for it. So it is looked ten times a second
-for which nodes commits wait: a row that has waited from one look to the next, and that all
-members but one have, waits for that one. A node for which some row waited so in half of the last
-SLOW_LOOKS looks is slow. Where two are, nobody is: then it is the network, or the load.
+**Slowness.** A member that is merely slow is never late. A disk that takes half a second for each
+sync, or a link that brings less than is published, stays below `--replica-timeout` for ever, and
+each commit waits for it. So it is looked ten times a second for which nodes commits wait: a row
+that has waited from one look to the next, and that all members but one have, waits for that one. A
+node for which some row waited so in half of the last SLOW_LOOKS looks is slow. Where two are,
+nobody is: then it is the network, or the load.
 """
 
 from __future__ import annotations

@@ -18,14 +18,12 @@ something.
 Answers of the coordinator are settled singly: a batch that was refused for one partition does not
 hold up the others, and an answer that never came leaves each in doubt by itself.
 
-What the record wants and is not yet so: who should leave the set, and who should lead.
-
-The controller changes what is wanted; the leader does it (`penstock.replication.record`). It looks
-once in PREFERRED_LEADERS_NS at the partitions that are in such a state, leaves out what is not
-wanted any more, and hands over to the member that is wanted first, once its link has been steady
-for HEIR_STEADY_NS: a leadership does not follow a node that comes and goes. A hand-over that was
-tried waits HAND_OVER_NS before it is tried again, and no more than HAND_OVERS_MAX are begun at a
-time.
+**Preferred leaders.** The controller changes what is wanted; the leader does it
+(`penstock.replication.record`). It looks once in PREFERRED_LEADERS_NS at the partitions that are in
+such a state, leaves out what is not wanted any more, and hands over to the member that is wanted
+first, once its link has been steady for HEIR_STEADY_NS: a leadership does not follow a node that
+comes and goes. A hand-over that was tried waits HAND_OVER_NS before it is tried again, and no more
+than HAND_OVERS_MAX are begun at a time.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def as_text(headers: Mapping[str, Any]) -> str:
 def as_json(message: Message) -> dict[str, Any]:
     """The body as text where it is UTF-8, else as base64."""
     row: dict[str, Any] = {
-        "id": message.id.decode("ascii", "replace"),
+        "id": message.id,
         "timestamp": message.timestamp_ns,
         "attempts": message.attempts,
         "node": message.address,

@@ -67,7 +67,7 @@ def tail(
 
 def _line(message: Message, full: bool) -> str:
     when = message.published.astimezone().isoformat(" ", "milliseconds")[:23]
-    head = f"{when} {message.id.decode('ascii', 'replace')}"
+    head = f"{when} {message.id}"
     if message.attempts > 1:
         head += terminal.painted(f" attempt {message.attempts}", terminal.YELLOW)
     if headers := carried(message):

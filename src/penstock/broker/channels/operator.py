@@ -1,16 +1,15 @@
-"""What an operator does to one message of a channel, wherever it is there.
+"""What an operator does to messages of a channel: to one of them, or to all that are delayed.
 
-In flight it belongs to a consumer: it is finished or requeued in that one's name, and what the
-consumer says of it later is an error to it, as after a timeout. Waiting to be sent again, or
-delayed, it belongs to nobody. A new one, which the channel has not come to yet, can be finished
-where it lies, and not requeued. All is in the channel journal before the answer is given. Those
-that are on their way to the dead letters can't be settled.
+**One message.** In flight it belongs to a consumer: it is finished or requeued in that one's name,
+and what the consumer says of it later is an error to it, as after a timeout. Waiting to be sent
+again, or delayed, it belongs to nobody. A new one, which the channel has not come to yet, can be
+finished where it lies, and not requeued. All is in the channel journal before the answer is given.
+Those that are on their way to the dead letters can't be settled.
 
-What an operator does to all delayed messages of a channel at once.
-
-The messages are listed once, and settled a piece at a time, so that others have their turn. What
-was settled meanwhile by somebody else is not counted. Delayed messages beyond those that a channel
-has at hand (`PARKED_MAX`) are not reached: they come to hand within seconds, when there is room.
+**All delayed ones.** They are listed once, and settled a piece at a time, so that others have their
+turn. What was settled meanwhile by somebody else is not counted. Delayed messages beyond those that
+a channel has at hand (`PARKED_MAX`) are not reached: they come to hand within seconds, when there
+is room.
 """
 
 from __future__ import annotations

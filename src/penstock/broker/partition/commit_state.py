@@ -25,17 +25,14 @@ coordinator for too long.
 
 STOPPED and RETIRED are final: what comes after them changes nothing but STOPPED into RETIRED.
 
-A publish stored in one call of the kernel.
+**A publish stored in one call of the kernel** (`DirectPublish`): for a topic with one replica and
+durability `os`, where what is written is committed, and for batches that no Python code waits for.
+A publisher that waits for each answer makes batches of one message, so what each batch costs, each
+message costs.
 
-For a topic with one replica and durability `os`, where what is written is committed, and for
-batches that no Python code waits for. A publisher that waits for each answer makes batches of one
-message, so what each batch costs, each message costs.
-
-When the logs of one topic are synced though no publisher waits for it (durability `os`).
-
-A sync costs the same whatever it has to write, so a topic does not have more of them for being in
-several partitions: they share one pause, and after it the partition is synced that would lose most
-in a power loss.
+**The pace of syncs** that no publisher waits for (durability `os`). A sync costs the same whatever
+it has to write, so a topic does not have more of them for being in several partitions: they share
+one pause, and after it the partition is synced that would lose most in a power loss.
 """
 
 from __future__ import annotations

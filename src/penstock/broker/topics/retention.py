@@ -1,12 +1,10 @@
-"""Which topics drop what is finished or too old, in one round of housekeeping.
+"""Retention: topics drop what all channels have finished, and messages above their maximum age.
 
-Messages that nobody wants any more once they are so old.
-
-Age counts from the time at which a message was stored here, which is the time of its batch; times
-rise along a log, so what is too old lies below one offset, and that offset only rises. Channels
-step over what lies below it, requeued and delayed messages included. What is in flight may still be
-finished; when it comes back, it is dropped. All of that is in the channel journal, so what was
-dropped does not return.
+**Age** counts from the time at which a message was stored here, which is the time of its batch;
+times rise along a log, so what is too old lies below one offset, and that offset only rises.
+Channels step over what lies below it, requeued and delayed messages included. What is in flight may
+still be finished; when it comes back, it is dropped. All of that is in the channel journal, so what
+was dropped does not return.
 
 A message that would be due only after its end is refused rather than taken and dropped.
 
