@@ -25,7 +25,7 @@ class Tally(NamedTuple):
 
     histories: int = 0
     answered: int = 0  # publishes, or messages, that were answered OK
-    proposals: int = 0
+    leaderships: int = 0
     growths: int = 0
     shrinks: int = 0
     cuts: int = 0

@@ -56,7 +56,7 @@ def play(
 
 def _tally(world: BrokersWorld) -> Tally:
     answered = sum(1 for _ in world.observer.answered())
-    return Tally(1, answered, world.proposals, world.growths, world.shrinks)
+    return Tally(1, answered, world.leaderships, world.growths, world.shrinks)
 
 
 def _digest(world: BrokersWorld) -> str:

@@ -62,7 +62,7 @@ class BrokersWorld:
         self._later: list[tuple[int, Callable[[], None]]] = []
         self._producers = [Producer(77 + n, self._stamped) for n in range(PRODUCERS)]
         self.rolled_back = 0
-        self.proposals = self.growths = self.shrinks = 0
+        self.leaderships = self.growths = self.shrinks = 0
         self.records: dict[str, Record] = {}
         self.topics = Topics(self.cluster)
         self.cursors = Cursors(self.observer, self.topics.incarnation)
@@ -241,7 +241,7 @@ class BrokersWorld:
         self.records[key] = record
         if before is None or before.identity != record.identity:
             return
-        self.proposals += record.leader is not None and record.epoch > before.epoch
+        self.leaderships += record.leader is not None and record.epoch > before.epoch
         self.growths += len(record.members) > len(before.members)
         self.shrinks += len(record.members) < len(before.members)
         if record != before:

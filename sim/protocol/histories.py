@@ -14,7 +14,7 @@ def play(seed: int, reckless: bool = False, focus: Focus = ()) -> Tally:
     calms_down(world, seed)
     seen = world.observer
     world.end()
-    return Tally(1, seen.answered, seen.proposals, seen.growths, seen.shrinks, seen.cuts)
+    return Tally(1, seen.answered, seen.leaderships, seen.growths, seen.shrinks, seen.cuts)
 
 
 PROTOCOL = Kind(play, block=1000, kept_max=100)

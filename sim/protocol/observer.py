@@ -52,7 +52,7 @@ class Observer:
         self.acknowledgements: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.known: dict[int, int] = {}  # what each node's process knows to be committed
         self.answered = 0  # publishes
-        self.proposals = 0
+        self.leaderships = 0
         self.cuts = 0
         self.growths = 0
         self.shrinks = 0
@@ -119,7 +119,7 @@ class Observer:
         self.never_stored.update(batch.content for batch in batches)
 
     def leadership_began(self, node: Node, record: Record) -> None:
-        self.proposals += 1
+        self.leaderships += 1
         seat = (node.number, node.incarnation, node.kept.replica)
         if self.seats.setdefault(record.epoch, seat) != seat:
             self._breach("I2", f"epoch {record.epoch} has two leaders")

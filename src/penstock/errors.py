@@ -4,52 +4,66 @@ An error that only one package raises and handles stands beside the rule that it
 (`wire.errors.WireFault`, `net.api.HttpError`); what a replica's files refuse is drawn in
 `log.errors`. In nsqd, what is no PenstockError is a fault of the program, and stops the daemon.
 
-PenstockError ├── ConfigError          a flag, a key or an environment variable: names the value and
-the rule ├── StorageError         the disk or what is on it │   ├── DirectoryLocked  another process
-owns the data directory │   ├── LedgerMismatch   the data directory belongs to another cluster │
-├── PartitionMissing a known partition's directory is not there │   ├── TopicDamaged     a file
-without which a topic cannot be opened is corrupt │   ├── LogDamaged       damage below the synced
-end: acknowledged data is corrupt │   ├── WriteRefused     this write was not done, and later ones
-may be (disk full, watermark) │   │   └── LeadershipEnded  another node leads the partition now │
-├── PublishUnknown   other replicas have the row, and the leadership ended: it may be stored or not
-│   ├── ChangeUnknown    the leadership ended before the set had a change: it may be kept or not │
-├── StageDamaged     a staged block is not what was staged │   ├── CommitUnfinished a commit of
-stages is decided, and will be finished when the disk lets it │   └── PartitionStopped an fsync
-failed: nothing more is written to this partition ├── OffsetOutside        a reader wants what is
-not in the log │   ├── OffsetGone       retention has removed it │   └── OffsetBeyondEnd  it is not
-there yet ├── StreamBroken         a compressed stream breaks the rules of its format ├──
-TraceBroken          a message of `_trace` that holds no events ├── NameInvalid          a topic or
-channel name ├── NotFound             no such topic or channel │   └── StageMissing     no such
-stage (any more) ├── FetchFailed          an outgoing HTTP request: names the URL without its query
-│   └── BrokerRefused    nsqd answered with an error: its code and its JSON document ├──
-RangeCorrupt         what a broker sent of its log is not the range that was asked for ├── DataLost
-a reader of the log wants offsets that are not there any more ├── RowRefused           a row of a
-table can't be a message: names its number and its topic ├── RowsRefused          more rows of a
-batch can't be messages than may be rejected: how many ├── LakeFailed           a Delta table can't
-be opened, made or written │   ├── TableAway        it was there, and may come back: its disk is not
-mounted │   ├── TableUnreadable  it is written in a way that is not read here, or is none │   └──
-SchemaMismatch   its columns are not those that would be written ├── QueryRefused         a SQL
-statement: it is wrong, or would write ├── IdNotMade            a guid factory can't make a new id
-at this moment │   ├── TimeBackwards    the clock shows an earlier tick than the last id's │   ├──
-SequenceExpired  all ids of this tick are made │   └── IdBackwards      the id would not be above
-the last one ├── IdPoolEmpty          no id has come into the pool in time ├── IdPoolClosed
-the pool of ids is not running ├── ClientError          what the client library raises │   ├──
-ConnectFailed    an address could not be reached, or the greeting failed │   │   └── ServerRefused
-nsqd answered with an error frame: code and text │   ├── ConnectionLost   it ended while an answer
-was awaited: the outcome is unknown │   ├── PublishTimeout   no answer in time: the outcome is
-unknown │   ├── PublishUncertain an idempotent publish is given up, and may be stored or not │   ├──
-PublishRefused   an idempotent publish was refused: its status and code; it is not stored │   │
-├── PublishFenced    the same producer has begun a newer epoch │   │   └── PublishGap       nsqd
-does not have what this producer has published before │   ├── ProducerStopped  it needs a higher
-epoch to go on with a topic │   ├── ProducerFull     too much is unanswered: publish later │   ├──
-ClientClosed     the producer or consumer is closed │   └── MessageSettled   it was finished or
-requeued before ├── BundleBroken         a file is no diagnostic bundle, or not the one that was
-written ├── DocumentBroken       a document of the cluster's metadata: names the key, the value and
-the rule ├── CoordinatorFailed    a call to etcd was refused, or not answered in time ├──
-TransactionTooLarge  it names more keys than the coordinator takes at once ├── PeerFault
-another daemon broke the protocol, or is silent ├── AuthFailed           no auth server said who a
-client is and what it may do └── Refused              a request that the rules forbid (limits,
-exiting, deleted)
+PenstockError
+├── ConfigError          a flag, a key or an environment variable: names the value and the rule
+├── StorageError         the disk or what is on it
+│   ├── DirectoryLocked  another process owns the data directory
+│   ├── LedgerMismatch   the data directory belongs to another cluster
+│   ├── PartitionMissing a known partition's directory is not there
+│   ├── TopicDamaged     a file without which a topic cannot be opened is corrupt
+│   ├── LogDamaged       damage below the synced end: acknowledged data is corrupt
+│   ├── WriteRefused     this write was not done, and later ones may be (disk full, watermark)
+│   │   └── LeadershipEnded  another node leads the partition now
+│   ├── PublishUnknown   other replicas have the row, and the leadership ended: stored or not
+│   ├── ChangeUnknown    the leadership ended before the set had a change: it may be kept or not
+│   ├── StageDamaged     a staged block is not what was staged
+│   ├── CommitUnfinished a commit of stages is decided, and will be finished when the disk lets it
+│   └── PartitionStopped an fsync failed: nothing more is written to this partition
+├── OffsetOutside        a reader wants what is not in the log
+│   ├── OffsetGone       retention has removed it
+│   └── OffsetBeyondEnd  it is not there yet
+├── StreamBroken         a compressed stream breaks the rules of its format
+├── TraceBroken          a message of `_trace` that holds no events
+├── NameInvalid          a topic or channel name
+├── NotFound             no such topic or channel
+│   └── StageMissing     no such stage (any more)
+├── FetchFailed          an outgoing HTTP request: names the URL without its query
+│   └── BrokerRefused    nsqd answered with an error: its code and its JSON document
+├── RangeCorrupt         what a broker sent of its log is not the range that was asked for
+├── DataLost             a reader of the log wants offsets that are not there any more
+├── RowRefused           a row of a table can't be a message: names its number and its topic
+├── RowsRefused          more rows of a batch can't be messages than may be rejected: how many
+├── LakeFailed           a Delta table can't be opened, made or written
+│   ├── TableAway        it was there, and may come back: its disk is not mounted
+│   ├── TableUnreadable  it is written in a way that is not read here, or is none
+│   └── SchemaMismatch   its columns are not those that would be written
+├── QueryRefused         a SQL statement: it is wrong, or would write
+├── IdNotMade            a guid factory can't make a new id at this moment
+│   ├── TimeBackwards    the clock shows an earlier tick than the last id's
+│   ├── SequenceExpired  all ids of this tick are made
+│   └── IdBackwards      the id would not be above the last one
+├── IdPoolEmpty          no id has come into the pool in time
+├── IdPoolClosed         the pool of ids is not running
+├── ClientError          what the client library raises
+│   ├── ConnectFailed    an address could not be reached, or the greeting failed
+│   │   └── ServerRefused    nsqd answered with an error frame: code and text
+│   ├── ConnectionLost   it ended while an answer was awaited: the outcome is unknown
+│   ├── PublishTimeout   no answer in time: the outcome is unknown
+│   ├── PublishUncertain an idempotent publish is given up, and may be stored or not
+│   ├── PublishRefused   an idempotent publish was refused: its status and code; it is not stored
+│   │   ├── PublishFenced    the same producer has begun a newer epoch
+│   │   └── PublishGap       nsqd does not have what this producer has published before
+│   ├── ProducerStopped  it needs a higher epoch to go on with a topic
+│   ├── ProducerFull     too much is unanswered: publish later
+│   ├── ClientClosed     the producer or consumer is closed
+│   └── MessageSettled   it was finished or requeued before
+├── BundleBroken         a file is no diagnostic bundle, or not the one that was written
+├── DocumentBroken       a document of the cluster's metadata: names the key, the value and the rule
+├── CoordinatorFailed    a call to etcd was refused, or not answered in time
+├── TransactionTooLarge  it names more keys than the coordinator takes at once
+├── PeerFault            another daemon broke the protocol, or is silent
+├── AuthFailed           no auth server said who a client is and what it may do
+└── Refused              a request that the rules forbid (limits, exiting, deleted)
     ├── GrowthRefused    a topic can't have this number of partitions, or not now
     ├── PartitionUnknown a topic has no partition of this number
     ├── PartitionElsewhere  no partition that was asked for is led by this node

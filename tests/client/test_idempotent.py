@@ -85,7 +85,7 @@ async def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
     script = (told(40, base_id), told(50, base_id), OK)
     async with FakeWeb.scripted(*script) as web, IdempotentProducer(web.address) as producer:
         one = await producer.pub("t", b"alone", trace_id=7)
-        assert one == (b"%016x" % base_id, 40, 7)
+        assert one == (f"{base_id:016x}", 40, 7)
         together = await asyncio.gather(
             producer.pub("t", b"plain"),
             producer.pub("t", b"a", trace_id=8),
@@ -93,8 +93,8 @@ async def test_with_a_trace_id_it_hears_where_its_message_lies() -> None:
         )
         assert together == [
             None,
-            (b"%016x" % id_at(base_id, 1), 51, 8),
-            (b"%016x" % id_at(base_id, 2), 52, 9),
+            (f"{id_at(base_id, 1):016x}", 51, 8),
+            (f"{id_at(base_id, 2):016x}", 52, 9),
         ]
         await producer.pub("t", b"plain again")
         assert [asked.path for asked in web.publishes] == ["/pubtrace", "/mpubtrace", "/pub"]

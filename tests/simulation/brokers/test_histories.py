@@ -20,7 +20,7 @@ HISTORIES_LONG = 30
 def test_the_promises_hold() -> None:
     tally = play(11).tally
     assert tally.answered > 100  # else nothing has happened
-    assert tally.proposals >= 6
+    assert tally.leaderships >= 6
     assert min(tally.growths, tally.shrinks) >= 1
 
 

@@ -35,7 +35,7 @@ def is_lively(tally: Tally) -> bool:
     count = tally.histories
     return (
         tally.answered > 3 * count
-        and tally.proposals > count
+        and tally.leaderships > count
         and tally.growths > count / 2
         and tally.shrinks > count / 8
         and tally.cuts > count / 30
@@ -43,7 +43,7 @@ def is_lively(tally: Tally) -> bool:
 
 
 def test_histories_in_which_nothing_happens_are_void() -> None:
-    assert not is_lively(Tally(histories=100, answered=5000, proposals=300))
+    assert not is_lively(Tally(histories=100, answered=5000, leaderships=300))
 
 
 def test_one_lost_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
