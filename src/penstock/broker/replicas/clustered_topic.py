@@ -1,12 +1,11 @@
 """A topic that a cluster places: what the metadata says of it, and leaderships that begin and end
 while its clients are connected.
 
-    the metadata          settings, partitions, channels come and go as it has them; topic.json is
-                          what a start knows before it was read
-    a leadership begins      a tail, windows of all channels as the journal has them; consumers of
-    the
-                          channels are subscribed to the windows
-    a leadership ends        the windows go, then the tail; what was in flight comes again elsewhere
+| | |
+|---|---|
+| the metadata | settings, partitions, channels come and go as it has them; `topic.json` bridges a start |
+| a leadership begins | a tail, windows of all channels as the journal has them, with their consumers |
+| a leadership ends | the windows go, then the tail; what was in flight comes again elsewhere |
 """
 
 from __future__ import annotations
