@@ -3,8 +3,8 @@ while its clients are connected.
 
 | | |
 |---|---|
-| the metadata | settings, partitions, channels come and go as it has them; `topic.json` bridges a start |
-| a leadership begins | a tail, windows of all channels as the journal has them, with their consumers |
+| the metadata | settings, partitions and channels follow it; `topic.json` bridges a start |
+| a leadership begins | a tail, windows of all channels from the journal, with their consumers |
 | a leadership ends | the windows go, then the tail; what was in flight comes again elsewhere |
 """
 
