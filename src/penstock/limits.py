@@ -474,10 +474,6 @@ ATTEMPT_AGAIN_NS = 250 * MS  # until its transaction is drawn again: the view ha
 REPLICAS_DEFAULT = 3  # of a topic that a client makes, where there are so many nodes
 CHANNEL_ASK_NS = 250 * MS  # until leaders that have not confirmed are asked again: some are new
 
-# --- commits of stages over several leaders ---
-COMMIT_TOPICS_MAX = 100  # of one: the decision compares them all, and etcd takes 128 operations
-COMMIT_PARTS_MAX = 4_000  # partitions of one: its document has to stay below DOCUMENT_BYTES_MAX
-
 # Links between nodes.
 CLUSTER_MEMORIES_BYTES_MAX = 64 * MIB  # of a request to restore: 1 KB a partition and node
 REPLICA_AWAKE_ROUNDS = 30  # of housekeeping, one a second, after something came to a replica

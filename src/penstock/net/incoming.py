@@ -10,7 +10,7 @@ second at least. What comes with a chunked body that is no body (heads of chunks
 trailers) has a bound too, and so have the bodies of all connections together (`BodyRoom`).
 
 Bytes that are not HTTP get a fixed `400 Bad Request`. Heads that were seen before do not go through
-the parser again (`heads.py`).
+the parser again (`Head`).
 
 How much memory the bodies of requests may take, over all connections of a daemon.
 

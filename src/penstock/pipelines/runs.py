@@ -17,7 +17,7 @@ A body is a JSON object. `kind` says which:
 A run is `started` (Spark is not up yet), `running`, and at last `finished`, `stopped` (somebody
 asked for an orderly end) or `failed`.
 
-Secrets are left out where a message is made (`screen.py`): values of storage options and of
+Secrets are left out where a message is made (`Screen`): values of storage options and of
 Spark's own settings, user names and queries in URLs.
 """
 

@@ -479,7 +479,7 @@ class GroupCommit:
     # --- the part of a commit of stages ---
 
     def hold(self, gate: Callable[[], None]) -> None:
-        """From here to `release` the log's end belongs to a commit (`commits/run.py`); other
+        """From here to `release` the log's end belongs to a commit (`commits/commit.py`); other
         publishes gather. `gate` is called when something has changed: see `quiet`, `stopped`."""
         if self._gate is not None:
             raise RuntimeError(f"{self._label}: two commits want the log's end")

@@ -5,7 +5,7 @@
       Leader       publishers and consumers are served; the only role with objects of the kernel
 
 A topic of this node alone leads all its partitions from the start on. Of a topic that a cluster
-places some partitions are here, and `replicated.py` says what they are when they are not led.
+places some partitions are here, and `replicas/` says what they are when they are not led.
 
 A role is an object that is replaced as a whole, so that nothing of one is left in another.
 """
