@@ -11,13 +11,14 @@ READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 READY_FOR_SPARK := $(VENV)/.ready-for-spark
 READY_FOR_CLUSTER := $(VENV)/.ready-for-cluster
+READY_FOR_DOCS := $(VENV)/.ready-for-docs
 PYX := $(wildcard src/penstock/*/*.pyx bench/*.pyx)
 PXD := $(wildcard src/penstock/*/*.px[di] bench/*.pxd)
 
 # Spark's workers and the tests' daemons start by the dozen: none should compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long check bench bench-spark sim fmt build clean
+.PHONY: run test test-long check bench bench-spark sim fmt docs build clean
 
 run: $(READY_TO_RUN) $(if $(findstring --spark,$(ARGS)),$(READY_FOR_SPARK)) $(if $(findstring --cluster,$(ARGS)),$(READY_FOR_CLUSTER))  ## start nsqd, nsqadmin and a demo with live rates; ARGS=--spark for the archive, ARGS=--cluster for three nodes
 	@$(BIN)/penstock $(if $(findstring --cluster,$(ARGS)),up $(filter-out --cluster,$(ARGS)),demo --called-as='make run' $(ARGS))
@@ -49,6 +50,10 @@ fmt: build  ## format and sort imports
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: $(READY_FOR_DOCS)  ## the documents as a site with search, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
+
 build: $(READY_TO_TEST)  ## everything in .venv, and the kernel compiled in place
 	@$(BIN)/python .ci/warn_without_kernel.py
 
@@ -69,6 +74,10 @@ $(READY_FOR_SPARK): $(READY_TO_RUN)
 
 $(READY_FOR_CLUSTER): $(READY_TO_RUN)
 	@$(PYTHON) .ci/prepare.py $(VENV) cluster
+	@touch $@
+
+$(READY_FOR_DOCS): $(READY_TO_RUN)
+	@$(PYTHON) .ci/prepare.py $(VENV) docs
 	@touch $@
 
 $(READY_TO_TEST): pyproject.toml setup.py $(PYX) $(PXD)

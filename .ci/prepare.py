@@ -1,9 +1,9 @@
 """Prepare the virtual environment that the Makefile's verbs run in: `prepare.py VENV FOR`.
 
 FOR is `run` (the core, nsqadmin, the kernel), `dev` (also everything that tests and checks need),
-`spark` (also PySpark) or `cluster` (also etcd and what speaks to it). `uv` installs the packages:
-the one on the PATH, else one that pip fetches into VENV first. The kernel compiles while packages
-are downloaded, so both cores work.
+`spark` (also PySpark), `cluster` (also etcd and what speaks to it) or `docs` (also MkDocs). `uv`
+installs the packages: the one on the PATH, else one that pip fetches into VENV first. The kernel
+compiles while packages are downloaded, so both cores work.
 
 Each step says how far it is every few seconds and how long it took, in seconds and in loops (a
 loop: what this Python needs for 20 million additions, so that machines can be compared). What the
@@ -23,12 +23,19 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-EXTRAS = {"run": "admin", "dev": "dev", "spark": "admin,sql,spark", "cluster": "admin,cluster"}
+EXTRAS = {
+    "run": "admin",
+    "dev": "dev",
+    "spark": "admin,sql,spark",
+    "cluster": "admin,cluster",
+    "docs": "docs",
+}
 WORDS = {
     "run": "packages of the core and nsqadmin",
     "dev": "packages for tests and checks, Spark among them",
     "spark": "packages, Spark among them",
     "cluster": "packages for a node of a cluster",
+    "docs": "packages for the documents as a site",
 }
 BUILD_TOOLS = ["Cython>=3.2,<4", "setuptools>=77"]
 LOG_LINES_SHOWN = 20
