@@ -74,6 +74,7 @@ from penstock.replication.frames import Frame, Target
 from penstock.replication.record import Member, Record
 
 _log = logging.getLogger("penstock.cluster")
+CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 Say = Callable[[int, Message], None]
 Records = dict[PartitionName, Held[Record]]
@@ -127,6 +128,9 @@ class ClusterNode:
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
+        self._corrupt_round = 0
+        self._corrupt: set[PartitionName] = set()  # here, as far as is known
+        self._failed: set[PartitionName] = set()  # of those: it can acknowledge nothing
         self._unreadable: set[PartitionName] = set()  # set aside, and commits count on them
         self._gone: dict[str, int] = {}  # deleted topics that are to be confirmed, and when
         self._asked = StartRequests(self._holds_start, self._answer_start)
@@ -227,7 +231,7 @@ class ClusterNode:
             place = self.replica_host.discard(topic, name.number)
             _log.warning(_COPIED_AGAIN, f"{topic}/{name.number}", place)
         if known != listed:
-            self._corrupt_due_ns = 0  # the leaders should know
+            self._corrupt_due_ns = self._corrupt_round = 0  # the leaders should know
 
     def _release_others(self, name: str, topic: Topic) -> None:
         """What is here of a topic that was deleted, or of an earlier one of the name. A node that
@@ -292,7 +296,7 @@ class ClusterNode:
         self._renewed_ns[name] = self._now_ns
         reason = replicated.own.file.reason
         place = self.replica_host.release(target)
-        self._corrupt_due_ns = 0
+        self._corrupt_due_ns = self._corrupt_round = 0
         _log.warning("%s/%d is copied again: %s; what it had was moved to %s", *name, reason, place)
 
     def _is_new(self, topic: str, held: Held[Record]) -> bool:
@@ -505,11 +509,9 @@ class ClusterNode:
         self._channel_creations.tick(self._now_ns)
 
     def _note_revision(self) -> None:
-        """Before anything is done on the ground of it."""
-        view = self.participant.view
-        self.replica_host.replication.epoch_ledger.note_revision(
-            view.revision_seen, view.restorations
-        )
+        """Before anything is done that follows from it."""
+        view, ledger = self.participant.view, self.replica_host.replication.epoch_ledger
+        ledger.note_revision(view.revision_seen, view.restorations)
 
     def _note_corrupt(self) -> None:
         if self._now_ns < self._corrupt_due_ns:
@@ -518,19 +520,28 @@ class ClusterNode:
         if self.broker.context.disk_refusal:
             self._full_until_ns = self._now_ns + FULL_DISK_NS
         is_full = self._now_ns < self._full_until_ns
-        found, failed = set(self._unreadable), set(self._unreadable)
-        for name, target in self._targets.items():
-            replicated = self.replica_host.replica(target)
-            if replicated is None:
-                continue
-            # A learner that stops changes no record, and a member may do so after it was let go.
-            if isinstance(replicated.assignment.role, Stopped):
-                self._due[name.topic] = None
-            if replicated.assignment.has_failed:
-                failed.add(name)
-            if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
-                found.add(name)
-        self.participant.found_corrupt(frozenset(found), frozenset(failed))
+        if is_full or self._corrupt or self._corrupt_round % CORRUPT_ROUNDS == 0:
+            names: Iterable[PartitionName] = tuple(self._targets)
+        else:
+            awake = (self._names.get(one.target) for one in self.replica_host.awake)
+            names = [name for name in awake if name in self._targets]
+        self._corrupt_round += 1
+        self._corrupt, self._failed = set(self._unreadable), set(self._unreadable)
+        for name in names:
+            self._judge(name, is_full)
+        self.participant.found_corrupt(frozenset(self._corrupt), frozenset(self._failed))
+
+    def _judge(self, name: PartitionName, is_full: bool) -> None:
+        replicated = self.replica_host.replica(self._targets[name])
+        if replicated is None:
+            return
+        # A learner that stops changes no record, and a member may do so after it was let go.
+        if isinstance(replicated.assignment.role, Stopped):
+            self._due[name.topic] = None
+        if replicated.assignment.has_failed:
+            self._failed.add(name)
+        if is_full or replicated.assignment.has_failed or len(replicated.replica.log.damage):
+            self._corrupt.add(name)
 
     def _report(self) -> None:
         proposals = self.participant.proposals

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.replication.record import Record
 
 Row = dict[str, Any]
+LOOK_NS = 3 * SECOND  # between two looks at all partitions, which take milliseconds
 
 
 class ClusterState:
@@ -31,12 +32,16 @@ class ClusterState:
         self._cluster = cluster
         self._name = name
         self._since: dict[PartitionName, int] = {}
+        self._due_ns = 0
         self.under_replicated = self.offline = 0
         self.lag = 0  # of the follower that is most behind, in messages
 
     # --- counts ---
 
     def look(self, mono_ns: int) -> None:
+        if mono_ns < self._due_ns:
+            return
+        self._due_ns = mono_ns + LOOK_NS
         since, self._since = self._since, {}
         self.under_replicated = self.offline = self.lag = 0
         for name, record, replicas in self.records():
@@ -80,6 +85,7 @@ class ClusterState:
     # --- documents ---
 
     def document(self, generation: int, trouble: str) -> Row:
+        self._due_ns = 0
         self.look(time.monotonic_ns())
         view = self._cluster.participant.view
         return {

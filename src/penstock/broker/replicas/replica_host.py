@@ -26,7 +26,7 @@ of its topic, the topic is set aside. It goes to `aside/` when the topic's last 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,7 +123,7 @@ class ReplicaHost:
         self._awake: dict[ReplicatedPartition, int] = {}  # until which round of housekeeping
         self._round = 0
         self._led_here: dict[Target, ReplicatedPartition] = {}
-        self._offices: list[LeadershipChange] = []
+        self._leadership_changes: list[LeadershipChange] = []
         self._linked: dict[int, None] = {}
         self._ticked: tuple[int, ...] = ()  # nodes that were linked at the last tick
         self._tick_number = 0
@@ -463,7 +463,7 @@ class ReplicaHost:
 
     @property
     def is_stirred(self) -> bool:
-        return bool(self._stirred or self._offices)
+        return bool(self._stirred or self._leadership_changes)
 
     # --- time ---
 
@@ -526,15 +526,20 @@ class ReplicaHost:
     # --- leaderships ---
 
     def note_leadership(self, target: Target, line: PartitionLeader, began: bool) -> None:
-        self._offices.append(LeadershipChange(target, line, began))
+        self._leadership_changes.append(LeadershipChange(target, line, began))
         if began:
             self._led_here[target] = self._replicas[target]
         else:
             self._led_here.pop(target, None)
 
+    @property
+    def awake(self) -> Iterable[ReplicatedPartition]:
+        """Those to which something came lately."""
+        return self._awake
+
     def take_leadership_changes(self) -> list[LeadershipChange]:
         """Those that began (elected, not serving yet) or ended since the last call."""
-        taken, self._offices = self._offices, []
+        taken, self._leadership_changes = self._leadership_changes, []
         return taken
 
     def leader(self, target: Target) -> Leader | None:
