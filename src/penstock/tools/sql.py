@@ -71,6 +71,8 @@ def sql(
     """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""
     if as_csv and as_json:
         raise WrongUse("--json and --csv are two forms: give one of them")
+    import duckdb  # noqa: F401 (where it is missing, the extra `sql` is what is named)
+
     from penstock.pipelines.delta_reader import tables_below
 
     tables: dict[str, str] = {}
