@@ -278,6 +278,7 @@ class ClusterNode:
             state: State = "in_sync" if is_new and entry is not None else "copying"
             self.replica_host.host(placed, name.number, replica, state)
         self._targets[name], self._names[target] = target, name
+        self._corrupt_round = 0  # it may have been corrupt since the start, and rest by now
 
     def _is_given_up(
         self, name: PartitionName, replicated: ReplicatedPartition, entry: Member | None
