@@ -51,7 +51,7 @@ def test_bodies(body: object, data: bytes) -> None:
     assert encode(body, to_json) == data
 
 
-@each("body", [b"", "", None, bytearray(), object(), {1j: 2}])
+@each("body", [b"", "", None, bytearray(), object(), {1j: 2}, "\ud800"])
 def test_what_is_no_body(body: object) -> None:
     with pytest.raises(ConfigError, match="body"):
         encode(body, to_json)
@@ -61,6 +61,14 @@ def test_several_bodies_are_at_least_one() -> None:
     assert encode_all(["a", {"b": 1}], to_json) == [b"a", b'{"b":1}']
     with pytest.raises(ConfigError, match="at least one"):
         encode_all([], to_json)
+
+
+@each("bodies", ["abc", b"abc", bytearray(b"abc"), {"a": 1}])
+def test_one_body_is_not_taken_for_several(bodies: Any) -> None:
+    with pytest.raises(ConfigError, match="give a list"):
+        encode_all(bodies, to_json)
+    with pytest.raises(ConfigError, match="give a list"):
+        asyncio.run(Producer("127.0.0.1:1").pub_many("t", bodies))
 
 
 def test_a_serializer_of_ones_own() -> None:

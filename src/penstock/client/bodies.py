@@ -6,7 +6,7 @@ structs, dates, UUIDs and decimals, and models that have a `model_dump_json`, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -33,12 +33,19 @@ def encode(body: object, serializer: Serializer) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         data = bytes(body)
     elif isinstance(body, str):
-        data = body.encode("utf-8", "surrogateescape")
+        data = _text(body)
     else:
         data = _serialized(body, serializer)
     if not data:
         raise ConfigError("body", body, "a message has at least one byte")
     return data
+
+
+def _text(body: str) -> bytes:
+    try:
+        return body.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError("body", body[:100], "no UTF-8 has half of a surrogate pair") from error
 
 
 def _serialized(body: object, serializer: Serializer) -> bytes:
@@ -57,9 +64,17 @@ def _serialized(body: object, serializer: Serializer) -> bytes:
 
 def encode_all(bodies: Sequence[object], serializer: Serializer) -> Sequence[bytes]:
     """Of one publish, at least one. Raises ConfigError."""
+    check_several(bodies)
     if {*map(type, bodies)} == {bytes} and all(bodies):  # the usual ones, in a few passes of C
         return cast("Sequence[bytes]", bodies)
     data = [encode(body, serializer) for body in bodies]
     if not data:
         raise ConfigError("bodies", 0, "at least one, each of at least one byte")
     return data
+
+
+def check_several(bodies: object) -> None:
+    """One body would be taken for several: a text for its characters. Raises ConfigError."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping):
+        rule = "is one body, and several are asked for: give a list"
+        raise ConfigError("bodies", f"a {type(bodies).__name__}", rule)

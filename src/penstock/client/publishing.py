@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, Self, TypedDict
 
 from penstock import limits
 from penstock.client import framing
-from penstock.client.bodies import Serializer, encode
+from penstock.client.bodies import Serializer, check_several, encode
 from penstock.errors import ConfigError, ProducerFull
 from penstock.ids.unique import KEY, UniqueIds
 from penstock.wire.traced import REPLY_BYTES, decode_reply
@@ -80,6 +80,7 @@ class Publisher(ABC):
     async def pub_many(self, topic: str, bodies: Iterable[object], *, window: int = 500) -> int:
         """Publish each of `bodies`, with at most about `window` unanswered. How many there were.
         The first error ends it; what was sent before it may be stored."""
+        check_several(bodies)
         return await publish_many((self.pub(topic, body) for body in bodies), window)
 
 
