@@ -14,9 +14,12 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
+
+IS_LONG = bool(os.environ.get("PENSTOCK_TEST_LONG"))  # set by `make test-long`
 
 _Test = Callable[..., Any]
 
@@ -83,9 +86,17 @@ def _values(case: Any, single: bool) -> tuple[Any, ...]:
 
 def seeds(few: int, many: int) -> range:
     """Of random histories: `few` in `make test`, `many` in `make test-long`."""
-    return range(many if os.environ.get("PENSTOCK_TEST_LONG") else few)
+    return range(many if IS_LONG else few)
+
+
+def fresh_seed() -> int:
+    """Another one in each run of `make test-long`, which is there to find what nobody has seen;
+    `make test` says yes or no to a change, and plays the same histories every time.
+    PENSTOCK_TEST_SEED repeats one. Tests show it when they fail."""
+    given = os.environ.get("PENSTOCK_TEST_SEED")
+    return int(given or (random.SystemRandom().randrange(1 << 32) if IS_LONG else 1))
 
 
 def examples(many: int) -> int:
     """Of Hypothesis: a fifth in `make test`."""
-    return many if os.environ.get("PENSTOCK_TEST_LONG") else max(10, many // 5)
+    return many if IS_LONG else max(10, many // 5)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import cases
 import selection
 from penstock.errors import ConfigError
 from penstock.spark.session import open_session, require_java
@@ -24,8 +25,14 @@ from spark import quickjvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long an example takes says more about the machine than about what it tries.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says more about the machine than about what it tries. New examples are
+# looked for in `make test-long`, as cases.fresh_seed says.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    derandomize=not cases.IS_LONG,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")
 
 SETTINGS = {

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from cases import fresh_seed
 from e2e.daemon import Daemon, starved_s
 from e2e.v2client import V2Client, take_frame
 
@@ -177,9 +178,10 @@ def besiege(
     """Rounds of some connections at a time, their pieces mixed, a few at least, however long they
     take. A bad round shows its seed."""
     until_s = time.monotonic() + seconds
+    dice = random.Random(fresh_seed())
     rounds = 0
     while rounds < ROUNDS_MIN or time.monotonic() < until_s:
-        seed = random.SystemRandom().randrange(1 << 62)
+        seed = dice.getrandbits(62)
         try:
             one_round(random.Random(seed), port, script, check)
         except BaseException:

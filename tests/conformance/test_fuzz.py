@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import fresh_seed
 from e2e.daemon import Daemon
 from e2e.in_process import World
 from e2e.lookupd import Lookupd, eventually
@@ -257,7 +258,7 @@ def open_sockets(daemon: Daemon) -> int:
 
 def test_every_step_leaves_a_valid_state(tmp_path: Path) -> None:
     """The same streams to a daemon without sockets, whose state is validated after every turn."""
-    seed = random.SystemRandom().randrange(1 << 62)
+    seed = fresh_seed()
     print(f"seed {seed}")
     rng = random.Random(seed)
     world = World(tmp_path / "data", kernel, read_options(["-data-path=."], {}))

@@ -9,7 +9,6 @@ this turn is over, and so its journal is written.
 
 from __future__ import annotations
 
-import os
 import random
 import selectors
 import socket
@@ -41,11 +40,6 @@ SEND_SLACK_NS = 400 * MS  # it may have to wait for a processor in the middle of
 BACKLOG_MAX = 4_000  # publishers wait while consumers are so far behind
 DRAIN_S_MAX = 80.0
 NOBODY = b"00000000"  # ids that begin so belong to barriers
-
-
-def fresh_seed() -> int:
-    """Another one in each run; PENSTOCK_TEST_SEED repeats one. Tests show it when they fail."""
-    return int(os.environ.get("PENSTOCK_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cases import fresh_seed
 from penstock.tools.main import main
 
 from .daemon import Daemon, DaemonFailed
-from .harness import fresh_seed
 from .v2client import pub_bytes
 
 ROUNDS_OF_KIND = 10

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from cases import fresh_seed
 from penstock.client import EpochFile, IdempotentProducer, PublishFenced, PublishRefused
 
 from .asker import in_the_log
 from .cutter import Cutter
 from .daemon import Daemon
-from .harness import fresh_seed
 
 PATIENCE_S = 100.0
 KILLS = 4

@@ -6,8 +6,9 @@ import random
 import time
 from pathlib import Path
 
+from cases import fresh_seed
+
 from .daemon import Daemon
-from .harness import fresh_seed
 from .v2client import V2Client
 
 TOPIC, CHANNEL, DEAD = "t", "ch", "t.ch.dead"

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import seeds
+from cases import fresh_seed, seeds
 
 from .asker import ANSWER_S_MAX, Asker, ask_through_kills, in_the_log
 from .daemon import Daemon
-from .harness import fresh_seed
 
 ROUNDS = 5  # of each history
 PRODUCERS = 4

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cases import seeds
+from cases import fresh_seed, seeds
 
 from .daemon import Daemon
-from .harness import Load, fresh_seed, load_on
+from .harness import Load, load_on
 
 TOPIC = "t"
 HISTORIES = seeds(1, 5)  # of each durability

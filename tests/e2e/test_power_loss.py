@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cases import fresh_seed
 from penstock.kernel import encode_batch
 
 from .daemon import Daemon
-from .harness import fresh_seed
 from .syscalls import ROOT, Trace, compile_library, write_out
 from .v2client import V2Client, pub_bytes
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from cases import fresh_seed
 from penstock.kernel import encode_batch
 
 from .asker import ANSWER_S_MAX, Asker, ask_through_kills, in_the_log
 from .daemon import Daemon
-from .harness import fresh_seed
 
 ROUNDS = 6
 APPS = 3

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cases import seeds
+from cases import IS_LONG, fresh_seed, seeds
 from penstock.kernel import Event, Held, Order, Section
 
 from .model import Answer, ChannelModel, ConsumerModel, Forbidden, State, Stored, TailModel
@@ -311,9 +311,10 @@ def play(kernel: ModuleType, seed: int) -> None:
 
 def play_for(kernel: ModuleType, seconds: float) -> int:
     end = time.monotonic() + seconds
+    dice = random.Random(fresh_seed())
     played = 0
     while played < 10 or time.monotonic() < end:
-        play(kernel, random.SystemRandom().getrandbits(48))
+        play(kernel, dice.getrandbits(48))
         played += 1
     return played
 
@@ -323,4 +324,4 @@ def test_histories(kernel: ModuleType) -> None:
     """Some that are always the same, and fresh ones."""
     for seed in seeds(10, 20):
         play(kernel, seed)
-    print(play_for(kernel, LONG_S if os.environ.get("PENSTOCK_TEST_LONG") else RUN_S), "histories")
+    print(play_for(kernel, LONG_S if IS_LONG else RUN_S), "histories")

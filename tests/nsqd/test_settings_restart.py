@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+
+from cases import fresh_seed
 
 from .world import Running
 
@@ -56,7 +57,7 @@ def change(nsqd: Running, dice: random.Random) -> bool:
 
 
 def test_all_that_is_taken_is_there_after_a_restart(tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
+    seed = fresh_seed()
     print("seed", seed)
     dice = random.Random(seed)
     taken = 0

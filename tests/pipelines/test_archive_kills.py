@@ -20,8 +20,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cases import fresh_seed
 from e2e.daemon import Daemon
-from e2e.harness import fresh_seed
 from e2e.ports import kept_port
 from penstock.spark.brokerapi import name_of
 from penstock.spark.delta_table import Place

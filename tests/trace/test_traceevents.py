@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import each
+from cases import each, fresh_seed
 from penstock import limits
 from penstock.errors import TraceBroken
 from penstock.limits import TRACE_CHUNK_EVENTS
@@ -168,7 +168,7 @@ def test_what_is_no_body_is_refused(at: int, wrong: bytes, words: str) -> None:
 
 
 def test_no_bytes_at_all_make_it_fail_otherwise() -> None:
-    seed = random.randrange(1 << 32)
+    seed = fresh_seed()
     print(f"seed {seed}")
     rng = random.Random(seed)
     body = encode(STORY)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import each
+from cases import each, fresh_seed
 from penstock.errors import StreamBroken
 from penstock.wire.deflate import DeflateDecoder, DeflateEncoder
 from penstock.wire.snappy import IDENTIFIER, SnappyDecoder, SnappyEncoder, masked_crc32c
@@ -76,7 +76,7 @@ def checked_places(stream: bytes) -> list[int]:
 
 
 def test_no_random_bytes_do_harm() -> None:
-    seed = random.randrange(1 << 32)
+    seed = fresh_seed()
     source = random.Random(seed)
     sound = SnappyEncoder().encode(TEXT)
     places = checked_places(sound)

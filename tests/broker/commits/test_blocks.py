@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from cases import each
+from cases import each, fresh_seed
 from penstock import limits
 from penstock.broker.commits.blocks import BlockInvalid, Contents, check_blocks, put_in_place
 from penstock.kernel import (
@@ -153,7 +153,7 @@ def test_a_forged_trailer_is_refused_or_harmless() -> None:
     }
     data = batch(b"a", b"b", sections=sections)
     trailer_at = 72 + 2 * 4 + 2
-    seed = random.randrange(1 << 32)
+    seed = fresh_seed()
     print(f"seed {seed}")
     rng = random.Random(seed)
     refused = 0
