@@ -61,8 +61,11 @@ def read_calls(trace: bytes) -> list[Call]:
 
 
 class Trace:
-    def __init__(self, trace: bytes, data_path: Path) -> None:
+    """`before`: the directory as it was when the record began, all of it durable."""
+
+    def __init__(self, trace: bytes, data_path: Path, before: Path | None = None) -> None:
         self.calls = read_calls(trace)
+        self._before = before
         self._ends = [call.end for call in self.calls]
         self._root = str(data_path)
         self._synced_at = self._match_syncs()
@@ -109,6 +112,8 @@ class Trace:
         disk = SimDisk()
         disk.mkdir(ROOT)
         disk.sync_directory(".")
+        if self._before is not None:
+            read_in(disk, ROOT, self._before)
         open_files: dict[int, File | str] = {}
         for number, call in enumerate(self.calls[:cut]):
             is_synced = self._synced_at.get(number, cut) < cut
@@ -159,6 +164,18 @@ class Trace:
         disk = self.disk_at(cut)
         disk.crash(rng)
         write_out(disk, ROOT, target)
+
+
+def read_in(disk: SimDisk, path: str, source: Path) -> None:
+    for one in source.iterdir():
+        inner = f"{path}/{one.name}"
+        if one.is_dir():
+            disk.mkdir(inner)
+            read_in(disk, inner, one)
+        else:
+            disk.create(inner).close()
+            disk.replace(inner, one.read_bytes())
+    disk.sync_directory(path)
 
 
 def write_out(disk: SimDisk, path: str, target: Path) -> None:

@@ -68,10 +68,15 @@ class ClusterState:
                 yield name, held.document, topic.document.replicas
 
     def _is_offline(self, record: Record) -> bool:
-        return record.leader is None or not self._incarnations(record.leader.node)
+        """A node that was started again leads nothing before it is elected anew."""
+        leader = record.leader
+        return leader is None or leader.incarnation != self._incarnation(leader.node)
 
-    def _incarnations(self, node: int) -> bool:
-        return node == self._cluster.own or node in self._cluster.participant.view.nodes
+    def _incarnation(self, node: int) -> int | None:
+        if node == self._cluster.own:  # its key may be gone while etcd is away
+            return self._cluster.participant.proposals.incarnation
+        held = self._cluster.participant.view.nodes.get(node)
+        return held.document.incarnation if held is not None else None
 
     @property
     def clock_ahead_ns(self) -> int:

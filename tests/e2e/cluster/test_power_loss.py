@@ -1,0 +1,166 @@
+"""The power goes on one node, between pauses of the others: its disk holds what was synced, its
+memory is gone, and the system that comes up is another one.
+
+The node's calls to the system are recorded (`e2e/syscalls.py`). A kill ends the process; its
+directory is then replaced by one that a disk may hold after the record, and the machine's boot id
+by another, in a mount namespace of the node's own.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.syscalls import Trace, compile_library
+
+from .processes import Cluster, Node
+from .test_stories import bring_back, check
+from .traffic import Traffic
+
+pytestmark = pytest.mark.long
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+BOUND = f'mount --bind "$1" {BOOT_ID} && shift && exec env "$@"'
+
+
+class NothingUnsynced(random.Random):
+    """Of all that a disk may hold, only what it must."""
+
+    def choice(self, fates: Sequence[Any]) -> Any:
+        return fates[0]
+
+
+class Machine(Node):
+    """A node that can lose its power."""
+
+    library: Path
+
+    def spawn(self) -> Machine:
+        self._boot.write_text(f"{uuid.uuid4()}\n")
+        self._trace.unlink(missing_ok=True)
+        shutil.rmtree(self._before, ignore_errors=True)
+        self.data_path.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(self.data_path, self._before)
+        super().spawn()
+        return self
+
+    def command(self) -> list[str]:
+        recorded = [
+            f"LD_PRELOAD={self.library}",
+            f"SYSCALLS_ROOT={self.data_path}",
+            f"SYSCALLS_TRACE={self._trace}",
+        ]
+        bound = ["unshare", "-m", "sh", "-c", BOUND, "sh", str(self._boot)]
+        return [*bound, *recorded, *super().command()]
+
+    def lose_power(self, fates: random.Random) -> None:
+        self.kill()
+        self.restore(fates)
+
+    def restore(self, fates: random.Random) -> None:
+        """What the disk holds of the directory."""
+        trace = Trace(self._trace.read_bytes(), self.data_path, self._before)
+        shutil.rmtree(self.data_path)
+        trace.image(len(trace.calls), fates, self.data_path)
+
+    @property
+    def _boot(self) -> Path:
+        return self.data_path.with_suffix(".boot")
+
+    @property
+    def _trace(self) -> Path:
+        return self.data_path.with_suffix(".trace")
+
+    @property
+    def _before(self) -> Path:
+        return self.data_path.with_suffix(".before")
+
+
+class Machines(Cluster):
+    def node(self, number: int, *flags: str) -> Node:
+        return Machine(self.path / str(number), number, self.etcd, *flags)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    allowed = subprocess.run(
+        ["unshare", "-m", "mount", "--bind", "/proc/uptime", BOOT_ID], capture_output=True
+    )
+    if allowed.returncode:
+        pytest.skip("mounting needs a privilege that this account does not have")
+    Machine.library = compile_library(tmp_path)
+    return Machine.library
+
+
+def machines(cluster: Cluster, dice: random.Random) -> list[Machine]:
+    """In any order."""
+    found = [node for node in cluster.nodes if isinstance(node, Machine)]
+    dice.shuffle(found)
+    return found
+
+
+@pytest.mark.parametrize("durability", ["disk", "os"])
+def test_the_power_goes_between_pauses_of_the_others(
+    tmp_path: Path, library: Path, durability: str
+) -> None:
+    dice = random.Random(1)
+    with Machines(tmp_path, 3, f"--durability={durability}") as cluster:
+        with Traffic(cluster, "power") as traffic:
+            cluster.until(lambda: cluster.is_whole("power"))
+            for _ in range(3):
+                victim, *others = machines(cluster, dice)
+                with ExitStack() as stack:
+                    stack.enter_context(others[0].paused())
+                    time.sleep(8 * dice.random())  # it leaves the in-sync set, or is in it still
+                    victim.lose_power(NothingUnsynced())
+                with others[1].paused():
+                    victim.start()
+                    time.sleep(8 * dice.random())
+                cluster.until(lambda: cluster.is_whole("power"))
+        check(traffic.told())
+
+
+def test_the_power_of_the_leader_goes_and_its_files_are_any_that_a_disk_may_hold(
+    tmp_path: Path, library: Path
+) -> None:
+    dice = random.Random(2)
+    with Machines(tmp_path, 3, "--durability=os") as cluster:
+        with Traffic(cluster, "power") as traffic:
+            cluster.until(lambda: cluster.is_whole("power"))
+            for _ in range(3):
+                leader = cluster.leader("power")
+                assert isinstance(leader, Machine)
+                leader.lose_power(dice)
+                bring_back(cluster, leader, "power")
+        check(traffic.told())
+
+
+def test_who_lost_its_memory_does_not_lead_though_nobody_else_is_there(
+    tmp_path: Path, library: Path
+) -> None:
+    dice = random.Random(3)
+    with Machines(tmp_path, 3, "--durability=os") as cluster:
+        with Traffic(cluster, "power") as traffic:
+            cluster.until(lambda: cluster.is_whole("power"))
+            victim, other, absent = machines(cluster, dice)
+            absent.kill()
+            cluster.until(lambda: len(cluster.partition("power")["in_sync"]) == 2)
+            time.sleep(3)
+            other.kill()
+            victim.lose_power(NothingUnsynced())
+            victim.start()
+            time.sleep(8)
+            assert cluster.partition("power")["offline"]
+            other.start()
+            absent.start()
+            cluster.until(lambda: cluster.is_whole("power"))
+        check(traffic.told())
