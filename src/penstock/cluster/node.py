@@ -61,6 +61,7 @@ from penstock.errors import DocumentBroken, NotFound, Refused, StorageError
 from penstock.limits import (
     COORDINATOR_RETRY_NS,
     FULL_DISK_NS,
+    MS,
     PEER_HEARTBEAT_NS,
     REPLICA_GREET_NS,
     REPLICA_RENEWED_NS,
@@ -74,6 +75,7 @@ from penstock.replication.frames import Frame, Target
 from penstock.replication.record import Member, Record
 
 _log = logging.getLogger("penstock.cluster")
+LOOK_NS_MAX = 50 * MS
 CORRUPT_ROUNDS = 10  # a look at all replicas for corrupt ones, of looks at those in use
 _COPIED_AGAIN = "%s is copied again: what could not be read was moved to %s"
 Say = Callable[[int, Message], None]
@@ -125,6 +127,8 @@ class ClusterNode:
         self._busy: dict[
             PartitionName, int
         ] = {}  # leaderships with a row in flight: committed then
+        self._look_until_ns = 0
+        self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
         self._renewed_ns: dict[PartitionName, int] = {}  # when a stopped replica was given up
@@ -159,12 +163,17 @@ class ClusterNode:
     def look(self) -> None:
         """Make true what the view shows. What fails is tried again with the next look. While only a
         part of a list is taken in, a record may stand beside an older topic: a leadership that
-        began then would deliver from one that is paused, or was deleted."""
+        began then would deliver from one that is paused, or was deleted. Making replicas takes
+        syncs: what is not done in LOOK_NS_MAX is left to the next look."""
         if self.participant.view.is_pending or not self._due:
             return
         due, self._due = self._due, {}
         shown = self._shown(due)
+        self._look_until_ns = self.broker.context.clock.mono_ns() + LOOK_NS_MAX
         for name in due:
+            if self._is_late():
+                self._due[name] = None
+                continue
             try:
                 self._look_at(name, *shown[name])
             except (StorageError, Refused, DocumentBroken) as error:
@@ -174,6 +183,9 @@ class ClusterNode:
                     _log.warning("topic %s: %s", name, error)
             else:
                 self.troubles.pop(name, None)
+
+    def _is_late(self) -> bool:
+        return self.broker.context.clock.mono_ns() >= self._look_until_ns
 
     def _shown(self, due: Iterable[str]) -> dict[str, tuple[Records, Channels]]:
         """Of these topics, in one pass: after a list all of them are due at once."""
@@ -195,6 +207,7 @@ class ClusterNode:
         self._release_others(name, topic)
         if topic.deleted:
             self._gone.setdefault(name, self._now_ns)
+            self._adopted.pop(name, None)
             return
         current = {
             one: record
@@ -203,15 +216,30 @@ class ClusterNode:
         }
         self._discard_unreadable(name, current)
         for one, record in current.items():
+            if self._is_late():
+                self._due[name] = None
+                break
             self._place(one, record, topic, len(current))
-        self._adopt(name, topic, len(current), channels)
+        shape = self._shape(held, current, channels)
+        if self._adopted.get(name) != shape and self._adopt(name, topic, len(current), channels):
+            self._adopted[name] = shape
         restorations = self.participant.view.restorations
         for one, record in current.items():
             if one in self._targets:
                 self.replica_host.assign(
                     self._targets[one], record.revision, record.document, restorations,
-                    encode_remembered(one, record),
+                    partial(encode_remembered, one, record),
                 )  # fmt: skip
+
+    def _shape(self, held: Held[Topic], records: Records, channels: Channels) -> tuple[object, ...]:
+        """All that `_adopt` depends on: it writes files, and most changes are of a leader or of an
+        in-sync set."""
+        return (
+            self.participant.view.restorations,
+            held.revision,
+            {channel: one.revision for channel, one in channels.items()},
+            [self.replicated(name) for name in records],
+        )
 
     def _discard_unreadable(self, topic: str, records: Records) -> None:
         """What was set aside at the start is copied again once no commit counts on it: the leader
@@ -307,7 +335,8 @@ class ClusterNode:
             return False
         return record.epoch == floor.document.epoch + 1
 
-    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> None:
+    def _adopt(self, name: str, topic: Topic, partitions: int, known: Channels) -> bool:
+        """False: no partition of it is here."""
         placed = cluster_topic(name, topic, partitions)
         channels = [
             cluster_channel(one.channel, held)
@@ -316,10 +345,11 @@ class ClusterNode:
         ]
         try:
             self.replica_host.adopt_topic(placed)
-        except NotFound:  # no partition of it is here
-            return
+        except NotFound:
+            return False
         held = partial(self._start_held, name, topic.identity)
         self.replica_host.adopt_channels(placed.identity, channels, held)
+        return True
 
     def _release(self, name: PartitionName, target: Target) -> None:
         replicated = self.replica_host.replica(target)

@@ -7,7 +7,9 @@ be matched, or, if its disk failed, stopped. An epoch gives one leadership: wher
 another election begins one.
 
 `turn` is called once a turn, after what came was handed on: a leadership that ended is cleared away
-there, when none of its methods is running.
+there, when none of its methods is running and no sync thread has its files. A node may lose a
+hundred at once, and its disk may be slow: nothing waits for that, and the next leader's hello is
+answered then.
 
 The roles that a replica of several plays with its files, and its place in the record.
 
@@ -94,6 +96,7 @@ class Assignment:
         self._leadership_epoch = 0  # of the last leadership of this incarnation
         self._due_epoch = 0  # of a leadership that begins when a sync has ended
         self._is_over = False  # the leadership, and it is not cleared away yet
+        self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
         self._job: SyncJob | None = None  # of what the log had before the leadership
         self._committed = log.agreed_end if files.own.believes_headers else 0
 
@@ -151,10 +154,13 @@ class Assignment:
 
     # --- the record ---
 
+    def is_news(self, revision: int, restorations: int = 0) -> bool:
+        return (restorations, revision) > (self._restorations, self.revision)
+
     def assign(self, revision: int, record: Record, restorations: int = 0) -> None:
         """The record, newly read. An older one changes nothing. `restorations`: of the metadata;
         with each of them revisions begin again."""
-        if (restorations, revision) <= (self._restorations, self.revision):
+        if not self.is_news(revision, restorations):
             return
         self._restorations = restorations
         self.revision, self.record = revision, record
@@ -278,7 +284,11 @@ class Assignment:
         if leadership is not None and stopped is not None and not self._is_over:
             leadership.failed(stopped.reason)  # by a sync of its own, say
         if leadership is not None and self._is_over:
+            if self._is_busy(self.role):
+                return  # `restless`: the turn in which its sync job has ended goes on
             self._clear(leadership)
+            if self.record is not None and place_in(self.record, self.seat) is Place.LEADER:
+                self._promise(self.record.epoch)  # of an election that it has won meanwhile
         self._look()
         if self._due_epoch:
             epoch, self._due_epoch = self._due_epoch, 0
@@ -289,6 +299,9 @@ class Assignment:
         if stopped is not None and not isinstance(self.role, Stopped):
             self._mark_stopped(stopped.reason)
             self.role = Stopped(stopped.reason)
+        if self._greeting is not None:
+            (node, hello), self._greeting = self._greeting, None
+            self.receive(node, hello)
 
     def stop(self, reason: str) -> None:
         """What is kept beside the log is in doubt: the replica ends, and a leadership before it."""
@@ -313,13 +326,15 @@ class Assignment:
         if leadership is not None:
             leadership.leave(reason)
             leadership.on_change()
+            self._is_over = False  # what ends while this waits may call `turn`
+            self._syncs.wait_for(lambda: self._is_busy(self.role))
+            self._clear(leadership)
             self.turn()
 
     def _clear(self, leadership: Leadership) -> None:
         role = self.role
         self._committed = leadership.line.committed
-        self._is_over = False  # what ends while this waits may call `turn`
-        self._syncs.wait_for(lambda: self._is_busy(role))
+        self._is_over = False
         self.role = Unassigned()
         if isinstance(role, Leading):
             self._cease(role.served)
@@ -336,6 +351,8 @@ class Assignment:
 
     def unlinked(self, node: int) -> None:
         self._linked.discard(node)
+        if self._greeting is not None and self._greeting[0] == node:
+            self._greeting = None
         if self.leadership is not None:
             self.leadership.unlinked(node)
         elif self.follower is not None:
@@ -362,6 +379,9 @@ class Assignment:
             leadership.leave("another leader has a higher epoch")
             leadership.on_change()
             self.turn()
+            if self.leadership is not None:
+                self._greeting = node, hello
+                return False
         if isinstance(self.role, Unassigned):
             self._follow()
         return True

@@ -379,16 +379,16 @@ class ReplicaHost:
         revision: int,
         record: Record,
         restorations: int = 0,
-        remembered: bytes = b"",
+        remembered: Callable[[], bytes] | None = None,
     ) -> None:
         """`restorations`: of the metadata as a whole; with each of them revisions begin again.
         `remembered`: what the next start is to know of the record, stored before it is acted on."""
         replicated = self._replicas.get(target)
-        if replicated is None:
+        if replicated is None or not replicated.assignment.is_news(revision, restorations):
             return
         act = partial(self._assign, target, revision, record, restorations)
-        if remembered:
-            self.replication.epoch_ledger.remember(replicated.key, remembered, act)
+        if remembered is not None:
+            self.replication.epoch_ledger.remember(replicated.key, remembered(), act)
         else:
             act()
 
