@@ -13,6 +13,7 @@ import pytest
 from penstock import kernel
 from penstock.broker.channels.channel import Channel
 from penstock.broker.stats import rows
+from penstock.cluster.creation import creation
 from penstock.cluster.keys import PartitionName
 from penstock.errors import Refused
 from penstock.net.exchange import Response
@@ -359,6 +360,21 @@ def test_while_the_coordinator_is_away_the_outcome_is_not_known(four: JoinedClus
     answer = asked(four, 1, "/topic/create", "topic=t")
     assert answer.status == 503
     assert b'"changed":"unknown"' in answer.body
+
+
+def test_a_topic_that_is_not_wholly_made_is_finished_by_whoever_asks(
+    four: JoinedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked first had no time for all the transactions that it takes."""
+    monkeypatch.setattr("penstock.cluster.creation.TRANSACTION_KEYS_MAX", 4)
+    view = four.nodes[0].view
+    four.do(creation(view, four.wanted("t", partitions=5), four.places, four.new_replica))
+    four.until(lambda: four.leader("t", 1))
+    assert four.leader("t", 2) is None
+    assert asked(four, 0, "/topic/create", "topic=t&partition_num=5").status == 200
+    assert all(four.leader("t", number) for number in range(5))
+    fewer = asked(four, 0, "/topic/create", "topic=t&partition_num=2")
+    assert (fewer.status, b"has 5; more come" in fewer.body) == (409, True)
 
 
 def test_a_node_that_shuts_down_lets_nobody_wait_for_the_cluster(four: JoinedCluster) -> None:

@@ -59,14 +59,16 @@ MetadataDone = Callable[["PenstockError | None"], None]
 
 
 class NewTopic(NamedTuple):
-    """What a topic is to be. `replicas`: of each partition; 0: as many as topic `like` has, or as
-    the cluster gives to topics."""
+    """What a topic is to be, or is. `replicas`: of each partition; 0: as many as topic `like` has,
+    or as the cluster gives to topics. `missing`: partitions that are still to be made of those that
+    it was asked to have."""
 
     partitions: int
     extended: bool = False
     registered: bool = False  # consumers may make no channels
     like: str = ""
     replicas: int = 0
+    missing: int = 0
 
 
 class Led(NamedTuple):

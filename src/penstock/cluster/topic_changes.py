@@ -146,7 +146,9 @@ class TopicChanges:
             return None
         settings = dict(live.settings)
         extended, registered = bool(settings.get(EXTENDED)), bool(settings.get(AUTO_CREATE_OFF))
-        return NewTopic(self._count(name), extended, registered, replicas=live.replicas)
+        count = self._count(name)
+        missing = max(live.hash_partitions - count, 0)
+        return NewTopic(count, extended, registered, replicas=live.replicas, missing=missing)
 
     def _live(self, name: str) -> Topic | None:
         held = self._deps.view.topics.get(name)

@@ -22,15 +22,16 @@ disks that the channels have passed them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock import limits
 from penstock.broker import changes
-from penstock.broker.ports import MetadataDone, NewTopic
+from penstock.broker.ports import ClusterMetadata, MetadataDone, NewTopic
 from penstock.broker.topics.settings import AUTO_CREATE_OFF, TopicSettings, is_internal
 from penstock.broker.topics.topic import Topic
 from penstock.durations import format_duration
-from penstock.errors import PenstockError
+from penstock.errors import ChangeUnknown, PenstockError
 from penstock.net.api import EMPTY, HttpError, Parameters, json_response
 from penstock.net.exchange import Response
 from penstock.net.query import whole_number
@@ -119,13 +120,16 @@ def concede(call: Call) -> None:
 def create(call: Call) -> None:
     def created(topic: Topic) -> None:
         if topic.metadata is not None:
-            done(topic.metadata.shape(name))
+            _finish(call, topic.metadata, name, done)
             return
         registered = bool(topic.settings.disable_channel_auto_create)
         done(NewTopic(topic.partition_count, topic.extended, registered))
 
     def elsewhere() -> None:
-        done(replica_host.metadata.shape(name) if replica_host and replica_host.metadata else None)
+        if replica_host is not None and replica_host.metadata is not None:
+            _finish(call, replica_host.metadata, name, done)
+        else:
+            done(None)
 
     def done(there: NewTopic | None) -> None:
         if there is not None:  # None: it was deleted meanwhile
@@ -143,6 +147,28 @@ def create(call: Call) -> None:
         _replicas(parameters, has_copies),
     )
     call.with_topic(created, shape, elsewhere)
+
+
+def _finish(
+    call: Call,
+    metadata: ClusterMetadata,
+    name: str,
+    done: Callable[[NewTopic | None], None],
+) -> None:
+    """One with very many partitions is made in steps, and whoever began may have had no time."""
+    there = metadata.shape(name)
+    if there is None or not there.missing:
+        done(there)
+        return
+
+    def look() -> None:
+        there = metadata.shape(name)
+        if there is not None and there.missing:
+            so_far = f"{there.partitions} of {there.partitions + there.missing} partitions so far"
+            raise ChangeUnknown(f"topic {name}", f"it has {so_far}; ask again")
+        done(there)
+
+    metadata.make_topic(name, there, lambda error: call.go_on(look))
 
 
 def expand(call: Call, done: MetadataDone) -> None:
