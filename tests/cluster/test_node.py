@@ -257,6 +257,21 @@ def test_where_all_are_full_the_leader_stays_and_refuses() -> None:
     assert "disk almost full" in node.broker.topics["orders"].refusal
 
 
+def test_a_leadership_that_fails_at_its_first_write_is_given_up_in_the_record(
+    cluster: JoinedCluster,
+) -> None:
+    """It begins and ends in one turn. The record went on naming it, so nobody else was elected."""
+    cluster.make("orders")
+    node = cluster.led_by("orders")
+    fault = node.disk.inject(Fault("write", errno.ENOSPC, ".log", written=0.5, times=0))
+    for number in range(100):
+        for one in cluster.up():
+            one.put("orders", b"%d" % number)
+        cluster.step()
+    node.disk.faults.remove(fault)
+    cluster.until(lambda: cluster.leader("orders"))
+
+
 def test_no_commit_waits_for_a_follower_that_can_write_nothing() -> None:
     cluster = JoinedCluster(kernel)
     cluster.make("orders")

@@ -96,6 +96,7 @@ class Assignment:
         self._leadership_epoch = 0  # of the last leadership of this incarnation
         self._due_epoch = 0  # of a leadership that begins when a sync has ended
         self._is_over = False  # the leadership, and it is not cleared away yet
+        self.ended: PartitionLeader | None = None  # the leadership before
         self._greeting: tuple[int, Hello] | None = None  # that is answered when it is
         self._job: SyncJob | None = None  # of what the log had before the leadership
         self._committed = log.agreed_end if files.own.believes_headers else 0
@@ -333,6 +334,7 @@ class Assignment:
 
     def _clear(self, leadership: Leadership) -> None:
         role = self.role
+        self.ended = leadership.line
         self._committed = leadership.line.committed
         self._is_over = False
         self.role = Unassigned()

@@ -94,7 +94,8 @@ class ReplicatedPartition:
         self._replica_host = replica_host
         self._replication = replica_host.replication
         self._sessions: dict[int, int] = {}  # of journals, by node, in this leadership
-        self._line: PartitionLeader | None = None  # of the leadership that was reported
+        self._line: PartitionLeader | None = None  # of the leadership that is reported
+        self._reported: PartitionLeader | None = None  # and of the last one that was
         self._needed: frozenset[tuple[int, int]] = frozenset()
         self._confirmed: set[int] = (
             set()
@@ -395,7 +396,10 @@ class ReplicatedPartition:
         """After something has come: what follows from where the leadership's machine stands now."""
         self._settled = None
         self._end_inherited()
-        leadership = self.leadership
+        leadership, ended = self.leadership, self.assignment.ended
+        self.assignment.ended = None
+        if ended is not None and ended is not self._reported:
+            self._report(ended)  # it began and ended since the last look, on a full disk, say
         self._report(
             leadership.line if leadership is not None and not leadership.line.over else None
         )
@@ -440,6 +444,7 @@ class ReplicatedPartition:
         if before is not None:
             self._replica_host.note_leadership(self.target, before, began=False)
         if line is not None:
+            self._reported = line
             self._replica_host.note_leadership(self.target, line, began=True)
 
     def _link_journals(self, line: PartitionLeader, led: JournalSender) -> None:
