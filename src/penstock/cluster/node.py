@@ -127,7 +127,7 @@ class ClusterNode:
         self._busy: dict[
             PartitionName, int
         ] = {}  # leaderships with a row in flight: committed then
-        self._look_until_ns = 0
+        self._look_until_ns = self._rest_until_ns = 0
         self._adopted: dict[str, tuple[object, ...]] = {}  # the shape in which each topic is here
         self._due: dict[str, None] = {}  # topics to be looked at, once the view is whole
         self._greet_due_ns = self._corrupt_due_ns = self._full_until_ns = 0
@@ -164,12 +164,14 @@ class ClusterNode:
         """Make true what the view shows. What fails is tried again with the next look. While only a
         part of a list is taken in, a record may stand beside an older topic: a leadership that
         began then would deliver from one that is paused, or was deleted. Making replicas takes
-        syncs: what is not done in LOOK_NS_MAX is left to the next look."""
-        if self.participant.view.is_pending or not self._due:
+        syncs: what is not done in LOOK_NS_MAX is left to the next look, after as long a rest."""
+        mono_ns = self.broker.context.clock.mono_ns
+        begun_ns = mono_ns()
+        if self.participant.view.is_pending or not self._due or begun_ns < self._rest_until_ns:
             return
         due, self._due = self._due, {}
         shown = self._shown(due)
-        self._look_until_ns = self.broker.context.clock.mono_ns() + LOOK_NS_MAX
+        self._look_until_ns = begun_ns + LOOK_NS_MAX
         for name in due:
             if self._is_late():
                 self._due[name] = None
@@ -183,6 +185,8 @@ class ClusterNode:
                     _log.warning("topic %s: %s", name, error)
             else:
                 self.troubles.pop(name, None)
+        if self._due:
+            self._rest_until_ns = 2 * mono_ns() - begun_ns
 
     def _is_late(self) -> bool:
         return self.broker.context.clock.mono_ns() >= self._look_until_ns

@@ -65,7 +65,8 @@ def adopt(topic: Topic, file: TopicFile) -> None:
     """What the metadata says of the topic. Raises StorageError, and then nothing has changed."""
     before = topic.file()
     _set(topic, file)
-    topic.store_or(lambda: _set(topic, before))
+    if topic.file() != before:
+        topic.store_or(lambda: _set(topic, before))
     topic.prepare_route()
     topic.update_handing()
     topic.store_cursors()
@@ -81,6 +82,7 @@ def _set(topic: Topic, file: TopicFile) -> None:
 def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> None:
     """All channels that are kept, and how many partitions the topic had when each was made. Raises
     StorageError: then the next start may find them as they were."""
+    before = topic.file()
     numbers = {entry.name: entry.number for entry, _ in found}
     for channel in list(topic.channels.values()):
         if channel.number not in (NOT_KEPT, numbers.get(channel.name)):
@@ -91,7 +93,8 @@ def adopt_channels(topic: Topic, found: Sequence[tuple[ChannelEntry, int]]) -> N
         _adopt_channel(topic, entry, partitions_then)
     topic.update_handing()
     topic.store_cursors()
-    topic.store_or(topic.touch)
+    if topic.file() != before:
+        topic.store_or(topic.touch)
 
 
 def _adopt_channel(topic: Topic, entry: ChannelEntry, partitions_then: int) -> None:
