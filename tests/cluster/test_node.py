@@ -11,6 +11,7 @@ from broker.world import Outcome, bodies
 from cases import each
 from nsqd.asked import topic_maker
 from penstock import kernel
+from penstock.broker.channels.operator import finish_ahead
 from penstock.broker.partition_stats import replica_rows
 from penstock.broker.replicas.replicated_partition import ReplicatedPartition
 from penstock.broker.topics.topic import Topic
@@ -376,8 +377,14 @@ def test_role_leader_epoch_in_sync_set_and_lag() -> None:
     assert (row["role"], row["lag"]) == ("leader", 0)
     (its,) = replica_rows(other.broker.topics["orders"])
     assert (its["role"], "lag" in its) == ("follower", False)
+    assert its["channels"] == [{"channel_name": "billing", "depth": 2}]
     for one in (row, its):
         assert (one["leader"], one["end_offset"]) == (leader.number, 2)
         assert sorted(one["in_sync"]) == [node.number for node in cluster.nodes]
         assert one["epoch"] == cluster.record("orders").epoch
+    topic = leader.broker.topics["orders"]
+    finish_ahead(topic.find_channel("billing"), 0, 1)
+    cluster.run(2)
+    (its,) = replica_rows(other.broker.topics["orders"])
+    assert its["channels"] == [{"channel_name": "billing", "depth": 1}]
     cluster.close()

@@ -73,7 +73,7 @@ def channel_row(channel: Channel, partition: int) -> Row:
 
 def replica_rows(topic: Topic) -> list[Row]:
     """Of a cluster's topic, what this node has, whether it leads or follows. A follower does not
-    know how far it is behind: its leader does."""
+    know how far it is behind: its leader does. It knows what its channels would begin with."""
     return [
         _replica_row(replica.replicated)
         for _, replica in sorted(topic.replicas.items())
@@ -101,4 +101,19 @@ def _replica_row(replicated: ReplicatedPartition) -> Row:
             if peer.replica
         ]
         row["lag"] = max((one["lag"] for one in row["followers"]), default=0)
+    elif assignment.follower is not None:
+        row["channels"] = _followed_channels(replicated)
     return row
+
+
+def _followed_channels(replicated: ReplicatedPartition) -> list[Row]:
+    known = replicated.channels.journal.folding.channels()
+    start, committed = replicated.replica.log.start_offset, replicated.assignment.committed
+    rows = []
+    for channel in replicated.topic.channels.values():
+        state = known.get(channel.number)
+        low = max(state.low, start) if state is not None else start
+        finished = sum(end - max(begin, low) for begin, end in state.finished) if state else 0
+        depth = max(committed - low - finished, 0)
+        rows.append({"channel_name": channel.name, "depth": depth})
+    return rows
