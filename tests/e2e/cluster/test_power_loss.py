@@ -8,8 +8,10 @@ by another, in a mount namespace of the node's own.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -20,13 +22,14 @@ from typing import Any
 
 import pytest
 
+from cases import fresh_seed
 from e2e.syscalls import Trace, compile_library
 
 from .processes import Cluster, Node
 from .test_stories import bring_back, check
-from .traffic import Traffic
+from .traffic import KeyedPublisher, Publisher, Traffic
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 BOUND = f'mount --bind "$1" {BOOT_ID} && shift && exec env "$@"'
@@ -164,3 +167,94 @@ def test_who_lost_its_memory_does_not_lead_though_nobody_else_is_there(
             absent.start()
             cluster.until(lambda: cluster.is_whole("power"))
         check(traffic.told())
+
+
+# --- all of it, in any order ---
+
+
+def kill_most(cluster: Cluster, dice: random.Random) -> None:
+    killed = dice.sample(machines(cluster, dice), dice.choice([1, 1, 2, 3]))
+    for node in killed:
+        node.kill()
+        time.sleep(dice.random())
+    time.sleep(4 * dice.random())
+    for node in killed:
+        node.start()
+
+
+def stop_in_order(cluster: Cluster, dice: random.Random) -> None:
+    node = machines(cluster, dice)[0]
+    assert node.stop() == 0
+    time.sleep(8 * dice.random())
+    node.start()
+
+
+def hang(cluster: Cluster, dice: random.Random) -> None:
+    with machines(cluster, dice)[0].paused():
+        time.sleep(12 * dice.random())
+
+
+def lose_power(cluster: Cluster, dice: random.Random) -> None:
+    """Of one node, while another hangs or none does."""
+    victim, other, _ = machines(cluster, dice)
+    with ExitStack() as stack:
+        if dice.random() < 0.5:
+            stack.enter_context(other.paused())
+            time.sleep(7 * dice.random())
+        victim.lose_power(dice.choice([NothingUnsynced(), dice]))
+    victim.start()
+
+
+def etcd_hangs(cluster: Cluster, dice: random.Random) -> None:
+    cluster.etcd.signal(signal.SIGSTOP)
+    time.sleep(15 * dice.random())
+    cluster.etcd.signal(signal.SIGCONT)
+
+
+def etcd_starts_again_and_a_node_is_killed(cluster: Cluster, dice: random.Random) -> None:
+    cluster.etcd.kill()
+    node = machines(cluster, dice)[0]
+    node.kill()
+    time.sleep(10 * dice.random())
+    cluster.etcd.start()
+    node.start()
+
+
+TROUBLES = [
+    kill_most, kill_most, stop_in_order, hang, lose_power, lose_power, etcd_hangs,
+    etcd_starts_again_and_a_node_is_killed,
+]  # fmt: skip
+
+
+def test_any_troubles(tmp_path: Path, library: Path) -> None:
+    """PENSTOCK_TEST_ROUNDS makes it longer, PENSTOCK_TEST_SEED repeats one, as far as processes
+    can."""
+    seed = fresh_seed()
+    print(f"PENSTOCK_TEST_SEED={seed}")  # shown when it fails
+    dice = random.Random(seed)
+    rounds = int(os.environ.get("PENSTOCK_TEST_ROUNDS") or 12)
+    with Machines(tmp_path, 3, f"--durability={dice.choice(['disk', 'os'])}") as cluster:
+        node = cluster.nodes[0]
+        for topic, order in (("strict", "strict"), ("keyed", "key")):
+            node.ask(f"/topic/create?topic={topic}", "POST")
+            node.ask(f"/channel/create?topic={topic}&channel=work", "POST")
+            node.ask(f"/channel/config?topic={topic}&channel=work&order={order}", "POST")
+        names = ("any", "strict", "keyed")
+        publishers = (Publisher, Publisher, KeyedPublisher)
+        traffics = [
+            Traffic(cluster, name, publisher=made)
+            for name, made in zip(names, publishers, strict=True)
+        ]
+        with ExitStack() as stack:
+            for traffic in traffics:
+                stack.enter_context(traffic)
+            for _ in range(rounds):
+                trouble = dice.choice(TROUBLES)
+                print(f"{time.strftime('%H:%M:%S')} {trouble.__name__}")
+                trouble(cluster, dice)
+                cluster.until(lambda: all(cluster.is_whole(name) for name in names), 120)
+        for traffic in traffics:
+            told = traffic.told()
+            check(told)
+            if traffic is not traffics[0]:
+                assert told.order_broken == []
