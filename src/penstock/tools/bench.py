@@ -21,9 +21,9 @@ from penstock.client import Consumer, Message, Producer
 from penstock.command import terminal
 from penstock.command.run import loop_factory
 from penstock.errors import PenstockError
-from penstock.tools.app import Json, arg, group, opt, verb
+from penstock.tools.app import arg, group, opt, verb
 from penstock.tools.connection import Tcp
-from penstock.tools.output import tell
+from penstock.tools.output import Output
 
 COUNTS = {"publish": 100_000, "consume": 100_000, "latency": 1_000}
 CHANNEL = "bench"
@@ -82,8 +82,7 @@ def bench(
     batch: Annotated[int, opt("N", "messages of a request; above 1 an MPUB", min=1)] = 1,
     connections: Annotated[int, opt("N", "of publishers, or of consumers", min=1)] = 1,
     rate: Annotated[float, opt("N", "of latency: messages a second", min=0.001)] = 200.0,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Measure a running nsqd: publish to it, consume what is there, or both for the latency.
 
     The messages that are published stay in the topic."""
@@ -93,7 +92,7 @@ def bench(
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
     with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
-    return tell(as_json, as_document(plan, result), [as_text(plan, result)])
+    return Output(as_document(plan, result), [as_text(plan, result)])
 
 
 # --- publish ---

@@ -13,7 +13,6 @@ from penstock.times import format_seconds
 from penstock.tools import reports
 from penstock.tools.app import (
     Channel,
-    Json,
     Limit,
     OnlyChannel,
     OnlyTopic,
@@ -25,14 +24,13 @@ from penstock.tools.app import (
     opt,
     switch,
     verb,
-)
-from penstock.tools.changes import Target, act, configure
+)  # fmt: skip
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Answers, Node, ask_each
-from penstock.tools.output import FAILED, Row, confirm, print_json
+from penstock.tools.output import Output, Row, confirm
 from penstock.tools.peek import given_time
 from penstock.tools.stats import Pace, look
-from penstock.tools.topic import Settings
+from penstock.tools.topic import Settings, Target, act, add_change, configure
 
 if TYPE_CHECKING:
     from penstock.nsqadmin.snapshot import ChannelState, Snapshot
@@ -55,17 +53,15 @@ app = group(
 
 
 @verb(app, "penstock channel list orders", name="list")
-def list_channels(topic: Topic, at: Http, as_json: Json = False) -> int:
+def list_channels(topic: Topic, at: Http) -> Output:
     """The names, sorted."""
     state = look(at.nodes(), topic)
     if not state.rows:
         raise PenstockError(state.reasons() or f"no such topic: {topic}")
-    if not as_json:
-        return state.tell_names([channel for _, channel in sorted(state.rows) if channel])
     found = state.as_json()
     channels = found["topics"][topic]["channels"]
-    print_json({"nodes": found["nodes"], "topic": topic, "channels": channels})
-    return state.tell_names([])
+    document = {"nodes": found["nodes"], "topic": topic, "channels": channels}
+    return state.output(document, [channel for _, channel in sorted(state.rows) if channel])
 
 
 @verb(
@@ -83,7 +79,6 @@ def report(
         opt("", "most first"),
     ] = "depth",
     limit: Limit = 0,
-    as_json: Json = False,
 ) -> int:
     """Depth, age of the oldest, rates, time until empty.
 
@@ -102,7 +97,7 @@ def report(
         return [*reports.node_errors(now), *reports.channel_lines(found, order, bool(channel))]
 
     take = partial(reports.look, members, topic, channel, bool(channel))
-    return reports.report(take, document, lines, pace, as_json)
+    return reports.report(take, document, lines, pace)
 
 
 def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:
@@ -118,33 +113,15 @@ def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:
 
 
 def _of(topic: str, channel: str, partition: int | None = None) -> Target:
-    return {"topic": topic, "channel": channel} | (
-        {} if partition is None else {"partition": str(partition)}
-    )
+    return {"topic": topic, "channel": channel, "partition": partition}
 
 
-def _add(word: str, about: str) -> None:
-    @verb(app, f"penstock channel {word} orders billing", name=word, about=about)
-    def change(topic: Topic, channel: Channel, at: Http, as_json: Json = False) -> int:
-        return act(at, word, _of(topic, channel), as_json)
-
-
-def _add_asking(word: str, about: str) -> None:
-    example = f"penstock channel {word} orders billing --yes"
-
-    @verb(app, example, name=word, about=f"{about}; asks for --yes.")
-    def change(
-        topic: Topic, channel: Channel, at: Http, yes: Yes = False, as_json: Json = False
-    ) -> int:
-        return act(at, word, _of(topic, channel), as_json, yes)
-
-
-_add("create", "Make it, for messages from now on; a first one for all.")
-_add_asking("delete", "Remove it and what it has yet to deliver")
-_add_asking("empty", "Drop what waits, in flight or delayed too")
-_add_asking("emptydelayed", "Drop what is delayed")
-_add("pause", "Stop delivering.")
-_add("unpause", "Deliver again.")
+add_change(app, "channel", "create", "Make it, for messages from now on; a first one for all")
+add_change(app, "channel", "delete", "Remove it and what it has yet to deliver", asks=True)
+add_change(app, "channel", "empty", "Drop what waits, in flight or delayed too", asks=True)
+add_change(app, "channel", "emptydelayed", "Drop what is delayed", asks=True)
+add_change(app, "channel", "pause", "Stop delivering")
+add_change(app, "channel", "unpause", "Deliver again")
 
 
 @verb(app, "penstock channel requeuedelayed orders billing 24")
@@ -153,11 +130,9 @@ def requeuedelayed(
     channel: Channel,
     hours: Annotated[int, arg("HOURS", "0: what is due now")],
     at: Http,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Send what is delayed and due within some hours now."""
-    target = _of(topic, channel) | {"offset": str(hours)}
-    return act(at, "requeuedelayed", target, as_json)
+    return act(at, "requeuedelayed", _of(topic, channel) | {"offset": hours})
 
 
 @verb(
@@ -166,13 +141,12 @@ def requeuedelayed(
     "penstock channel skip orders billing --partition 0 --yes",
 )
 def skip(
-    topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False,
-    as_json: Json = False,
-) -> int:  # fmt: skip
+    topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False
+) -> Output:
     """Drop all that it has and gets; asks for --yes.
 
     `unskip` ends it."""
-    return act(at, "skip", _of(topic, channel, partition), as_json, yes)
+    return act(at, "skip", _of(topic, channel, partition), yes)
 
 
 @verb(
@@ -180,11 +154,9 @@ def skip(
     "penstock channel unskip orders billing",
     "penstock channel unskip orders billing --partition 0",
 )
-def unskip(
-    topic: Topic, channel: Channel, at: Http, partition: Partition = None, as_json: Json = False
-) -> int:
+def unskip(topic: Topic, channel: Channel, at: Http, partition: Partition = None) -> Output:
     """Deliver what comes from now on."""
-    return act(at, "unskip", _of(topic, channel, partition), as_json)
+    return act(at, "unskip", _of(topic, channel, partition))
 
 
 @verb(
@@ -193,13 +165,12 @@ def unskip(
     "penstock channel config orders billing max_attempts=10",
 )
 def config(
-    topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False,
-    as_json: Json = False,
-) -> int:  # fmt: skip
+    topic: Topic, channel: Channel, at: Http, settings: Settings = None, yes: Yes = False
+) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
     What lets messages go that are there now asks first."""
-    return configure(at, "/channel/config", _of(topic, channel), settings or (), yes, as_json)
+    return configure(at, "/channel/config", _of(topic, channel), settings or (), yes)
 
 
 @verb(app, "penstock channel redrive orders billing --count 100")
@@ -208,12 +179,10 @@ def redrive(
     channel: Channel,
     at: Http,
     count: Annotated[int, opt("N", "this many; 0: all", min=0)] = 0,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Deliver its dead letters again."""
-    target = _of(topic, channel) | ({"count": str(count)} if count else {})
-    found = ask_each(at.nodes(changes=True), lambda node: node.post("/channel/redrive", target))
-    return found.tell(as_json, lambda address, one: [f"{address}: {one['redriven']} redriven"])
+    found = at.post("/channel/redrive", _of(topic, channel) | {"count": count or None})
+    return found.output(lambda address, one: [f"{address}: {one['redriven']} redriven"])
 
 
 # --- seek ---
@@ -232,8 +201,7 @@ def seek(
     partition: Partition = None,
     dry_run: Annotated[bool, switch("--dry-run", "only say what would come")] = False,
     yes: Yes = False,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Move to a position in the log and deliver from there.
 
     It asks first when messages would be skipped or given up. offset:N needs --partition."""
@@ -245,27 +213,25 @@ def seek(
         time_ns = given_time(value if kind == "timestamp" else position)
         position = f"timestamp:{format_seconds(time_ns)}"
     target = _of(topic, channel, partition) | {"position": position}
-    found = _moves(members, target, "true")
+    found = _moves(members, target, dry_run=True)
     if not dry_run:
-        if not _may_lose(yes, channel, found.good):
-            return FAILED
-        found = _moves(members, target, "false")
-    return found.tell(as_json, lambda address, move: [f"{address}: {_moved(move, dry_run)}"])
+        _confirm_loss(yes, channel, found.good)
+        found = _moves(members, target, dry_run=False)
+    return found.output(lambda address, move: [f"{address}: {_moved(move, dry_run)}"])
 
 
-def _moves(members: Sequence[Node], target: Target, dry_run: str) -> Answers:
+def _moves(members: Sequence[Node], target: Target, dry_run: bool) -> Answers:
     wanted = target | {"dry_run": dry_run}
     return ask_each(members, lambda node: node.post("/channel/setoffset", wanted))
 
 
-def _may_lose(yes: bool, channel: str, moves: Mapping[str, Row]) -> bool:
+def _confirm_loss(yes: bool, channel: str, moves: Mapping[str, Row]) -> None:
     """Nothing asks about a replay that only delivers again."""
     skipped = sum(move["messages_skipped"] for move in moves.values())
     given_up = sum(move.get("messages_given_up", 0) for move in moves.values())
-    if not skipped and not given_up:
-        return True
-    question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
-    return confirm(yes, f"{question} of {channel}", channel)
+    if skipped or given_up:
+        question = f"skip {skipped:,} messages and give up {given_up:,} unfinished ones"
+        confirm(yes, f"{question} of {channel}", channel)
 
 
 def _moved(move: Row, dry_run: bool) -> str:
@@ -294,14 +260,12 @@ def messages(
         Literal["in_flight", "deferred", "requeued", "behind", "held", "dead"], opt()
     ] = "deferred",
     limit: Annotated[int, opt("N", "of each node")] = 100,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """The messages inside it: deferred, in flight and others.
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
-    wanted = _of(topic, channel) | {"state": state, "limit": str(limit)}
-    found = ask_each(at.nodes(), lambda node: node.get("/channel/messages", wanted))
-    return found.tell(as_json, _message_lines)
+    wanted = _of(topic, channel) | {"state": state, "limit": limit}
+    return at.ask("/channel/messages", wanted).output(_message_lines)
 
 
 def _message_lines(address: str, answer: Row) -> Iterator[str]:
@@ -325,14 +289,11 @@ def _span(duration_ms: int) -> str:
 
 
 @verb(app, "penstock channel finish orders billing 18a2000000001000")
-def finish(
-    topic: Topic, channel: Channel, message_id: MessageId, at: Http, as_json: Json = False
-) -> int:
+def finish(topic: Topic, channel: Channel, message_id: MessageId, at: Http) -> Output:
     """Finish one message; this cancels a delay, too.
 
     It is in flight, deferred or requeued."""
-    wanted = _of(topic, channel) | {"id": message_id}
-    return _settle(at, "finish", "finished", wanted, as_json)
+    return _settle(at, "finish", "finished", _of(topic, channel) | {"id": message_id})
 
 
 @verb(app, "penstock channel requeue orders billing 18a2000000001000 --delay-ms 60000")
@@ -342,14 +303,13 @@ def requeue(
     message_id: MessageId,
     at: Http,
     delay_ms: Annotated[int, opt("N", "0: at once")] = 0,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Send one message again now, or after a delay."""
-    wanted = _of(topic, channel) | {"id": message_id, "delay_ms": str(delay_ms)}
-    return _settle(at, "requeue", "requeued", wanted, as_json)
+    wanted = _of(topic, channel) | {"id": message_id, "delay_ms": delay_ms}
+    return _settle(at, "requeue", "requeued", wanted)
 
 
-def _settle(at: Http, word: str, done: str, wanted: Target, as_json: bool) -> int:
+def _settle(at: Http, word: str, done: str, wanted: Target) -> Output:
     """On the node that has the message: ids of different nodes differ."""
 
     def ask(node: Node) -> Any:
@@ -357,4 +317,4 @@ def _settle(at: Http, word: str, done: str, wanted: Target, as_json: bool) -> in
         return "done"
 
     found = ask_each(at.nodes(changes=True), ask)
-    return found.tell(as_json, lambda address, _: [f"{address}: {wanted['id']} {done}"])
+    return found.output(lambda address, _: [f"{address}: {wanted['id']} {done}"])

@@ -12,10 +12,10 @@ from inspect import Parameter
 from typing import Annotated, NamedTuple
 
 from penstock.errors import ConfigError, PenstockError
-from penstock.tools.app import Json, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.app import OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options
 from penstock.tools.contexts import ContextTrouble
-from penstock.tools.output import WrongUse, print_json
+from penstock.tools.output import Output, WrongUse
 from penstock.tools.stats import Look, look
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
@@ -53,13 +53,7 @@ class Bounds(Options):
 
 
 @verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
-def check(
-    at: Http,
-    bounds: Bounds,
-    topic: OnlyTopic = "",
-    channel: OnlyChannel = "",
-    as_json: Json = False,
-) -> int:
+def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel = "") -> Output:
     """Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong use)."""
 
     def found() -> Iterator[Finding]:
@@ -69,11 +63,10 @@ def check(
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
         yield from _about_channels(now, bounds.given)
 
-    return tell(found, as_json)
+    return verdict(found)
 
 
-def tell(judge: Callable[[], Iterable[Finding]], as_json: bool) -> int:
-    """The exit code."""
+def verdict(judge: Callable[[], Iterable[Finding]]) -> Output:
     try:
         found = list(judge())
     except (ConfigError, ContextTrouble, WrongUse) as error:  # of us, not of the installation
@@ -81,14 +74,10 @@ def tell(judge: Callable[[], Iterable[Finding]], as_json: bool) -> int:
     except PenstockError as error:
         found = [Finding(CRITICAL, str(error))]
     level = max((one.level for one in found), default=OK)
-    if as_json:
-        rows = [{"level": WORDS[one.level], "text": one.text} for one in found]
-        print_json({"status": WORDS[level], "findings": rows})
-        return level
-    found.sort(key=lambda one: -one.level)
-    texts = "; ".join(one.text for one in found)
-    print(f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else ""))
-    return level
+    rows = [{"level": WORDS[one.level], "text": one.text} for one in found]
+    texts = "; ".join(one.text for one in sorted(found, key=lambda one: -one.level))
+    line = f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else "")
+    return Output({"status": WORDS[level], "findings": rows}, [line], level)
 
 
 def _about_channels(now: Look, bounds: Mapping[str, int | None]) -> Iterator[Finding]:

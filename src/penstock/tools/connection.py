@@ -26,8 +26,8 @@ from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.client_options import tls_context
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import WrongUse
+from penstock.tools.nodes import Answers, Node, NodeFailed, ask_each
+from penstock.tools.output import WrongUse, confirm
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
 HTTP = ("nsqd_http_address", "lookupd_http_address")
@@ -243,6 +243,18 @@ class Connection(Options):
             self.where.announce()
         tls, secret = self.where.tls(), self.where.http_secret()
         return [Node(address, tls=tls, secret=secret) for address in self.where.addresses()]
+
+    def confirmed(self, yes: bool, question: str, name: str) -> list[Node]:
+        """The nodes, once somebody wants it on all of them."""
+        members = self.nodes(changes=True)
+        confirm(yes, f"{question} on {', '.join(node.address for node in members)}", name)
+        return members
+
+    def ask(self, path: str, target: Mapping[str, Any]) -> Answers:
+        return ask_each(self.nodes(), lambda node: node.get(path, target))
+
+    def post(self, path: str, target: Mapping[str, Any]) -> Answers:
+        return ask_each(self.nodes(changes=True), lambda node: node.post(path, target))
 
 
 class Http(Connection):

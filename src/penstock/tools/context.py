@@ -10,10 +10,10 @@ import msgspec
 
 from penstock.command import terminal
 from penstock.tools import connection, contexts
-from penstock.tools.app import Json, Yes, arg, group, switch, verb
+from penstock.tools.app import Yes, arg, group, switch, verb
 from penstock.tools.connection import HTTP, OPTIONS, Connection
 from penstock.tools.contexts import Context, Contexts, ContextTrouble
-from penstock.tools.output import FAILED, Row, WrongUse, confirm, tell
+from penstock.tools.output import Output, Row, WrongUse, confirm
 
 _PATHS = ("tls_root_ca_file", "tls_cert", "tls_key", "auth_secret_file", "http_secret_file")
 
@@ -53,12 +53,11 @@ class Fields(Connection):
 
 
 @verb(app, "penstock context list --json", name="list")
-def list_contexts(as_json: Json = False) -> int:
-    """which there are"""
+def list_contexts() -> Output:
+    """List the contexts."""
     found = contexts.load()
     used, origin = connection.chosen()
     rows = sorted(found.context.items())
-    documents = {name: msgspec.to_builtins(one) for name, one in rows}
     cells = [
         ["*" * (name == used), name, ", ".join(one.addresses), one.description]
         for name, one in rows
@@ -68,7 +67,8 @@ def list_contexts(as_json: Json = False) -> int:
         lines = terminal.table(("", "NAME", "ADDRESSES", ""), cells, left=4)
         if origin == contexts.VARIABLE:
             lines.append(f"* is what ${origin} says; selected is {found.selected or 'none'}")
-    return tell(as_json, {**_chosen(found), "used": used or None, "contexts": documents}, lines)
+    documents = {name: msgspec.to_builtins(one) for name, one in rows}
+    return Output({**_chosen(found), "used": used or None, "contexts": documents}, lines)
 
 
 def _chosen(found: Contexts) -> Row:
@@ -76,22 +76,22 @@ def _chosen(found: Contexts) -> Row:
 
 
 @verb(app, "penstock context show prod")
-def show(name: OneName = "", as_json: Json = False) -> int:
-    """what one holds (the one in use)"""
+def show(name: OneName = "") -> Output:
+    """Show what a context holds (without a name the one in use)."""
     found, name = contexts.load(), name or connection.chosen()[0]
     if not name:
         raise ContextTrouble("no context is selected: name one")
     found.get(name)
-    return _tell(found, name, as_json)
+    return _shown(found, name)
 
 
-def _tell(found: Contexts, name: str, as_json: bool) -> int:
+def _shown(found: Contexts, name: str) -> Output:
     shown = msgspec.to_builtins(found.context[name])
     lines = [f"{name} (selected)" if found.selected == name else name]
     for field, value in shown.items():
         text = ", ".join(value) if isinstance(value, list | tuple) else value
         lines.append(f"  {field} = {text}")
-    return tell(as_json, {"name": name, "selected": found.selected == name, **shown}, lines)
+    return Output({"name": name, "selected": found.selected == name, **shown}, lines)
 
 
 @verb(
@@ -104,9 +104,8 @@ def save(
     name: Name,
     fields: Fields,
     select: Annotated[bool, switch("--select", "and use it from now on")] = False,
-    as_json: Json = False,
-) -> int:
-    """make it, or change what is given; an empty value takes one away
+) -> Output:
+    """Make it, or change what is given; an empty value takes one away.
 
     Secrets do not go in here: name a file or an environment variable."""
     with contexts.changed() as found:
@@ -114,42 +113,40 @@ def save(
         found.put(name, msgspec.structs.replace(before, **fields.chosen()))
         if select:
             found.select(name)
-    return _tell(found, name, as_json)
+    return _shown(found, name)
 
 
-@verb(app, "penstock context select prod", "penstock context select --none", name="select")
-def select_one(
+@verb(app, "penstock context select prod", "penstock context select --none")
+def select(
     name: OneName = "",
     none: Annotated[bool, switch("--none", "use the nsqd of this machine")] = False,
-    as_json: Json = False,
-) -> int:
-    """use it from now on"""
+) -> Output:
+    """Use it from now on."""
     if bool(name) == none:
         raise WrongUse("give a name, or --none")
     with contexts.changed() as found:
         found.select(name)
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
 @verb(app, "penstock context previous")
-def previous(as_json: Json = False) -> int:
-    """use the one before this one"""
+def previous() -> Output:
+    """Use the one before this one."""
     with contexts.changed() as found:
         found.go_back()
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
 @verb(app, "penstock context remove test --yes")
-def remove(name: Name, yes: Yes = False, as_json: Json = False) -> int:
-    """forget it"""
+def remove(name: Name, yes: Yes = False) -> Output:
+    """Forget it."""
     contexts.load().get(name)
-    if not confirm(yes, f"remove context {name}", name):
-        return FAILED
+    confirm(yes, f"remove context {name}", name)
     with contexts.changed() as found:
         found.remove(name)
-    return _tell_selected(found, as_json)
+    return _selected(found)
 
 
-def _tell_selected(found: Contexts, as_json: bool) -> int:
+def _selected(found: Contexts) -> Output:
     line = f"selected: {found.selected or 'none, the nsqd of this machine'}"
-    return tell(as_json, _chosen(found), [line])
+    return Output(_chosen(found), [line])

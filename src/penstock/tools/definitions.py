@@ -19,7 +19,6 @@ from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin import definitions
-from penstock.nsqadmin.definitions import Change
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
 from penstock.nsqdapi.calls import Call
@@ -27,7 +26,7 @@ from penstock.tools import contexts, reports
 from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, FAILED, confirm, print_json
+from penstock.tools.output import DONE, FAILED, Output, confirm
 
 FILE_BYTES_MAX = 64 << 20  # a hundred thousand topics are far below
 _WORD = "import"  # that is typed: it is about a whole installation
@@ -64,7 +63,7 @@ def export(
     file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
     as_json: Annotated[bool, switch("--json", "it is JSON anyway")] = False,
 ) -> int:
-    """Write what there is, as JSON."""
+    """Write all topics and channels, as JSON."""
     snapshot = _seen(at.nodes())
     text = definitions.to_text(
         asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
@@ -113,13 +112,17 @@ def put(
         for change in changes:
             print(change.text)
         print(f"{len(changes)} changes" if changes else "nothing to change")
-    if dry_run or not changes:
-        return _told(as_json, changes, [], "")
-    at.where.announce()
-    if not confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD):
-        return FAILED
-    warning = asyncio.run(definitions.put(upstream, addresses, wanted))
-    return _told(as_json, changes, addresses, warning)
+    warning, done_on = "", list[str]()
+    if changes and not dry_run:
+        at.where.announce()
+        confirm(yes, f"make these changes on {', '.join(addresses)}", _WORD)
+        warning, done_on = asyncio.run(definitions.put(upstream, addresses, wanted)), addresses
+    rows = [change._asdict() for change in changes]
+    document = {"changes": rows, "done_on": done_on, "warning": warning}
+    Output(document, [f"done on {', '.join(done_on)}"] if done_on else ()).print(as_json)
+    if warning:
+        print(terminal.painted(warning, terminal.YELLOW, sys.stderr), file=sys.stderr)
+    return FAILED if warning else DONE
 
 
 def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
@@ -127,17 +130,6 @@ def _chosen(addresses: list[str], wanted: Sequence[str]) -> list[str]:
         if one not in addresses:
             raise PenstockError(f"--on {one}: it is none of the nodes ({', '.join(addresses)})")
     return [one for one in addresses if not wanted or one in wanted]
-
-
-def _told(as_json: bool, changes: Sequence[Change], addresses: list[str], warning: str) -> int:
-    if as_json:
-        rows = [change._asdict() for change in changes]
-        print_json({"changes": rows, "done_on": addresses, "warning": warning})
-    elif addresses:
-        print(f"done on {', '.join(addresses)}")
-    if warning:
-        print(terminal.painted(warning, terminal.YELLOW, sys.stderr), file=sys.stderr)
-    return FAILED if warning else DONE
 
 
 def _read(path: str) -> str:

@@ -1,4 +1,4 @@
-"""`penstock id`: what is written in an id.
+"""`penstock id`: decode an id.
 
 16 hex digits are a message id: time, node, sequence. 32 or 56 are a client's unique id (address,
 process, time, counter) or a broker's offset id (address, port, position); they look alike, so both
@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.ids import guid, unique
 from penstock.kernel import hex_to_id
 from penstock.tools.app import Json, arg, group, verb
-from penstock.tools.output import DONE, Row, tell
+from penstock.tools.output import DONE, Output, Row
 
 app = group("")
 
@@ -27,11 +27,11 @@ def read_ids(
     ids: Annotated[list[str] | None, arg("ID", "none: a line of the input each")] = None,
     as_json: Json = False,
 ) -> int:
-    """Read ids."""
+    """Decode message ids, unique ids and offset ids."""
     now_ms = time.time_ns() // limits.MS
     for text in filter(None, ids or map(str.strip, sys.stdin)):
         row = read(text, now_ms)
-        tell(as_json, row, _lines(row), one_line=True)
+        Output(row, _lines(row), one_line=True).print(as_json)
     return DONE
 
 

@@ -28,8 +28,8 @@ from penstock.takeover.diskrecords import SPANS_SHOWN_MAX
 from penstock.takeover.takeover import Report, Takeover, count
 from penstock.takeover.topicbuild import BuildSettings
 from penstock.takeover.writeback import WriteBack, WriteBackReport
-from penstock.tools.app import Json, arg, group, opt, switch, verb
-from penstock.tools.output import INTERRUPTED, WrongUse, tell
+from penstock.tools.app import arg, group, opt, switch, verb
+from penstock.tools.output import INTERRUPTED, Output, WrongUse
 
 app = group("")
 
@@ -51,8 +51,7 @@ def migrate(
     max_bytes_per_file: Annotated[
         int, opt("N", "of --write-back: nsqd's flag of that name", min=1)
     ] = FILE_BYTES_MAX,
-    as_json: Json = False,
-) -> int:
+) -> int | Output:
     """Take the data path of an official nsqd over, or write ours back into nsqd's format.
 
     No nsqd may run on either path. Nothing is deleted, and an interrupted run can be run again."""
@@ -69,12 +68,12 @@ def migrate(
     try:
         if write_back:
             written = _write_back(source, os.path.abspath(to), max_bytes_per_file)
-            return tell(as_json, msgspec.to_builtins(written), write_back_lines(written))
+            return Output(msgspec.to_builtins(written), write_back_lines(written))
         if dry_run:
             report = count(OsDisk(), source, all_bad)
         else:
             report = _take_over(source, os.path.abspath(to) if to else source, node_id, all_bad)
-        return tell(as_json, msgspec.to_builtins(report), report_lines(report, dry_run))
+        return Output(msgspec.to_builtins(report), report_lines(report, dry_run))
     except KeyboardInterrupt:
         print("penstock migrate: interrupted; nothing is lost, run it again", file=sys.stderr)
         return INTERRUPTED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.tools import completion, reports
-from penstock.tools.app import Json, arg, group, verb
+from penstock.tools.app import arg, group, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import Row, columns_table
@@ -28,8 +28,8 @@ app = group(
 
 
 @verb(app, "penstock node list --watch --count 2", "penstock node list --json", name="list")
-def list_nodes(at: Http, pace: Pace, as_json: Json = False) -> int:
-    """One line each, and their sum."""
+def list_nodes(at: Http, pace: Pace) -> int:
+    """One line for each, and their sum."""
 
     def document(now: Snapshot, before: Snapshot) -> Row:
         rows = {address: reports.node_row(now, node) for address, node in now.nodes.items()}
@@ -45,7 +45,7 @@ def list_nodes(at: Http, pace: Pace, as_json: Json = False) -> int:
         return [*reports.node_lines(found["nodes"] | total), *_lookupd_lines(found["lookupds"])]
 
     members = at.nodes()
-    return reports.report(lambda: reports.look(members), document, lines, pace, as_json)
+    return reports.report(lambda: reports.look(members), document, lines, pace)
 
 
 def _lookupd(address: str, at: Http) -> Row:
@@ -75,7 +75,6 @@ def show(
     node: Annotated[
         str, arg("ADDRESS", "when there are more", autocompletion=completion.nodes)
     ] = "",
-    as_json: Json = False,
 ) -> int:
     """One of them, with its topics."""
     member = _the_one(at.nodes(), node)
@@ -89,7 +88,7 @@ def show(
         row = reports.node_row(now, now.nodes[member.address])
         return {"node": member.address, **own, **row, "topics": topics}
 
-    return reports.report(lambda: reports.look([member]), document, _one_node, pace, as_json)
+    return reports.report(lambda: reports.look([member]), document, _one_node, pace)
 
 
 def _the_one(members: Sequence[Node], address: str) -> Node:

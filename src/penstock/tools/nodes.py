@@ -7,8 +7,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -17,9 +16,10 @@ from penstock.command import terminal
 from penstock.errors import FetchFailed
 from penstock.nsqdapi.blocking import FAILURES, Address, Answer, Link
 from penstock.nsqdapi.calls import AnswerInvalid, Call, code_of, document_of, target
-from penstock.tools.output import DONE, FAILED, print_json
+from penstock.tools.output import DONE, FAILED, Output
 
 T = TypeVar("T")
+Parameters = Mapping[str, Any] | None  # of a request: those that are None are left out
 REQUEST_SECONDS_MAX = 10.0
 PORT_MAX = 65535
 _NOT_FOUND = 404
@@ -57,23 +57,23 @@ class Node:
         except AnswerInvalid as error:
             raise self._foreign(call.path) from error
 
-    def get(self, path: str, parameters: dict[str, str] | None = None) -> Any:
+    def get(self, path: str, parameters: Parameters = None) -> Any:
         return self._json("GET", path, parameters)
 
-    def document(self, path: str, parameters: dict[str, str] | None = None, *keys: str) -> Any:
+    def document(self, path: str, parameters: Parameters = None, *keys: str) -> Any:
         """An object with these keys. Whoever listens there may be no daemon of NSQ at all."""
         found = self.get(path, parameters)
         if not isinstance(found, dict) or not found.keys() >= set(keys):
             raise self._foreign(path)
         return found
 
-    def post(self, path: str, parameters: dict[str, str] | None = None, body: bytes = b"") -> Any:
+    def post(self, path: str, parameters: Parameters = None, body: bytes = b"") -> Any:
         return self._json("POST", path, parameters, body)
 
-    def _json(
-        self, method: str, path: str, parameters: dict[str, str] | None, body: bytes = b""
-    ) -> Any:
-        answer = self.exchange(method, target(path, parameters), body).body
+    def _json(self, method: str, path: str, parameters: Parameters, body: bytes = b"") -> Any:
+        given = {name: str(value).lower() if isinstance(value, bool) else str(value)
+                 for name, value in (parameters or {}).items() if value is not None}  # fmt: skip
+        answer = self.exchange(method, target(path, given), body).body
         if answer[:1] not in (b"{", b"["):
             return answer.decode("utf-8", "replace")
         try:
@@ -145,21 +145,11 @@ class Answers(NamedTuple):
         """A node that has not got the thing is no failure when others have."""
         return FAILED if any(error.status != _NOT_FOUND for error in self.bad.values()) else DONE
 
-    def as_json(self) -> dict[str, Any]:
+    def output(self, lines: Callable[[str, Any], Iterable[str]]) -> Output:
+        """`lines` of each answer."""
         errors = {address: {"error": error.reason} for address, error in self.bad.items()}
-        return {"nodes": {**self.good, **errors}}
-
-    def tell(self, as_json: bool, lines: Callable[[str, Any], Iterable[str]]) -> int:
-        """`lines` of each answer, or the document. The exit code."""
-        if as_json:
-            print_json(self.as_json())
-            return self.code
-        for address, answer in self.good.items():
-            for line in lines(address, answer):
-                print(line)
-        for error in self.bad.values():
-            print(error, file=sys.stderr)
-        return self.code
+        shown = (line for found in self.good.items() for line in lines(*found))
+        return Output({"nodes": {**self.good, **errors}}, shown, self.code, self.bad.values())
 
 
 def ask_all(members: Sequence[Node], ask: Callable[[Node], Any]) -> Answers:

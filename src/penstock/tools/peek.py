@@ -12,7 +12,6 @@ import heapq
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated
 
@@ -20,11 +19,11 @@ from penstock import limits
 from penstock.command import terminal
 from penstock.nsqdapi import calls
 from penstock.times import format_time, read_time
-from penstock.tools.app import Json, Partition, Topic, opt
+from penstock.tools.app import Partition, Topic, opt
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import KEY, as_text
 from penstock.tools.nodes import Node, NodeFailed, ask_each
-from penstock.tools.output import Row, WrongUse
+from penstock.tools.output import Output, Row, WrongUse, when
 
 _BEYOND_END = 416
 _NOT_FOUND = 404
@@ -40,8 +39,7 @@ def peek(
         int | None, opt("N", "10; without a place the newest ones", min=1, max=1000)
     ] = None,
     partition: Partition = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Show stored messages; nothing is delivered."""
     if (offset is not None) + bool(message_id) + bool(since) > 1:
         raise WrongUse("--offset, --id and --time are three places: give one of them")
@@ -66,7 +64,7 @@ def peek(
         is_split = any(one["partition"] for one in messages)
         yield from (_line(one, is_split) for one in messages)
 
-    return ask_each(members, ask).tell(as_json, lines)
+    return ask_each(members, ask).output(lines)
 
 
 def given_time(text: str) -> int:
@@ -77,11 +75,6 @@ def given_time(text: str) -> int:
         raise WrongUse(str(error)) from None
     print(f"from {format_time(found)} on", file=sys.stderr)
     return found
-
-
-def when(time_ns: int) -> str:
-    moment = datetime.fromtimestamp(time_ns // limits.SECOND, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
 
 
 def _from_id(
@@ -149,12 +142,10 @@ def _time_ns(message: Row) -> int:
 
 
 def _line(message: Row, is_split: bool) -> str:
-    moment = datetime.fromtimestamp(message["timestamp_ns"] / limits.SECOND, UTC)
-    shown_time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     body = message["body"]
     shown = f"base64 {message['body_base64']}" if body is None else terminal.printable(body)
     place = f"{message['partition']}:{message['offset']}" if is_split else message["offset"]
-    return f"{place} {shown_time} {message['id']}{_headers(message)} {shown}"
+    return f"{place} {when(message['timestamp_ns'])} {message['id']}{_headers(message)} {shown}"
 
 
 def _headers(message: Row) -> str:

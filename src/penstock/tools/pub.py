@@ -12,11 +12,11 @@ from penstock.command import terminal
 from penstock.durations import parse_duration
 from penstock.errors import PenstockError
 from penstock.tools import completion
-from penstock.tools.app import Json, Topic, arg, group, opt, verb
+from penstock.tools.app import Topic, arg, group, opt, verb
 from penstock.tools.connection import Http
 from penstock.tools.envelopes import as_text, read_headers
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import DONE, WrongUse, print_json
+from penstock.tools.output import Output, Row, WrongUse
 
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20  # of bodies in one request: far below any daemon's bound, far above its cost
@@ -44,8 +44,7 @@ def pub(
     partition: Annotated[
         str | None, opt("N", "where they go", autocompletion=completion.partitions)
     ] = None,
-    as_json: Json = False,
-) -> int:
+) -> Output:
     """Publish BODY, or every line of the input when there is no BODY.
 
     It ends when all of it is acknowledged; empty lines are left out. With --header each line is a
@@ -57,16 +56,13 @@ def pub(
         node.post(_path(wanted), wanted, body.encode("utf-8", "surrogateescape"))
     else:
         published = _publish_lines(node, wanted, sys.stdin.buffer)
-    if as_json:
-        print_json({"node": node.address, "topic": topic, "published": published})
-    else:
-        print(f"{published:,} published to {topic} on {node.address}", file=sys.stderr)
-    return DONE
+    document = {"node": node.address, "topic": topic, "published": published}
+    return Output(document, errors=[f"{published:,} published to {topic} on {node.address}"])
 
 
 def _parameters(
     topic: str, delay: str, key: str | None, header: list[str], partition: str | None
-) -> dict[str, str]:
+) -> Row:
     """Of a request. Raises WrongUse."""
     try:
         delay_ms = parse_duration(delay) // limits.MS
@@ -79,18 +75,17 @@ def _parameters(
     if header and delay_ms:
         raise WrongUse("--delay does not go with --header: nsqd has no such publish")
     ext = as_text(read_headers(header, key)) if header else None
-    wanted = {"topic": topic, "defer": str(delay_ms) if delay_ms else None, "partition": partition,
-              "ext": ext, "key": None if header else key}  # fmt: skip
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {"topic": topic, "defer": delay_ms or None, "partition": partition, "ext": ext,
+            "key": None if header else key}  # fmt: skip
 
 
-def _path(wanted: dict[str, str]) -> str:
-    return "/pub_ext" if "ext" in wanted else "/pub"
+def _path(wanted: Row) -> str:
+    return "/pub_ext" if wanted["ext"] else "/pub"
 
 
-def _publish(node: Node, wanted: dict[str, str], batch: list[bytes]) -> Iterator[int]:
+def _publish(node: Node, wanted: Row, batch: list[bytes]) -> Iterator[int]:
     """How many were published, each time: nsqd has no request for several with headers."""
-    if "ext" in wanted:
+    if wanted["ext"]:
         for body in batch:
             node.post(_path(wanted), wanted, body)
             yield 1
@@ -100,7 +95,7 @@ def _publish(node: Node, wanted: dict[str, str], batch: list[bytes]) -> Iterator
         yield len(batch)
 
 
-def _publish_lines(node: Node, wanted: dict[str, str], stream: BinaryIO) -> int:
+def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:
     published = 0
     with terminal.Progress("published") as progress:
         try:

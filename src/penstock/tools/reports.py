@@ -24,7 +24,7 @@ from penstock.command.terminal import short, span
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
 from penstock.tools.nodes import Node, ask_all
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, size, tell
+from penstock.tools.output import DONE, FAILED, Column, Output, Row, columns_table, size
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
@@ -72,17 +72,16 @@ def report(
     document: Callable[[Snapshot, Snapshot], Row],
     lines: Callable[[Row, Snapshot], list[str]],
     pace: Pace,
-    as_json: bool,
 ) -> int:
-    """Show a document as it is or as lines. The exit code: 1 when a node did not answer."""
+    """The exit code: 1 when a node did not answer."""
 
-    def show(now: Snapshot, before: Snapshot | None) -> None:
+    def show(now: Snapshot, before: Snapshot | None) -> Output:
         now = with_rates(now, before or now)
         shown = document(now, before or now)
-        tell(as_json, shown, () if as_json else lines(shown, now), pace.goes_on)
+        code = FAILED if any(node.error for node in now.nodes.values()) else DONE
+        return Output(shown, () if pace.given["json"] else lines(shown, now), code)
 
-    last = pace.watch(take, show, take(), not as_json)
-    return FAILED if last and any(node.error for node in last.nodes.values()) else DONE
+    return pace.watch(take, show, take())
 
 
 def need_answer(now: Snapshot) -> None:

@@ -15,10 +15,10 @@ from typing import Annotated, Literal, TypeVar
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, verb
+from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options, option
 from penstock.tools.nodes import Node, ask_all
-from penstock.tools.output import DONE, FAILED, Column, Row, columns_table, print_json
+from penstock.tools.output import DONE, FAILED, Column, Output, Row, columns_table
 
 T = TypeVar("T")
 Key = tuple[str, str]  # topic, channel ("" for the topic itself)
@@ -88,13 +88,10 @@ class Look:
         health = {address: document["health"] for address, document in self.documents.items()}
         return {"nodes": {**health, **self.failures}, "topics": topics}
 
-    def tell_names(self, names: Sequence[str]) -> int:
-        """The exit code."""
-        for name in names:
-            print(name)
-        for address, reason in self.failures.items():
-            print(f"{address}: {reason}", file=sys.stderr)
-        return FAILED if self.failures else DONE
+    def output(self, document: Row, names: Sequence[str]) -> Output:
+        """Names of topics or channels, for people."""
+        reasons = [f"{address}: {reason}" for address, reason in self.failures.items()]
+        return Output(document, names, FAILED if self.failures else DONE, reasons)
 
 
 def look(members: Sequence[Node], topic: str = "", channel: str = "") -> Look:
@@ -116,13 +113,14 @@ def rates(now: Look, before: Look | None) -> dict[Key, float]:
 
 
 class Pace(Options):
-    """How often a report comes."""
+    """How often a report comes, and in which form."""
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
         seconds = opt("SECONDS", "between two looks", min=0.1, max=3600)
         times = opt("N", "stop after N reports")
         return [
+            option("json", "", "for programs"),
             option("watch", "", "go on, until Ctrl-C"),
             Parameter("interval", Parameter.KEYWORD_ONLY, default=1.0,
                       annotation=Annotated[float, seconds]),
@@ -134,26 +132,26 @@ class Pace(Options):
         return bool(self.given["watch"])
 
     def watch(
-        self, take: Callable[[], T], show: Callable[[T, T | None], None], before: T | None,
-        clears: bool,
-    ) -> T | None:  # fmt: skip
+        self, take: Callable[[], T], show: Callable[[T, T | None], Output], before: T | None
+    ) -> int:
         """Show what is taken, once or until Ctrl-C; first at once, or an interval after `before`.
-        What was shown last; None after Ctrl-C."""
+        The exit code: that of the last output, 0 after Ctrl-C."""
         try:
             for shown in itertools.count(1):
                 if before is not None:
                     time.sleep(self.given["interval"])
                 now = take()
-                if clears and self.goes_on and terminal.is_watched(sys.stdout):
+                output = show(now, before)._replace(one_line=self.goes_on)
+                if self.goes_on and not self.given["json"] and terminal.is_watched(sys.stdout):
                     sys.stdout.write("\x1b[H\x1b[2J")
-                show(now, before)
+                code = output.print(self.given["json"])
                 if not self.goes_on or shown == self.given["count"]:
-                    return now
+                    return code
                 before = now
         except KeyboardInterrupt:
             if not self.goes_on:
                 raise
-        return None  # it was meant to go on until then
+        return DONE  # it was meant to go on until then
 
 
 @verb(app, "penstock stats orders", "penstock stats --watch --sort rate --limit 20")
@@ -164,23 +162,19 @@ def stats(
     channel: OnlyChannel = "",
     sort: Annotated[Sort, opt("", "most first")] = "name",
     limit: Limit = 0,
-    as_json: Json = False,
 ) -> int:
     """What flows and what waits, summed over the nodes."""
 
-    def show(now: Look, before: Look | None) -> None:
+    def show(now: Look, before: Look | None) -> Output:
         if not now.documents and not pace.goes_on:
             raise PenstockError(now.reasons())
-        if as_json:
-            print_json(now.as_json(before), one_line=pace.goes_on)
-            return
         rows = _rows(now, before, sort, bool(topic))[: limit or None]
         table = columns_table(COLUMNS, rows) if rows else ["no topics"]
-        print("\n".join([*_node_lines(now), "", *table]), flush=True)
+        code = FAILED if now.failures else DONE
+        return Output(now.as_json(before), [*_node_lines(now), "", *table], code)
 
     members = at.nodes()
-    last = pace.watch(lambda: look(members, topic, channel), show, None, not as_json)
-    return FAILED if last is not None and last.failures else DONE
+    return pace.watch(lambda: look(members, topic, channel), show, None)
 
 
 def _node_lines(now: Look) -> list[str]:
