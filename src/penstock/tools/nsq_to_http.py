@@ -15,7 +15,7 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
@@ -26,9 +26,8 @@ from penstock.errors import FetchFailed, PenstockError
 from penstock.net.fetch import Fetcher, public
 from penstock.tools import utility
 from penstock.tools.envelopes import carried
-from penstock.tools.hostpool import MODES, Host, HostPool
+from penstock.tools.hostpool import MODES, Host, HostPool, Status
 from penstock.tools.output import WrongUse
-from penstock.tools.status import Status
 from penstock.tools.utility import Values
 
 log = logging.getLogger("penstock.tools")
@@ -41,9 +40,9 @@ ALL = "all"  # each message to every address; taken when all have taken it
 
 FLAGS = (
     *utility.COMMON,
-    Flag("topic", Kind.STRING, "", "NSQ topic"),
+    utility.TOPIC,
     Flag("channel", Kind.STRING, "nsq_to_http", "NSQ channel"),
-    Flag("max-in-flight", Kind.INT, 200, "max number of messages to allow in flight"),
+    utility.IN_FLIGHT,
     Flag("post", Kind.REPEATED, (), "URL to POST to (may be repeated)"),
     Flag("get", Kind.REPEATED, (), "URL to GET, with one %s for the body (may be repeated)"),
     Flag("mode", Kind.STRING, "hostpool", "which address: hostpool, epsilon-greedy, round-robin, "
@@ -62,10 +61,6 @@ FLAGS = (
 
 class NotTaken(PenstockError):
     """The server did not take a message."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
 
 
 def _check(values: Values) -> None:
@@ -176,19 +171,14 @@ class Sender:
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
-    fetcher = Fetcher(
-        values["http_client_connect_timeout_ns"],
-        values["http_client_request_timeout_ns"],
-        answer_bytes_max=limits.MIB,
-    )
-    try:
+    async with utility.fetching(values, answer_bytes_max=limits.MIB) as fetcher:
         sender = Sender(values, fetcher, Status(values["status_every"]))
         consumer = utility.consumer(values["topic"], values)
         await utility.consume_until(stop, [(consumer, sender)], values["n"])
-    finally:
-        await fetcher.close()
     return 0
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())

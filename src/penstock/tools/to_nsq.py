@@ -44,10 +44,6 @@ FLAGS = (
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return utility.run_utility(PROGRAM, FLAGS, argv, _check, _main)
-
-
 def _check(values: Values) -> None:
     utility.need_names("topic", values["topic"])
     if not values["nsqd_tcp_address"]:
@@ -214,6 +210,8 @@ async def _publish_all(
         if stop.is_set() or (rate and not await utility.pause(stop, burst / rate)):
             return
 
+
+main = utility.entry(PROGRAM, FLAGS, _check, _main)
 
 if __name__ == "__main__":
     sys.exit(main())
