@@ -8,35 +8,35 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock import limits
 from penstock.durations import parse_duration
 from penstock.errors import ConfigError
 
+T = TypeVar("T")
 Changes = dict[str, Any]
-
-_TRUE, _FALSE = ("true", "1", "t"), ("false", "0", "f")
 
 
 def _boolean(text: str) -> bool:
-    if text.lower() not in (*_TRUE, *_FALSE):
+    if text.lower() not in ("true", "1", "t", "false", "0", "f"):
         raise ValueError("must be true or false")
-    return text.lower() in _TRUE
+    return text.lower() in ("true", "1", "t")
 
 
 def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
+    return _or_rule(int, text, "must be a whole number")
 
 
 def _number(text: str) -> float:
+    return _or_rule(float, text, "must be a number")
+
+
+def _or_rule(read: Callable[[str], T], text: str, rule: str) -> T:
     try:
-        return float(text)
+        return read(text)
     except ValueError:
-        raise ValueError("must be a number") from None
+        raise ValueError(rule) from None
 
 
 def _seconds(text: str) -> float:
@@ -78,40 +78,22 @@ _CONSUMER: dict[str, tuple[str, Reader]] = {
     "low_rdy_idle_timeout": ("low_rdy_idle_s", _seconds),
     "low_rdy_timeout": ("low_rdy_hold_s", _seconds),
 }
-_WITHOUT_MEANING = frozenset(
-    {
-        "read_timeout",
-        "write_timeout",
-        "local_addr",
-        "rdy_redistribute_interval",
-        "backoff_strategy",
-        "tls_min_version",  # TLS 1.2 is the floor
-        "lookupd_authorization",
-    }
-)
+_WITHOUT_MEANING = frozenset({  # TLS 1.2 is the floor
+    "read_timeout", "write_timeout", "local_addr", "rdy_redistribute_interval", "backoff_strategy",
+    "tls_min_version", "lookupd_authorization",
+})  # fmt: skip
 _TLS = frozenset({"tls_v1", "tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify"})
 
 
 def consumer_changes(given: Sequence[str], flag: str = "consumer-opt") -> Changes:
     """Keywords for a Consumer. Raises ConfigError."""
-    return _changes(given, _BOTH | _CONSUMER, flag)
-
-
-def producer_changes(given: Sequence[str], flag: str = "producer-opt") -> Changes:
-    """Keywords for a Producer; options that only a consumer has are accepted and left out."""
-    changes = _changes(given, _BOTH | _CONSUMER, flag)
-    ours = {name for name, _ in _BOTH.values()} | {"tls"}
-    return {name: value for name, value in changes.items() if name in ours}
-
-
-def _changes(given: Sequence[str], known: dict[str, tuple[str, Reader]], flag: str) -> Changes:
     changes: Changes = {}
     tls: dict[str, str] = {}
+    known = _BOTH | _CONSUMER
     for text in given:
         name, comma, value = text.partition(",")
         name = name.strip().replace("-", "_")
-        if not comma:
-            value = "true"
+        value = value if comma else "true"
         if name in _TLS:
             tls[name] = value
         elif name in known:
@@ -119,34 +101,31 @@ def _changes(given: Sequence[str], known: dict[str, tuple[str, Reader]], flag: s
             try:
                 changes[ours] = read(value)
             except ValueError as error:
-                raise ConfigError(flag, _without_secret(name, text), str(error)) from error
+                shown = name if name == "auth_secret" else text
+                raise ConfigError(flag, shown, str(error)) from error
         elif name not in _WITHOUT_MEANING:
             names = ", ".join(sorted({*known, *_TLS, *_WITHOUT_MEANING}))
             raise ConfigError(flag, name, f"is no option; there are {names}")
-    if tls:
-        changes["tls"] = _context(tls, flag)
-    return changes
+    return changes | ({"tls": _context(tls, flag)} if tls else {})
 
 
-def _without_secret(name: str, text: str) -> str:
-    return name if name == "auth_secret" else text
+def producer_changes(given: Sequence[str], flag: str = "producer-opt") -> Changes:
+    """Keywords for a Producer; options that only a consumer has are accepted and left out."""
+    ours = {name for name, _ in _BOTH.values()} | {"tls"}
+    return {name: one for name, one in consumer_changes(given, flag).items() if name in ours}
 
 
 def _context(tls: dict[str, str], flag: str) -> ssl.SSLContext | None:
     """None when the options say no TLS."""
+    root, cert, key = (tls.get(name, "") for name in ("tls_root_ca_file", "tls_cert", "tls_key"))
     try:
         if not _boolean(tls.get("tls_v1", "false")):
             return None
-        context = tls_context(
-            tls.get("tls_root_ca_file", ""),
-            tls.get("tls_cert", ""),
-            tls.get("tls_key", ""),
-            _boolean(tls.get("tls_insecure_skip_verify", "false")),
-        )
+        skips = _boolean(tls.get("tls_insecure_skip_verify", "false"))
+        return tls_context(root, cert, key, skips)
     except (OSError, ValueError) as error:
         shown = ", ".join(f"{name},{value}" for name, value in sorted(tls.items()))
         raise ConfigError(flag, shown, f"cannot be used: {error}") from error
-    return context
 
 
 def tls_context(

@@ -26,7 +26,7 @@ from penstock.nsqdapi import calls
 from penstock.tools import contexts
 from penstock.tools.client_options import tls_context
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Answers, Node, NodeFailed, ask_each
+from penstock.tools.nodes import Answers, Node, ask_all, ask_each
 from penstock.tools.output import WrongUse, confirm
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"
@@ -53,15 +53,13 @@ _FILES = ("tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify")
 
 
 def option(name: str, metavar: str, about: str, no: bool = False, **more: Any) -> Parameter:
-    """`no`: of a switch that can be turned off again."""
+    """`no`: a switch can be turned off again."""
     kind: Any = bool if not metavar else list[str] if metavar == "ADDRESS" else str
-    spelled = f"--{name.replace('_', '-')}"
-    if not metavar:
-        spelled += f"/--no-{name.replace('_', '-')}" if no else ""
+    spelled = name.replace("_", "-")
+    spelled = f"--{spelled}/--no-{spelled}" if no and not metavar else f"--{spelled}"
     found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False, **more)
-    default = False if kind is bool and not no else None
-    kind = kind | None if default is None else kind
-    hint: Any = Annotated[kind, found]
+    default = None if metavar or no else False
+    hint: Any = Annotated[kind if default is False else kind | None, found]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -178,15 +176,10 @@ def _from_environment(name: str) -> tuple[str, ...]:
 
 
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:
-    found: dict[str, None] = {}
-    failed: NodeFailed | None = None
-    for lookupd in lookupds:
-        try:
-            found |= dict.fromkeys(http_addresses(Node(lookupd, tls=tls)))
-        except NodeFailed as error:
-            failed = error
-    if failed is not None and not found:
-        raise failed
+    answers = ask_all([Node(one, tls=tls) for one in lookupds], http_addresses)
+    found = {address for addresses in answers.good.values() for address in addresses}
+    if not found and answers.bad:
+        raise [*answers.bad.values()][-1]
     if not found:
         raise PenstockError(f"no nsqd with an HTTP port is registered with {', '.join(lookupds)}")
     return sorted(found)

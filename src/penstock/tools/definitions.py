@@ -12,17 +12,17 @@ import asyncio
 import ssl
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed, PenstockError
+from penstock.log.disk import OsDisk, replace_file
 from penstock.net.fetch import Fetcher
 from penstock.nsqadmin import definitions
 from penstock.nsqadmin.snapshot import Snapshot
 from penstock.nsqadmin.upstream import Answered, DaemonRefused, Upstream
 from penstock.nsqdapi.calls import Call
-from penstock.tools import contexts, reports
+from penstock.tools import reports
 from penstock.tools.app import Json, Yes, arg, group, opt, switch, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
@@ -69,7 +69,7 @@ def export(
         asyncio.run(definitions.taken(NodeUpstream(at.where.tls()), snapshot))
     )
     if file:
-        contexts.replace_file(Path(file), text)
+        replace_file(OsDisk(), file, text)
         print(f"written to {file}", file=sys.stderr)
     else:
         sys.stdout.write(text.decode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from penstock.command import terminal
@@ -11,12 +11,25 @@ from penstock.tools import completion, reports
 from penstock.tools.app import arg, group, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import Row, columns_table
+from penstock.tools.output import Column, Row, columns_table, figures, size, texts
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
-    from penstock.nsqadmin.snapshot import Snapshot
+    from penstock.nsqadmin.snapshot import NodeState, Snapshot, TopicState
 
+# An official nsqd does not tell of its disk; there those columns are empty.
+_NODE_COLUMNS: tuple[Column, ...] = (
+    *texts(node="NODE", version="VERSION", health="HEALTH"),
+    *figures("up_seconds", "topic_count", "channel_count", "client_count", "depth", "in_rate",
+             "out_rate"),
+    *texts(disk_left="DISK LEFT"),
+    ("LAST SYNC", "last_sync_seconds_ago", lambda seconds: f"{terminal.span(seconds)} ago"),
+    ("UNSYNCED", "unsynced_bytes", lambda count: size(count) if count else ""),
+)  # fmt: skip
+_TOPIC_COLUMNS = (*texts(name="TOPIC"), *figures("depth", "channel_count", "in_rate",
+                                                 "stored_bytes", "unsynced_bytes"))  # fmt: skip
+_TOPIC = {"depth": "backlog", "message_count": "messages", "in_rate": "in_rate",
+          "stored_bytes": "stored_bytes", "unsynced_bytes": "unsynced_bytes"}  # fmt: skip
 _SUMMED = ("topic_count", "channel_count", "client_count", "depth", "in_flight_count",
            "deferred_count", "in_rate", "out_rate", "stored_bytes", "unsynced_bytes")  # fmt: skip
 
@@ -32,7 +45,7 @@ def list_nodes(at: Http, pace: Pace) -> int:
     """One line for each, and their sum."""
 
     def document(now: Snapshot, before: Snapshot) -> Row:
-        rows = {address: reports.node_row(now, node) for address, node in now.nodes.items()}
+        rows = {address: _node_row(now, node) for address, node in now.nodes.items()}
         total = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMMED}
         total["topic_count"] = len(now.topics)  # the same topic on two nodes is one
         total["channel_count"] = sum(len(topic.channels) for topic in now.topics.values())
@@ -42,10 +55,53 @@ def list_nodes(at: Http, pace: Pace) -> int:
 
     def lines(found: Row, now: Snapshot) -> list[str]:
         total = {"total": found["total"]} if len(found["nodes"]) > 1 else {}
-        return [*reports.node_lines(found["nodes"] | total), *_lookupd_lines(found["lookupds"])]
+        return [*_node_lines(found["nodes"] | total), *_lookupd_lines(found["lookupds"])]
 
     members = at.nodes()
     return reports.report(lambda: reports.look(members), document, lines, pace)
+
+
+def _node_row(now: Snapshot, node: NodeState) -> Row:
+    if node.error:
+        return {"error": node.error}
+    document = node.document
+    topics = document.get("topics") or ()
+    channels = [channel for topic in topics for channel in topic.get("channels") or ()]
+    disk = document.get("disk") or {}
+    return {
+        "version": document.get("version", ""),
+        "health": node.health,
+        "draining": bool(document.get("draining")),
+        "start_time": node.start_s,
+        "up_seconds": max(0, int(now.time_s) - node.start_s),
+        "topic_count": len(topics),
+        "channel_count": len(channels),
+        "client_count": _sum(channels, "client_count"),
+        "depth": _sum(topics, "depth") + _sum(channels, "depth"),
+        "in_flight_count": _sum(channels, "in_flight_count"),
+        "deferred_count": _sum(channels, "deferred_count"),
+        "in_rate": round(node.in_rate, 1),
+        "out_rate": round(node.out_rate, 1),
+        "stored_bytes": _sum(topics, "stored_bytes"),
+        "unsynced_bytes": _sum(topics, "unsynced_bytes"),
+        **{name: disk.get(name.removeprefix("disk_")) for name in
+           ("disk_free_bytes", "disk_size_bytes", "last_sync_seconds_ago", "sync_slowest_seconds")},
+    }  # fmt: skip
+
+
+def _sum(rows: Sequence[Row], name: str) -> int:
+    return sum(row.get(name) or 0 for row in rows)
+
+
+def _node_lines(rows: Mapping[str, Row]) -> list[str]:
+    shown = []
+    for address, row in rows.items():
+        free, of = row.get("disk_free_bytes"), row.get("disk_size_bytes")
+        health = "draining" if row.get("draining") else row.get("health")
+        wrong = terminal.painted(row["error"], terminal.RED) if "error" in row else health
+        left = f"{size(free)} ({100 * free // of} %)" if free and of else None
+        shown.append({**row, "node": address, "health": wrong, "disk_left": left})
+    return columns_table(_NODE_COLUMNS, shown, left=3)
 
 
 def _lookupd(address: str, at: Http) -> Row:
@@ -84,11 +140,16 @@ def show(
         info = member.document("/info")
         own = {name: info.get(name) for name in
                ("hostname", "broadcast_address", "tcp_port", "http_port")}  # fmt: skip
-        topics = {name: reports.topic_row(now.topics[name]) for name in sorted(now.topics)}
-        row = reports.node_row(now, now.nodes[member.address])
+        topics = {name: _topic_row(now.topics[name]) for name in sorted(now.topics)}
+        row = _node_row(now, now.nodes[member.address])
         return {"node": member.address, **own, **row, "topics": topics}
 
     return reports.report(lambda: reports.look([member]), document, _one_node, pace)
+
+
+def _topic_row(topic: TopicState) -> Row:
+    return {**reports.fields(topic, _TOPIC), "channel_count": len(topic.channels),
+            "paused": topic.paused, "refusals": topic.refusals}  # fmt: skip
 
 
 def _the_one(members: Sequence[Node], address: str) -> Node:
@@ -104,7 +165,7 @@ def _one_node(found: Row, now: Snapshot) -> list[str]:
     fields = {name: value for name, value in found.items() if name not in ("node", "topics")}
     lines = [found["node"], *(f"  {name:<22} {_text(value)}" for name, value in fields.items()), ""]
     topics = [{**row, "name": name} for name, row in found["topics"].items()]
-    return lines + (columns_table(reports.TOPIC_COLUMNS, topics) if topics else ["no topics"])
+    return lines + (columns_table(_TOPIC_COLUMNS, topics) if topics else ["no topics"])
 
 
 def _text(value: object) -> str:

@@ -26,6 +26,16 @@ INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
 Row = dict[str, Any]
 Column = tuple[str, str, Callable[[Any], str]]  # its head, the key of a row, how a value is shown
 
+# The heads of figures, by their keys in JSON; others are named by themselves.
+_HEADS = {
+    "client_count": "CONN", "channel_count": "CHANNELS", "deferred_count": "DELAYED",
+    "finish_count": "FINISHED", "in_flight_count": "IN FLIGHT", "in_rate": "IN/s",
+    "message_count": "MESSAGES", "oldest_age_seconds": "OLDEST", "out_rate": "OUT/s",
+    "ready_count": "READY", "requeue_count": "REQUEUED", "timeout_count": "TIMED OUT",
+    "topic_count": "TOPICS", "connected_seconds": "CONNECTED", "stored_bytes": "STORED",
+    "unsynced_bytes": "UNSYNCED", "up_seconds": "UP",
+}  # fmt: skip
+
 
 class WrongUse(PenstockError):
     """Arguments that do not go together, that are missing, or that cannot be right."""
@@ -69,6 +79,20 @@ def confirm(yes: bool, question: str, name: str) -> None:
     print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
         raise NotConfirmed("nothing was done")
+
+
+def figures(*keys: str) -> tuple[Column, ...]:
+    """Columns of a table for people: a figure is short, in the unit that its key ends with."""
+    units = {"bytes": size, "seconds": terminal.span}
+    return tuple(
+        (_HEADS.get(key, key.upper()), key, units.get(key.rpartition("_")[2], terminal.short))
+        for key in keys
+    )
+
+
+def texts(**keys: str) -> tuple[Column, ...]:
+    """Columns by key, with their heads."""
+    return tuple((head, key, str) for key, head in keys.items())
 
 
 def columns_table(

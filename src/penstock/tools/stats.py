@@ -18,21 +18,16 @@ from penstock.nsqdapi.calls import stats_query
 from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options, option
 from penstock.tools.nodes import Node, ask_all
-from penstock.tools.output import DONE, FAILED, Column, Output, Row, columns_table
+from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 
 T = TypeVar("T")
 Key = tuple[str, str]  # topic, channel ("" for the topic itself)
 
-COLUMNS: tuple[Column, ...] = (
-    ("TOPIC / CHANNEL", "name", str),
-    ("DEPTH", "depth", terminal.short),
-    ("IN FLIGHT", "in_flight_count", terminal.short),
-    ("DELAYED", "deferred_count", terminal.short),
-    ("MESSAGES", "message_count", terminal.short),
-    ("RATE/s", "rate", str),
-    ("REQUEUED", "requeue_count", terminal.short),
-    ("TIMED OUT", "timeout_count", terminal.short),
-    ("CONN", "client_count", terminal.short),
+COLUMNS = (
+    *texts(name="TOPIC / CHANNEL"),
+    *figures("depth", "in_flight_count", "deferred_count", "message_count"),
+    *texts(rate="RATE/s"),
+    *figures("requeue_count", "timeout_count", "client_count"),
 )
 SUMMED = ("depth", "in_flight_count", "deferred_count", "message_count", "requeue_count",
           "timeout_count", "client_count")  # fmt: skip
