@@ -29,12 +29,12 @@ from penstock.log.inspect import (
     dump_file,
     dump_partition,
     find,
-)
+)  # fmt: skip
 from penstock.log.repair import Loss, find_losses, give_up
 from penstock.log.verify import Finding, PartitionSummary, Report, verify
 from penstock.tools.app import Json, Partition, Yes, arg, group, opt, switch, verb
 from penstock.tools.output import Output, WrongUse, confirm, when
-from penstock.trace.events import TOPIC, Event, decode
+from penstock.trace.events import TOPIC, decode
 
 SOUND, FOUND, USAGE = 0, 1, 2
 
@@ -92,22 +92,21 @@ def _report_lines(report: Report) -> Iterator[str]:
     yield f"{report.bytes_checked:,} bytes checked: {verdict}"
 
 
-def _summary_line(summary: PartitionSummary) -> str:
-    messages = summary.to_offset - summary.from_offset
-    stop = "clean stop" if summary.clean else "running, or not stopped in an orderly way"
+def _summary_line(one: PartitionSummary) -> str:
+    messages = one.to_offset - one.from_offset
+    stop = "clean stop" if one.clean else "running, or not stopped in an orderly way"
     return (
-        f"{summary.topic}/{summary.partition}: {messages:,} messages from offset "
-        f"{summary.from_offset} in {summary.batches:,} batches and {summary.segments} segments "
-        f"({stop})"
+        f"{one.topic}/{one.partition}: {messages:,} messages from offset {one.from_offset} in "
+        f"{one.batches:,} batches and {one.segments} segments ({stop})"
     )
 
 
 def _finding_text(finding: Finding) -> str:
     where = finding.path if finding.position is None else f"{finding.path} at {finding.position}"
-    offsets = ""
     if finding.from_offset is not None and finding.to_offset is not None:
-        offsets = f" (offsets {finding.from_offset} to {max(finding.to_offset - 1, 0)})"
-    return f"{where}{offsets}: {finding.reason}"
+        last = max(finding.to_offset - 1, 0)
+        where += f" (offsets {finding.from_offset} to {last})"
+    return f"{where}: {finding.reason}"
 
 
 # --- dump ---
@@ -144,12 +143,11 @@ def dump(
 def _show_events(row: Row) -> None:
     """In place of the body that holds them."""
     with suppress(TraceBroken):  # then people see its bytes
-        row["events"] = [_event_json(event) for event in decode(row["body"])]
+        row["events"] = [
+            event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
+            for event in decode(row["body"])
+        ]
         del row["body"]
-
-
-def _event_json(event: Event) -> dict[str, Any]:
-    return event._asdict() | {"kind": event.kind.label, "message_id": f"{event.message_id:016x}"}
 
 
 def _row_json(row: Row, bodies: bool) -> str:
@@ -163,21 +161,20 @@ def _row_json(row: Row, bodies: bool) -> str:
 
 def _row_text(row: Row, bodies: bool) -> str:
     if "size" not in row:
-        return "  ".join(f"{name}={value}" for name, value in row.items())
+        return _pairs(row)
     common = ("offset", "id", "timestamp_ns", "batch", "position", "size", "body", "events")
     extra = "".join(f"  {name}={value!r}" for name, value in row.items() if name not in common)
     body = f"  {row.get('body', b'')!r}" if bodies else ""
     if "events" in row:
-        body = "".join(f"\n{'':>14}{_event_text(event)}" for event in row["events"])
+        body = "".join(f"\n{'':>14}{_pairs(event)}" for event in row["events"])
     return (
         f"{row['offset']:>12}  {row['id']}  {when(row['timestamp_ns'])}  "
         f"{row['size']:>8}{extra}{body}"
     )
 
 
-def _event_text(event: dict[str, Any]) -> str:
-    shown = {name: value for name, value in event.items() if value is not None}
-    return "  ".join(f"{name}={value}" for name, value in shown.items())
+def _pairs(row: Row) -> str:
+    return "  ".join(f"{name}={value}" for name, value in row.items() if value is not None)
 
 
 # --- repair: list what is corrupt, ask, and give it up ---

@@ -89,19 +89,15 @@ class Input:
         threading.Thread(target=self._read, daemon=True, name="input").start()
 
     def _read(self) -> None:
-        data = b"x"
-        while data:
+        chunk: bytes | OSError = b"x"
+        while chunk and not isinstance(chunk, OSError):
             self._room.acquire()
             try:
-                data = os.read(self._descriptor, READ_BYTES)
+                chunk = os.read(self._descriptor, READ_BYTES)
             except OSError as error:
-                self._give(error)
-                return
-            self._give(data)
-
-    def _give(self, chunk: bytes | OSError) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended before the input
-            self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+                chunk = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended before the input
+                self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
 
     async def next(self) -> bytes:
         """Empty at the end. Raises OSError."""
@@ -132,9 +128,7 @@ class Publisher:
         self._room = asyncio.Event()
 
     async def publish(self, record: bytes) -> None:
-        while self._unanswered >= UNANSWERED_MAX and self.failure is None:
-            self._room.clear()
-            await self._room.wait()
+        await self.settle(UNANSWERED_MAX - 1)
         if self.failure is not None:
             return
         self._unanswered += 1
@@ -153,9 +147,9 @@ class Publisher:
         for producer in self._producers:
             producer.pub(self._topic, record, **self._to).add_done_callback(answered)
 
-    async def settle(self) -> None:
-        """Wait for all answers."""
-        while self._unanswered and self.failure is None:
+    async def settle(self, left: int = 0) -> None:
+        """Wait for the answers, but for so many."""
+        while self._unanswered > left and self.failure is None:
             self._room.clear()
             await self._room.wait()
 
