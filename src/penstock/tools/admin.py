@@ -20,7 +20,7 @@ from penstock.nsqadmin.access import ROLE_NAMES
 from penstock.nsqadmin.options import default_data_path
 from penstock.nsqadmin.store import Store, check_user_name, hash_password
 from penstock.tools.app import Yes, arg, group, opt, switch, verb
-from penstock.tools.output import Output, confirm
+from penstock.tools.output import Output, confirm, system_user
 
 UNIT_DATA_PATH = Path("/var/lib/penstock/nsqadmin")  # deploy/systemd/penstock-nsqadmin.service
 
@@ -133,20 +133,13 @@ def become_owner(path: Path) -> None:
 @contextmanager
 def _written_down(store: Store, action: str, name: str, role: str = "") -> Iterator[None]:
     """In the audit log, before it is done."""
-    entries = store.begin(_system_user(), "command line", "", [(action, name)], role)
+    entries = store.begin(system_user(), "command line", "", [(action, name)], role)
     try:
         yield
     except PenstockError as error:
         store.end(entries, f"failed: {error}")
         raise
     store.end(entries, "ok")
-
-
-def _system_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"  # one without a name, as in a container
 
 
 def _password(from_stdin: bool) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import MappingProxyType
@@ -92,7 +92,8 @@ def bench(
     measure = {"publish": publish, "consume": consume, "latency": latency}[what]
     with asyncio.Runner(loop_factory=loop_factory()) as runner, terminal.Progress(what):
         result = runner.run(measure(plan))
-    return Output(as_document(plan, result), [as_text(plan, result)])
+    document = as_document(plan, result)
+    return Output(document, _lines(plan, document, result.seconds))
 
 
 # --- publish ---
@@ -238,21 +239,15 @@ def percentile(taken_ns: Sequence[int], share: float) -> float:
 
 
 def as_document(plan: Plan, result: Result) -> dict[str, Any]:
-    seconds = max(result.seconds, 1e-9)
     document = {
-        "what": plan.what,
-        "topic": plan.topic,
-        "messages": result.messages,
-        "size_bytes": plan.size_bytes,
-        "batch": plan.batch,
-        "connections": plan.connections,
+        "what": plan.what, "topic": plan.topic, "messages": result.messages,
+        "size_bytes": plan.size_bytes, "batch": plan.batch, "connections": plan.connections,
         "seconds": round(result.seconds, 6),
-        "messages_per_second": round(result.messages / seconds, 1),
-    }
+        "messages_per_second": round(result.messages / max(result.seconds, 1e-9), 1),
+    }  # fmt: skip
     if result.taken_ns:
-        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1)):
             document[name] = round(percentile(result.taken_ns, share), 3)
-        document["max_ms"] = round(result.taken_ns[-1] / limits.MS, 3)
     return document
 
 
@@ -260,18 +255,13 @@ _DONE = {"publish": "published to", "consume": "consumed from", "latency": "thro
 _TIMED = {"publish": "answered", "latency": "delivered"}
 
 
-def as_text(plan: Plan, result: Result) -> str:
-    document = as_document(plan, result)
-    rate = document["messages_per_second"]
-    text = (
-        f"{result.messages:,} messages {_DONE[plan.what]} {plan.topic} in {result.seconds:.2f} s: "
-    )
+def _lines(plan: Plan, found: dict[str, Any], seconds: float) -> Iterator[str]:
+    rate = found["messages_per_second"]
+    text = f"{found['messages']:,} messages {_DONE[plan.what]} {plan.topic} in {seconds:.2f} s: "
     text += f"{rate:,.0f} messages/s"
     if plan.what == "publish":
         text += f", {rate * plan.size_bytes / 1e6:,.1f} MB/s"
-    if result.taken_ns:
-        text += (
-            f"\n{_TIMED[plan.what]} after {document['p50_ms']} ms (p50), {document['p99_ms']} ms "
-            f"(p99), {document['max_ms']} ms (longest)"
-        )
-    return text
+    yield text
+    if "max_ms" in found:
+        yield (f"{_TIMED[plan.what]} after {found['p50_ms']} ms (p50), {found['p99_ms']} ms (p99), "
+               f"{found['max_ms']} ms (longest)")  # fmt: skip

@@ -9,7 +9,6 @@ warnings, 2 faults, 3 the file is no bundle, or the command line is wrong.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import shlex
 import sys
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 from penstock import limits
-from penstock.command import terminal
+from penstock.command.terminal import Progress, printable
 from penstock.errors import BundleBroken, PenstockError
 from penstock.nsqadmin.attention import Finding, Level
 from penstock.nsqadmin.bundle import files
@@ -28,7 +27,7 @@ from penstock.nsqadmin.bundle.judge import judge, rows_of
 from penstock.tools.app import arg, group, opt, verb
 from penstock.tools.check import CRITICAL, OK, UNKNOWN, WARNING, WORDS
 from penstock.tools.connection import DEFAULT_ADDRESS, HTTP, Http, Where
-from penstock.tools.output import Output
+from penstock.tools.output import Output, system_user
 
 _CODES = {Level.NOTE: OK, Level.WARN: WARNING, Level.BAD: CRITICAL}
 
@@ -64,8 +63,8 @@ def gather(
     nsqds, lookupds = _addresses(at.where)
     tls = at.where.tls()
     command = shlex.join(["penstock", *sys.argv[1:]])
-    wish = Wish(_user(), command, nsqds, lookupds, seconds)
-    with terminal.Progress("gathering", 100) as progress:
+    wish = Wish(system_user(), command, nsqds, lookupds, seconds)
+    with Progress("gathering", 100) as progress:
 
         async def run() -> list[Failure]:
             fetcher = make_fetcher(wish.seconds, tls)
@@ -101,13 +100,6 @@ def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return nsqds, lookupds
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container may have no name for its user
-        return ""
-
-
 @verb(app, "penstock bundle analyze report.zip", "penstock bundle analyze report.zip --json")
 def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
     """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
@@ -129,12 +121,7 @@ def _lines(held: Bundle, found: list[Finding], code: int) -> Iterator[str]:
     daemons_shown = f"{count} daemon{'' if count == 1 else 's'}"
     yield f"PENSTOCK {WORDS[code]} - {daemons_shown}, gathered {held.manifest.get('made', '?')}"
     for row in rows_of(found):
-        yield f"\n{row['level']:<8} {_plain(row['what'])}"
-        yield f"         {_plain(row['why'])}\n         {_plain(row['next_step'])}"
+        what, why, next_step = map(printable, (row["what"], row["why"], row["next_step"]))
+        yield f"\n{row['level']:<8} {what}\n         {why}\n         {next_step}"
     if not found:
         yield "Nothing is wrong, as far as it shows."
-
-
-def _plain(text: str) -> str:
-    """What others have written moves no cursor."""
-    return "".join(char if char.isprintable() else " " for char in text)

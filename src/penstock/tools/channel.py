@@ -116,12 +116,13 @@ def _of(topic: str, channel: str, partition: int | None = None) -> Target:
     return {"topic": topic, "channel": channel, "partition": partition}
 
 
-add_change(app, "channel", "create", "Make it, for messages from now on; a first one for all")
-add_change(app, "channel", "delete", "Remove it and what it has yet to deliver", asks=True)
-add_change(app, "channel", "empty", "Drop what waits, in flight or delayed too", asks=True)
-add_change(app, "channel", "emptydelayed", "Drop what is delayed", asks=True)
-add_change(app, "channel", "pause", "Stop delivering")
-add_change(app, "channel", "unpause", "Deliver again")
+_create = "Make it, for messages from now on; a first one for all"
+add_change(app, "channel", "create", _create, "partition", "yes")
+add_change(app, "channel", "delete", "Remove it and what it has yet to deliver", "partition")
+add_change(app, "channel", "empty", "Drop what waits, in flight or delayed too", "partition")
+add_change(app, "channel", "emptydelayed", "Drop what is delayed", "partition")
+add_change(app, "channel", "pause", "Stop delivering", "partition", "yes")
+add_change(app, "channel", "unpause", "Deliver again", "partition", "yes")
 
 
 @verb(app, "penstock channel requeuedelayed orders billing 24")
@@ -135,28 +136,9 @@ def requeuedelayed(
     return act(at, "requeuedelayed", _of(topic, channel) | {"offset": hours})
 
 
-@verb(
-    app,
-    "penstock channel skip orders billing --yes",
-    "penstock channel skip orders billing --partition 0 --yes",
-)
-def skip(
-    topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False
-) -> Output:
-    """Drop all that it has and gets; asks for --yes.
-
-    `unskip` ends it."""
-    return act(at, "skip", _of(topic, channel, partition), yes)
-
-
-@verb(
-    app,
-    "penstock channel unskip orders billing",
-    "penstock channel unskip orders billing --partition 0",
-)
-def unskip(topic: Topic, channel: Channel, at: Http, partition: Partition = None) -> Output:
-    """Deliver what comes from now on."""
-    return act(at, "unskip", _of(topic, channel, partition))
+_ends = "\n\n`unskip` ends it."
+add_change(app, "channel", "skip", "Drop all that it has and gets", more=_ends)
+add_change(app, "channel", "unskip", "Deliver what comes from now on", "yes")
 
 
 @verb(

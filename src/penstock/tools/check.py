@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter
 from typing import Annotated, NamedTuple
 
+from penstock.command.terminal import span
 from penstock.errors import ConfigError, PenstockError
 from penstock.tools.app import OnlyChannel, OnlyTopic, group, opt, verb
 from penstock.tools.connection import Http, Options
@@ -34,6 +35,12 @@ app = group("")
 class Finding(NamedTuple):
     level: int
     text: str
+    since_seconds: float = 0.0  # 0: it is not known since when
+    do: str = ""  # about it
+
+    def line(self) -> str:
+        since = f", since {span(self.since_seconds)}" if self.since_seconds else ""
+        return f"{self.text}{since}" + (f". {self.do}" if self.do else "")
 
 
 class Bounds(Options):
@@ -74,8 +81,8 @@ def verdict(judge: Callable[[], Iterable[Finding]]) -> Output:
     except PenstockError as error:
         found = [Finding(CRITICAL, str(error))]
     level = max((one.level for one in found), default=OK)
-    rows = [{"level": WORDS[one.level], "text": one.text} for one in found]
-    texts = "; ".join(one.text for one in sorted(found, key=lambda one: -one.level))
+    rows = [{"level": WORDS[one.level], "text": one.line()} for one in found]
+    texts = "; ".join(one.line() for one in sorted(found, key=lambda one: -one.level))
     line = f"PENSTOCK {WORDS[level]}" + (f" - {texts}" if texts else "")
     return Output({"status": WORDS[level], "findings": rows}, [line], level)
 

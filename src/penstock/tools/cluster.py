@@ -13,9 +13,10 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
+from penstock.nsqdapi.calls import bracketed
 from penstock.tools import check, nodes
 from penstock.tools.app import Json, OnlyTopic, Yes, arg, group, opt, verb
-from penstock.tools.check import CRITICAL, OK, WARNING, WORDS
+from penstock.tools.check import CRITICAL, OK, WARNING, WORDS, Finding
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
 from penstock.tools.output import DONE, FAILED, Output, Row, WrongUse, columns_table, confirm, plain
@@ -37,17 +38,6 @@ class NoCluster(WrongUse):
             f"{address} is a node by itself: nsqd --cluster=etcd://HOST:2379/NAME makes it a node"
             " of a cluster (docs/cluster.md)"
         )
-
-
-class Finding(NamedTuple):
-    level: int
-    text: str
-    since_seconds: float  # 0: it is not known since when
-    do: str
-
-    def line(self) -> str:
-        since = f", since {terminal.span(self.since_seconds)}" if self.since_seconds else ""
-        return f"{self.text}{since}. {self.do}"
 
 
 class Cluster(NamedTuple):
@@ -203,10 +193,7 @@ def _nodes(numbers: Iterable[int]) -> str:
 
 def _place(row: Row) -> str:
     """Of a node that is down it is not known."""
-    if not row["alive"]:
-        return ""
-    host = f"[{row['host']}]" if ":" in row["host"] else row["host"]
-    return f"{host}:{row['http_port']}"
+    return f"{bracketed(row['host'])}:{row['http_port']}" if row["alive"] else ""
 
 
 # --- telling ---
@@ -321,9 +308,7 @@ def is_well(at: Http) -> Output:
 
     0: yes, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
     3: used wrongly."""
-    return check.verdict(
-        lambda: [check.Finding(one.level, one.line()) for one in findings(gather(at))]
-    )
+    return check.verdict(lambda: findings(gather(at)))
 
 
 # --- what an operator wants of a node ---
@@ -331,37 +316,26 @@ def is_well(at: Http) -> Output:
 Number = Annotated[int, arg("NODE", "its number", min=0)]
 
 
-@verb(app, "penstock cluster activate 2")
-def activate(node: Number, at: Http) -> Output:
-    """Let a node have replicas and lead, as placement wants it."""
-    return _want(at, node, "active")
+def _add_state(word: str, state: str, about: str, *without: str) -> None:
+    example = f"penstock cluster {word} 2{'' if without else ' --yes'}"
+
+    @verb(app, example, name=word, about=about, without=without)
+    def want(node: Number, at: Http, yes: Yes = False) -> Output:
+        confirm(yes is None or yes, f"{word} node {node} from the cluster", str(node))
+        wanted = {"node": node, "state": state}
+        _first(at.nodes(changes=True), lambda one: one.post("/cluster/node", wanted))
+        return Output(wanted, [f"node {node}: {state}"])
 
 
-@verb(app, "penstock cluster maintain 2")
-def maintain(node: Number, at: Http) -> Output:
-    """Let it keep what it has, lead nothing, get nothing new."""
-    return _want(at, node, "maintenance")
-
-
-@verb(app, "penstock cluster drain 2")
-def drain(node: Number, at: Http) -> Output:
-    """Make its replicas on other nodes, and drop them here.
-
-    `penstock cluster partitions` shows how far it is. They stay where no other node has room."""
-    return _want(at, node, "draining")
-
-
-@verb(app, "penstock cluster remove 2 --yes")
-def remove(node: Number, at: Http, yes: Yes = False) -> Output:
-    """Forget it, once it is drained and stopped; asks for --yes."""
-    confirm(yes, f"remove node {node} from the cluster", str(node))
-    return _want(at, node, "removed")
-
-
-def _want(at: Http, number: int, state: str) -> Output:
-    wanted = {"node": number, "state": state}
-    _first(at.nodes(changes=True), lambda node: node.post("/cluster/node", wanted))
-    return Output(wanted, [f"node {number}: {state}"])
+_add_state("activate", "active", "Let a node have replicas and lead, as placement wants it.", "yes")
+_add_state(
+    "maintain", "maintenance", "Let it keep what it has, lead nothing, get nothing new.", "yes"
+)
+_add_state(
+    "drain", "draining", "Make its replicas on other nodes, and drop them here.\n\n`penstock"
+    " cluster partitions` shows how far it is. They stay where no other node has room.", "yes",
+)  # fmt: skip
+_add_state("remove", "removed", "Forget it, once it is drained and stopped; asks for --yes.")
 
 
 # --- the metadata in etcd, made again from what the nodes remember ---

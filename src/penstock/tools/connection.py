@@ -24,9 +24,8 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.net.secret_file import first_secret
 from penstock.nsqdapi import calls
 from penstock.tools import contexts
-from penstock.tools.client_options import tls_context
 from penstock.tools.contexts import Context
-from penstock.tools.nodes import Answers, Node, ask_all, ask_each
+from penstock.tools.nodes import Answers, Node, ask_all, ask_each, tls_context
 from penstock.tools.output import WrongUse, confirm
 
 DEFAULT_ADDRESS, DEFAULT_TCP_ADDRESS = "127.0.0.1:4151", "127.0.0.1:4150"

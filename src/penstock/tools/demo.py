@@ -277,26 +277,22 @@ async def _run(
         if archive := others.get("archive"):
             yield archive_line(archive)
 
-    shown = asyncio.create_task(_show(lines, place, others.get("admin"), seconds, stop))
+    tasks.append(asyncio.create_task(_show(lines, place, others.get("admin"), seconds, stop)))
     try:
-        done, _ = await asyncio.wait([shown, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        return _verdict(done - {shown}, nsqd)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        failures = [one.exception() for one in tasks if one.done()]
     finally:
-        for task in (shown, *tasks):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(shown, *tasks, return_exceptions=True)
-
-
-def _verdict(broken: set[asyncio.Task[None]], nsqd: Program) -> int:
-    """The exit code: clients run until they are stopped, so one that ended has failed."""
-    for task in broken:
-        error = task.exception()
-        if isinstance(error, (ClientError, OSError)):
-            gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
-            print(f"the demo stops: {error}{gone}", file=sys.stderr)
-        elif error is not None:
-            raise error
-    return FAILED if broken else DONE
+        await asyncio.gather(*tasks, return_exceptions=True)
+    failure = next(filter(None, failures), None)  # clients run until they are stopped
+    if isinstance(failure, (ClientError, OSError)):
+        gone = "" if nsqd.state == "running" else f" (nsqd {nsqd.state})"
+        print(f"the demo stops: {failure}{gone}", file=sys.stderr)
+        return FAILED
+    if failure is not None:
+        raise failure
+    return DONE
 
 
 async def _show(

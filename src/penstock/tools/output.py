@@ -10,7 +10,9 @@ nobody is there to ask.
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -129,3 +131,10 @@ def when(time_ns: int) -> str:
     except (OverflowError, ValueError, OSError):  # a time that no calendar has
         return f"{time_ns} ns"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % limits.SECOND // 1000:06d}Z"
+
+
+def system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"  # one without a name, as in a container

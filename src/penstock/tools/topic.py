@@ -145,20 +145,28 @@ def config(topic: Topic, at: Http, settings: Settings = None, yes: Yes = False) 
 # --- of a topic or a channel ---
 
 
-def add_change(app: typer.Typer, of: str, word: str, about: str, asks: bool = False) -> None:
-    """`penstock topic pause orders` and its like; `asks`: it cannot be taken back."""
-    example = f"penstock {of} {word} orders{' billing' * (of == 'channel')}{' --yes' * asks}"
-    without = [*(() if asks else ["yes"]), *(["channel"] if of == "topic" else ())]
+def add_change(
+    app: typer.Typer, of: str, word: str, about: str, *without: str, more: str = ""
+) -> None:
+    """`penstock topic pause orders` and its like: one POST to each node. It asks for --yes unless
+    that is among `without`."""
+    without = (*without, "partition", "channel") if of == "topic" else without
+    example = f"penstock {of} {word} orders" + " billing" * (of == "channel")
+    ends = ["" if "yes" in without else " --yes"]
+    ends += [] if "partition" in without else [f" --partition 0{ends[0]}"]
+    about += "." if "yes" in without else "; asks for --yes."
 
-    @verb(app, example, name=word, about=f"{about}{'; asks for --yes' * asks}.", without=without)
-    def change(topic: Topic, channel: Channel, at: Http, yes: Yes = False) -> Output:
-        return act(at, word, {"topic": topic, "channel": channel}, yes)
+    @verb(app, *(f"{example}{end}" for end in ends), name=word, about=about + more, without=without)
+    def change(
+        topic: Topic, channel: Channel, at: Http, partition: Partition = None, yes: Yes = False
+    ) -> Output:
+        return act(at, word, {"topic": topic, "channel": channel, "partition": partition}, yes)
 
 
-add_change(app, "topic", "delete", "Remove it, its channels and its messages", asks=True)
-add_change(app, "topic", "empty", "Drop what no channel has been given yet", asks=True)
-add_change(app, "topic", "pause", "Stop handing messages to channels")
-add_change(app, "topic", "unpause", "Hand them over again")
+add_change(app, "topic", "delete", "Remove it, its channels and its messages")
+add_change(app, "topic", "empty", "Drop what no channel has been given yet")
+add_change(app, "topic", "pause", "Stop handing messages to channels", "yes")
+add_change(app, "topic", "unpause", "Hand them over again", "yes")
 
 
 def act(at: Http, word: str, target: Target, yes: bool | None = None, path: str = "") -> Output:
