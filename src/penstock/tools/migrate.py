@@ -107,23 +107,19 @@ def _check_apart(source: str, target: str) -> None:
 
 def report_lines(report: Report, is_dry_run: bool) -> Iterator[str]:
     counts = ("messages", "body_bytes", "passed_bytes", "bad_bytes")
-    rows = [
-        [queue.name, *(f"{getattr(queue.found, name):,}" for name in counts)]
-        for topic in report.topics
-        for queue in topic.queues
-    ]
+    queues = [queue for topic in report.topics for queue in topic.queues]
+    rows = [[one.name, *(f"{getattr(one.found, name):,}" for name in counts)] for one in queues]
     yield from terminal.table(["queue", "messages", "bytes", "consumed", "bad bytes"], rows)
     for note in report.notes:
         yield f"note: {note}"
-    for topic in report.topics:
-        for queue in topic.queues:
-            yield from (f"note: {queue.name}: {note}" for note in queue.found.notes)
-            if queue.found.ids_lost:
-                yield f"note: {queue.name}: {queue.found.ids_lost:,} messages get new ids"
-            for span in queue.found.bad:
-                yield f"bad:  {span.file}: bytes {span.start} to {span.end - 1} hold no message"
-            if queue.found.bad_spans > SPANS_SHOWN_MAX:
-                yield f"bad:  {queue.name}: and {queue.found.bad_spans - SPANS_SHOWN_MAX:,} more"
+    for queue in queues:
+        yield from (f"note: {queue.name}: {note}" for note in queue.found.notes)
+        if queue.found.ids_lost:
+            yield f"note: {queue.name}: {queue.found.ids_lost:,} messages get new ids"
+        for span in queue.found.bad:
+            yield f"bad:  {span.file}: bytes {span.start} to {span.end - 1} hold no message"
+        if queue.found.bad_spans > SPANS_SHOWN_MAX:
+            yield f"bad:  {queue.name}: and {queue.found.bad_spans - SPANS_SHOWN_MAX:,} more"
     if is_dry_run:
         yield "nothing was written"
         return
@@ -147,11 +143,8 @@ def _write_back(source: str, target: str, max_bytes_per_file: int) -> WriteBackR
 
 
 def write_back_lines(report: WriteBackReport) -> Iterator[str]:
-    rows = [
-        [queue.name, f"{queue.messages:,}", f"{queue.delayed:,}"]
-        for topic in report.topics
-        for queue in topic.queues
-    ]
+    queues = [queue for topic in report.topics for queue in topic.queues]
+    rows = [[one.name, f"{one.messages:,}", f"{one.delayed:,}"] for one in queues]
     yield from terminal.table(["queue", "messages", "delays lost"], rows)
     for note in report.notes:
         yield f"note: {note}"
@@ -163,5 +156,5 @@ def write_back_lines(report: WriteBackReport) -> Iterator[str]:
     if report.largest_bytes > limits.MESSAGE_BYTES_MAX:
         yield f"note: start nsqd with -max-msg-size={report.largest_bytes} or more"
     yield f"{report.messages:,} messages are in {report.target}"
-    if any(queue.delayed for topic in report.topics for queue in topic.queues):
+    if any(queue.delayed for queue in queues):
         yield "nsqd's files know no delays: what was delayed is delivered at once"

@@ -48,10 +48,12 @@ def peek(
 
     def ask(node: Node) -> list[Row]:
         if message_id:
-            return _from_id(node, topic, message_id, partition, count)
+            return _from(node, topic, "id", message_id, partition, count)
         spans = _spans(node, topic, partition)
+        if offset is not None and len(spans) > 1:
+            raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
         if offset is not None:
-            return _from_offset(node, topic, offset, spans, count)
+            return _from(node, topic, "offset", offset, next(iter(spans)), count)
         if since:
             return _from_time(node, topic, since, spans, count)
         newest = [_back(node, topic, number, span, count) for number, span in spans.items()]
@@ -77,10 +79,10 @@ def given_time(text: str) -> int:
     return found
 
 
-def _from_id(
-    node: Node, topic: str, message_id: str, partition: int | None, count: int
+def _from(
+    node: Node, topic: str, place: str, value: int | str, partition: int | None, count: int
 ) -> list[Row]:
-    first = node.ask(calls.message(topic, "id", message_id, partition))
+    first = node.ask(calls.message(topic, place, value, partition))
     start = first["offset"] + 1
     return [first, *_onward(node, topic, first["partition"], start, start + count - 1)]
 
@@ -96,16 +98,6 @@ def _spans(node: Node, topic: str, wanted: int | None) -> dict[int, calls.Span]:
         text = f"topic {topic} has no partition {wanted}"
         raise NodeFailed(node.address, text, _NOT_FOUND)
     return {wanted: found.partitions[wanted]}
-
-
-def _from_offset(
-    node: Node, topic: str, offset: int, spans: dict[int, calls.Span], count: int
-) -> list[Row]:
-    if len(spans) > 1:
-        raise WrongUse(f"--offset {offset} is a place in one partition: --partition")
-    (partition,) = spans
-    asked = node.ask(calls.message(topic, "offset", offset, partition))
-    return [asked, *_onward(node, topic, partition, offset + 1, offset + count)]
 
 
 def _from_time(

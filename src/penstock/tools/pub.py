@@ -53,7 +53,7 @@ def pub(
     node = at.nodes(changes=True)[0]
     published = 1
     if body is not None:
-        node.post(_path(wanted), wanted, body.encode("utf-8", "surrogateescape"))
+        _publish(node, wanted, [body.encode("utf-8", "surrogateescape")])
     else:
         published = _publish_lines(node, wanted, sys.stdin.buffer)
     document = {"node": node.address, "topic": topic, "published": published}
@@ -79,30 +79,24 @@ def _parameters(
             "key": None if header else key}  # fmt: skip
 
 
-def _path(wanted: Row) -> str:
-    return "/pub_ext" if wanted["ext"] else "/pub"
-
-
-def _publish(node: Node, wanted: Row, batch: list[bytes]) -> Iterator[int]:
-    """How many were published, each time: nsqd has no request for several with headers."""
-    if wanted["ext"]:
-        for body in batch:
-            node.post(_path(wanted), wanted, body)
-            yield 1
-    else:
-        parts = [_U32.pack(len(batch)), *(_U32.pack(len(body)) + body for body in batch)]
-        node.post("/mpub", wanted | {"binary": "true"}, b"".join(parts))
-        yield len(batch)
+def _publish(node: Node, wanted: Row, bodies: list[bytes]) -> None:
+    """nsqd has no request for several with headers."""
+    if len(bodies) == 1:
+        node.post("/pub_ext" if wanted["ext"] else "/pub", wanted, bodies[0])
+        return
+    parts = [_U32.pack(len(bodies)), *(_U32.pack(len(body)) + body for body in bodies)]
+    node.post("/mpub", wanted | {"binary": True}, b"".join(parts))
 
 
 def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:
     published = 0
+    count_max = 1 if wanted["ext"] else BATCH_MESSAGES
     with terminal.Progress("published") as progress:
         try:
-            for batch in batches(line.rstrip(b"\n") for line in stream):
-                for count in _publish(node, wanted, batch):
-                    published += count
-                    progress.show(published)
+            for bodies in batches((line.rstrip(b"\n") for line in stream), count_max):
+                _publish(node, wanted, bodies)
+                published += len(bodies)
+                progress.show(published)
         except NodeFailed as error:
             raise PenstockError(
                 f"{error} (acknowledged before that: {published}; the next {BATCH_MESSAGES} at most"
@@ -111,11 +105,11 @@ def _publish_lines(node: Node, wanted: Row, stream: BinaryIO) -> int:
     return published
 
 
-def batches(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
+def batches(bodies: Iterator[bytes], count_max: int) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     held_bytes = 0
     for body in filter(None, bodies):
-        if batch and (held_bytes + len(body) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+        if batch and (held_bytes + len(body) > BATCH_BYTES or len(batch) == count_max):
             yield batch
             batch, held_bytes = [], 0
         batch.append(body)

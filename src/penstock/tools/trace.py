@@ -92,18 +92,16 @@ def trace(
 def _wanted(message_id: str, trace_id: str, since: str, only: Only) -> Wanted:
     if bool(message_id) == bool(trace_id):
         raise WrongUse("give a message id, or --trace-id")
-    since_ms = given_time(since) // limits.MS if since else None
-    if trace_id:
-        number = read_trace_id(trace_id)
-        if not number:
-            raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
-        begin_ms = time.time_ns() // limits.MS - TRACE_ID_MS
-        return Wanted(0, number, only, max(begin_ms, 0) if since_ms is None else since_ms)
-    number = hex_to_id(message_id.encode("utf-8", "replace"))
-    if number <= 0:
+    message = hex_to_id(message_id.encode("utf-8", "replace")) if message_id else 0
+    if message_id and message <= 0:
         raise WrongUse(f"{message_id!r} is no message id: 16 hex digits")
-    begin_ms = parse(number).time_ns // limits.MS - ID_AHEAD_MS
-    return Wanted(number, 0, only, max(begin_ms, 0) if since_ms is None else since_ms)
+    number = read_trace_id(trace_id) if trace_id else 0
+    if trace_id and not number:
+        raise WrongUse(f"--trace-id {trace_id}: must be {RULE}")
+    made_ms = parse(message).time_ns // limits.MS - ID_AHEAD_MS if message else 0
+    begin_ms = made_ms or time.time_ns() // limits.MS - TRACE_ID_MS
+    from_ms = given_time(since) // limits.MS if since else max(begin_ms, 0)
+    return Wanted(message, number, only, from_ms)
 
 
 # --- where the events are ---
