@@ -106,8 +106,8 @@ async def publish(plan: Plan) -> Result:
             await stack.enter_async_context(plan.producer()) for _ in range(plan.connections)
         ]
         begun_ns = time.perf_counter_ns()
-        shares = shared(plan.messages, plan.connections)
-        work = [_publish(one, plan, share) for one, share in zip(producers, shares, strict=True)]
+        share, left = divmod(plan.messages, plan.connections)
+        work = [_publish(one, plan, share + (n < left)) for n, one in enumerate(producers)]
         found = await asyncio.gather(*work)
         seconds = (time.perf_counter_ns() - begun_ns) / limits.SECOND
     return Result(plan.messages, seconds, sorted(taken for one in found for taken in one))
@@ -137,11 +137,6 @@ async def _publish(producer: Producer, plan: Plan, count: int) -> list[int]:
 
 def _answered(taken: list[int], sent_ns: int, _: object) -> None:
     taken.append(time.perf_counter_ns() - sent_ns)
-
-
-def shared(count: int, parts: int) -> list[int]:
-    """As equal as can be."""
-    return [count // parts + (part < count % parts) for part in range(parts)]
 
 
 # --- consume ---

@@ -223,11 +223,6 @@ def _links(found: Cluster, number: int) -> list[int] | None:
     return [one["node"] for one in nodes if one["linked"] and one["node"] != number]
 
 
-def _node_rows(found: Cluster) -> list[Row]:
-    keys = "tcp_port", "replication_address", "zone", "version", "generation"
-    return [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
-
-
 def _topic_rows(found: Cluster) -> list[Row]:
     topics: dict[str, list[Row]] = {}
     for row in partition_rows(found):
@@ -285,7 +280,9 @@ def status(at: Http) -> Output:
 def list_nodes(at: Http) -> Output:
     """The nodes, where they are and what they run."""
     found = gather(at)
-    return _show(found, _node_rows(found), left=2)
+    keys = "tcp_port", "replication_address", "zone", "version", "generation"
+    rows = [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
+    return _show(found, rows, left=2)
 
 
 @verb(app, *_examples("topics"))
@@ -357,7 +354,8 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     node, answer = _first(members, ask)
     named = {one.address for one in members}
     members += [one for one in _others(at, node, answer).values() if one.address not in named]
-    answers = nodes.ask_each(members, _remembered)
+    keys = "node", "records", "topics", "channels"
+    answers = nodes.ask_each(members, lambda one: one.document("/cluster/memory", None, *keys))
     memories = {one["node"]: one for one in answers.good.values()}
     asked = next(one for one in members if one.address in answers.good)
     body = json.dumps({"memories": list(memories.values())}).encode()
@@ -370,11 +368,6 @@ def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False
     plan = asked.post("/cluster/restore", {**query, "apply": True}, body)
     done = "done: the nodes follow within seconds (penstock cluster status)"
     return Output(plan, [done], FAILED if plan["left"] else DONE).print(as_json)
-
-
-def _remembered(node: Node) -> Row:
-    found: Row = node.document("/cluster/memory", None, "node", "records", "topics", "channels")
-    return found
 
 
 def _plan_lines(plan: Row, heard: Sequence[int], silent: Iterable[PenstockError]) -> Iterator[str]:

@@ -155,7 +155,9 @@ def find(given: Mapping[str, Any], kinds: Sequence[str] = HTTP) -> Where:
     others = {name: given[name] for name in OPTIONS if name not in TCP and given.get(name)}
     name, origin = given.get("context") or "", "--context"
     if not name and not any(typed.values()):
-        typed = {kind: _from_environment(f"PENSTOCK_{kind.upper()}") for kind in kinds}
+        commas = {kind: os.environ.get(f"PENSTOCK_{kind.upper()}", "") for kind in kinds}
+        typed = {kind: tuple(filter(None, map(str.strip, text.split(","))))
+                 for kind, text in commas.items()}  # fmt: skip
         if not any(typed.values()):
             name, origin = chosen()
     base = contexts.load().get(name) if name else Context()
@@ -167,11 +169,6 @@ def chosen() -> tuple[str, str]:
     """The context that holds when nobody names one or gives an address: (name, who chose it)."""
     name = os.environ.get(contexts.VARIABLE, "")
     return (name, contexts.VARIABLE) if name else (contexts.load().selected, SELECTED)
-
-
-def _from_environment(name: str) -> tuple[str, ...]:
-    """The members of a comma list."""
-    return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
 
 
 def _known_to(lookupds: Sequence[str], tls: ssl.SSLContext | None) -> list[str]:

@@ -127,47 +127,37 @@ class Sender:
 
     async def __call__(self, message: Message) -> None:
         """A handler: to return means that the message is taken."""
-        if self._share < 1 and self._random.random() >= self._share:
+        if self._random.random() >= self._share:
             return
         try:
-            await self._deliver(message)
+            if self._to_all:
+                await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
+            else:
+                await self._send(self._pool.take(), message)
         except (FetchFailed, NotTaken) as error:
             log.error("%r goes back: %s", message, error)
             raise Requeue from error
-
-    async def _deliver(self, message: Message) -> None:
-        if self._to_all:
-            await asyncio.gather(*(self._send(host, message) for host in self._pool.hosts))
-        else:
-            await self._send(self._pool.take(), message)
 
     async def _send(self, host: Host, message: Message) -> None:
         began_ns = time.monotonic_ns()
         try:
             status = await self._request(host.address, message)
-        except FetchFailed:
+            took_ns = time.monotonic_ns() - began_ns
+            self._status.note(public(host.address), took_ns)
+            if status != 200 and (self._method == "GET" or not 200 <= status < 300):
+                raise NotTaken(f"{public(host.address)}: got response {status}")
+        except (FetchFailed, NotTaken):
             self._pool.failed(host)
             raise
-        took_ns = time.monotonic_ns() - began_ns
-        self._status.note(public(host.address), took_ns)
-        taken = status == 200 if self._method == "GET" else 200 <= status < 300
-        if not taken:
-            self._pool.failed(host)
-            raise NotTaken(f"{public(host.address)}: got response {status}")
         self._pool.succeeded(host, took_ns)
 
     async def _request(self, url: str, message: Message) -> int:
-        body = message.body
+        body, headers = message.body, self._headers
         if self._method == "GET":
             url, body = url.replace("%s", quote_from_bytes(body, safe="")), b""
-        answer = await self._fetcher.request(self._method, url, body, self._headers_of(message))
-        return answer.status
-
-    def _headers_of(self, message: Message) -> Mapping[str, str]:
-        """The command line's own come last: they say what is fixed."""
-        if not self._forwards:
-            return self._headers
-        return {**extension(carried(message)), **self._headers}
+        if self._forwards:  # the command line's own come last: they say what is fixed
+            headers = extension(carried(message)) | headers
+        return (await self._fetcher.request(self._method, url, body, headers)).status
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from inspect import Parameter
+from operator import itemgetter
 from typing import Annotated, Literal, TypeVar
 
 from penstock.command import terminal
@@ -197,7 +198,8 @@ def _rows(now: Look, before: Look | None, sort: str, with_parts: bool) -> list[R
         rate = terminal.short(flow[key]) if key in flow else "-"
         rows.append(_row(key, now.rows[key], nested) | {"rate": rate})
         if nested and with_parts:
-            rows += [_part_row(key, part, len(now.documents) > 1) for part in _parts(now, key)]
+            parts = sorted(now.parts.get(key, ()), key=itemgetter("partition", "node"))
+            rows += [_part_row(key, part, len(now.documents) > 1) for part in parts]
     return rows
 
 
@@ -206,10 +208,6 @@ def _row(key: Key, row: Row, nested: bool) -> Row:
     name = f"  {channel}" if channel and nested else "/".join(filter(None, key))
     shown = row if channel else {field: row[field] for field in _OF_TOPICS}
     return {**shown, "name": name + (" (paused)" if row["paused"] else "")}
-
-
-def _parts(now: Look, key: Key) -> list[Row]:
-    return sorted(now.parts.get(key, ()), key=lambda part: (part["partition"], part["node"]))
 
 
 def _part_row(key: Key, part: Row, several_nodes: bool) -> Row:

@@ -138,7 +138,9 @@ class Publisher:
             nonlocal left
             left -= 1
             if not done.cancelled() and done.exception() is not None:
-                self._fail(done.exception())
+                self.failure = self.failure or done.exception()
+                self._room.set()
+                self._on_failure()
             if left == 0:
                 self._unanswered -= 1
                 self.published += 1
@@ -152,11 +154,6 @@ class Publisher:
         while self._unanswered > left and self.failure is None:
             self._room.clear()
             await self._room.wait()
-
-    def _fail(self, error: BaseException | None) -> None:
-        self.failure = self.failure or error
-        self._room.set()
-        self._on_failure()
 
 
 async def _main(values: Values, stop: asyncio.Event) -> int:
