@@ -85,19 +85,14 @@ def report(
     Of one channel its partitions and its consumers, too."""
     members = at.nodes()
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
-        reports.need_answer(now)
+    def show(now: Snapshot, before: Snapshot) -> Output:
         found = chosen(now, sort, limit)
         if topic and not found and not pace.goes_on:
             raise PenstockError(f"no such channel: {' '.join(filter(None, (topic, channel)))}")
-        return reports.channels_document(now, before, found)
-
-    def lines(found: Row, now: Snapshot) -> list[str]:
-        order = chosen(now, sort, limit)
-        return [*reports.node_errors(now), *reports.channel_lines(found, order, bool(channel))]
+        return reports.channels_output(now, before, found, bool(channel))
 
     take = partial(reports.look, members, topic, channel, bool(channel))
-    return reports.report(take, document, lines, pace)
+    return reports.report(take, show, pace)
 
 
 def chosen(now: Snapshot, sort: str, limit: int) -> list[ChannelState]:

@@ -11,7 +11,7 @@ from penstock.tools import completion, reports
 from penstock.tools.app import arg, group, verb
 from penstock.tools.connection import Http
 from penstock.tools.nodes import Node, NodeFailed
-from penstock.tools.output import Column, Row, columns_table, figures, size, texts
+from penstock.tools.output import Column, Output, Row, columns_table, figures, size, texts
 from penstock.tools.stats import Pace
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ _NODE_COLUMNS: tuple[Column, ...] = (
 )  # fmt: skip
 _TOPIC_COLUMNS = (*texts(name="TOPIC"), *figures("depth", "channel_count", "in_rate",
                                                  "stored_bytes", "unsynced_bytes"))  # fmt: skip
+_NODE = {"depth": "depth", "in_flight_count": "in_flight", "deferred_count": "deferred",
+         "in_rate": "in_rate", "out_rate": "out_rate", "stored_bytes": "stored_bytes",
+         "unsynced_bytes": "unsynced_bytes"}  # fmt: skip
 _TOPIC = {"depth": "backlog", "message_count": "messages", "in_rate": "in_rate",
           "stored_bytes": "stored_bytes", "unsynced_bytes": "unsynced_bytes"}  # fmt: skip
-_SUMMED = ("topic_count", "channel_count", "client_count", "depth", "in_flight_count",
-           "deferred_count", "in_rate", "out_rate", "stored_bytes", "unsynced_bytes")  # fmt: skip
+_SUMMED = ("topic_count", "channel_count", "client_count", *_NODE)
 
 app = group(
     "The nsqds, and the nsqlookupds that know them.",
@@ -44,21 +46,18 @@ app = group(
 def list_nodes(at: Http, pace: Pace) -> int:
     """One line for each, and their sum."""
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
+    def output(now: Snapshot, before: Snapshot) -> Output:
         rows = {address: _node_row(now, node) for address, node in now.nodes.items()}
         total = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMMED}
         total["topic_count"] = len(now.topics)  # the same topic on two nodes is one
         total["channel_count"] = sum(len(topic.channels) for topic in now.topics.values())
-        lookupds = at.where.context.lookupd_http_address
-        return {"nodes": rows, "lookupds": {one: _lookupd(one, at) for one in lookupds},
-                "total": total}  # fmt: skip
-
-    def lines(found: Row, now: Snapshot) -> list[str]:
-        total = {"total": found["total"]} if len(found["nodes"]) > 1 else {}
-        return [*_node_lines(found["nodes"] | total), *_lookupd_lines(found["lookupds"])]
+        lookupds = {one: _lookupd(one, at) for one in at.where.context.lookupd_http_address}
+        lines = _node_lines(rows | ({"total": total} if len(rows) > 1 else {}))
+        document = {"nodes": rows, "lookupds": lookupds, "total": total}
+        return Output(document, [*lines, *_lookupd_lines(lookupds)])
 
     members = at.nodes()
-    return reports.report(lambda: reports.look(members), document, lines, pace)
+    return reports.report(lambda: reports.look(members), output, pace, needs_answer=False)
 
 
 def _node_row(now: Snapshot, node: NodeState) -> Row:
@@ -76,21 +75,11 @@ def _node_row(now: Snapshot, node: NodeState) -> Row:
         "up_seconds": max(0, int(now.time_s) - node.start_s),
         "topic_count": len(topics),
         "channel_count": len(channels),
-        "client_count": _sum(channels, "client_count"),
-        "depth": _sum(topics, "depth") + _sum(channels, "depth"),
-        "in_flight_count": _sum(channels, "in_flight_count"),
-        "deferred_count": _sum(channels, "deferred_count"),
-        "in_rate": round(node.in_rate, 1),
-        "out_rate": round(node.out_rate, 1),
-        "stored_bytes": _sum(topics, "stored_bytes"),
-        "unsynced_bytes": _sum(topics, "unsynced_bytes"),
+        "client_count": sum(channel.get("client_count") or 0 for channel in channels),
+        **reports.fields(node, _NODE),
         **{name: disk.get(name.removeprefix("disk_")) for name in
            ("disk_free_bytes", "disk_size_bytes", "last_sync_seconds_ago", "sync_slowest_seconds")},
     }  # fmt: skip
-
-
-def _sum(rows: Sequence[Row], name: str) -> int:
-    return sum(row.get(name) or 0 for row in rows)
 
 
 def _node_lines(rows: Mapping[str, Row]) -> list[str]:
@@ -135,16 +124,18 @@ def show(
     """One of them, with its topics."""
     member = _the_one(at.nodes(), node)
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
-        reports.need_answer(now)
+    def output(now: Snapshot, before: Snapshot) -> Output:
         info = member.document("/info")
-        own = {name: info.get(name) for name in
-               ("hostname", "broadcast_address", "tcp_port", "http_port")}  # fmt: skip
+        names = "hostname", "broadcast_address", "tcp_port", "http_port"
+        row = {name: info.get(name) for name in names}
+        row |= _node_row(now, now.nodes[member.address])
+        lines = [member.address, *(f"  {name:<22} {_text(value)}" for name, value in row.items())]
         topics = {name: _topic_row(now.topics[name]) for name in sorted(now.topics)}
-        row = _node_row(now, now.nodes[member.address])
-        return {"node": member.address, **own, **row, "topics": topics}
+        shown = [{**one, "name": name} for name, one in topics.items()]
+        table = columns_table(_TOPIC_COLUMNS, shown) if shown else ["no topics"]
+        return Output({"node": member.address, **row, "topics": topics}, [*lines, "", *table])
 
-    return reports.report(lambda: reports.look([member]), document, _one_node, pace)
+    return reports.report(lambda: reports.look([member]), output, pace)
 
 
 def _topic_row(topic: TopicState) -> Row:
@@ -159,13 +150,6 @@ def _the_one(members: Sequence[Node], address: str) -> Node:
     there_are = ", ".join(one.address for one in members)
     what = f"there is no node {address}" if address else "name one"
     raise PenstockError(f"{what}; there are {there_are}")
-
-
-def _one_node(found: Row, now: Snapshot) -> list[str]:
-    fields = {name: value for name, value in found.items() if name not in ("node", "topics")}
-    lines = [found["node"], *(f"  {name:<22} {_text(value)}" for name, value in fields.items()), ""]
-    topics = [{**row, "name": name} for name, row in found["topics"].items()]
-    return lines + (columns_table(_TOPIC_COLUMNS, topics) if topics else ["no topics"])
 
 
 def _text(value: object) -> str:

@@ -75,31 +75,22 @@ def with_rates(now: Snapshot, before: Snapshot) -> Snapshot:
 
 def report(
     take: Callable[[], Snapshot],
-    document: Callable[[Snapshot, Snapshot], Row],
-    lines: Callable[[Row, Snapshot], list[str]],
+    show: Callable[[Snapshot, Snapshot], Output],
     pace: Pace,
+    needs_answer: bool = True,
 ) -> int:
-    """The exit code: 1 when a node did not answer."""
+    """The exit code: 1 when a node did not answer. Those are named above what others say."""
 
-    def show(now: Snapshot, before: Snapshot | None) -> Output:
-        now = with_rates(now, before or now)
-        shown = document(now, before or now)
-        code = FAILED if any(node.error for node in now.nodes.values()) else DONE
-        return Output(shown, () if pace.given["json"] else lines(shown, now), code)
+    def rated(now: Snapshot, before: Snapshot | None) -> Output:
+        failed = [node for node in now.nodes.values() if node.error]
+        if needs_answer and len(failed) == len(now.nodes):
+            raise PenstockError("; ".join(f"{node.address}: {node.error}" for node in failed))
+        output = show(with_rates(now, before or now), before or now)
+        errors = [f"{node.address}  {terminal.painted(node.error, terminal.RED)}"
+                  for node in failed if needs_answer]  # fmt: skip
+        return output._replace(lines=[*errors, *output.lines], code=FAILED if failed else DONE)
 
-    return pace.watch(take, show, take())
-
-
-def need_answer(now: Snapshot) -> None:
-    if all(node.error for node in now.nodes.values()):
-        reasons = [f"{node.address}: {node.error}" for node in now.nodes.values()]
-        raise PenstockError("; ".join(reasons))
-
-
-def node_errors(now: Snapshot) -> list[str]:
-    """Lines about nodes that do not answer."""
-    failed = [node for node in now.nodes.values() if node.error]
-    return [f"{node.address}  {terminal.painted(node.error, terminal.RED)}" for node in failed]
+    return pace.watch(take, rated, take())
 
 
 # --- channels ---
@@ -128,15 +119,15 @@ def empty_s(channel: ChannelState) -> float | None:
     return left / gain if gain > 0 else None
 
 
-def channels_document(now: Snapshot, before: Snapshot, found: list[ChannelState]) -> Row:
+def channels_output(
+    now: Snapshot, before: Snapshot, found: Sequence[ChannelState], is_one: bool
+) -> Output:
     topics: dict[str, Row] = {}
     for one in found:
         topics.setdefault(one.topic, {"channels": {}})["channels"][one.name] = _channel_row(one)
-    return {
-        "nodes": {address: node.error or node.health for address, node in now.nodes.items()},
-        "topics": topics,
-        "consumers": consumers(now, before),
-    }
+    nodes = {address: node.error or node.health for address, node in now.nodes.items()}
+    document = {"nodes": nodes, "topics": topics, "consumers": consumers(now, before)}
+    return Output(document, _channel_lines(document, found, is_one))
 
 
 def _channel_row(one: ChannelState) -> Row:
@@ -154,7 +145,7 @@ def _channel_row(one: ChannelState) -> Row:
     }
 
 
-def channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:
+def _channel_lines(found: Row, order: Sequence[ChannelState], is_one: bool) -> list[str]:
     """With one channel its partitions and its consumers follow."""
     rows = []
     for one in order:
@@ -223,8 +214,8 @@ _TOPIC_COLUMNS = (*texts(partition="PARTITION", node="NODE"), *figures("message_
                   *texts(offsets="OFFSETS"), *figures("stored_bytes", "in_rate"))  # fmt: skip
 
 
-def topic_document(topic: TopicState, partition: int | None) -> Row:
-    return {
+def topic_output(topic: TopicState, partition: int | None) -> Output:
+    document = {
         "topic": topic.name,
         "nodes": topic.nodes,
         **fields(topic, _STORED),
@@ -232,6 +223,7 @@ def topic_document(topic: TopicState, partition: int | None) -> Row:
         "channels": {name: one.depth for name, one in sorted(topic.channels.items())},
         "partitions": [_partition_row(topic, one) for one in _chosen(topic, partition)],
     }
+    return Output(document, _topic_lines(document))
 
 
 def _partition_row(topic: TopicState, one: TopicPart) -> Row:
@@ -261,7 +253,7 @@ def _chosen(topic: TopicState, partition: int | None) -> list[TopicPart]:
     return found
 
 
-def topic_lines(found: Row) -> list[str]:
+def _topic_lines(found: Row) -> list[str]:
     """Below a channel's name stands what waits in it. A topic with one partition has the line of
     the total alone."""
     rows = []

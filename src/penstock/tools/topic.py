@@ -47,16 +47,12 @@ def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int
     """Its partitions, and how far each channel is behind in them."""
     members = at.nodes()
 
-    def document(now: Snapshot, before: Snapshot) -> Row:
-        reports.need_answer(now)
+    def output(now: Snapshot, before: Snapshot) -> Output:
         if topic not in now.topics:
             raise PenstockError(f"no such topic: {topic}")
-        return reports.topic_document(now.topics[topic], partition)
+        return reports.topic_output(now.topics[topic], partition)
 
-    def lines(found: Row, now: Snapshot) -> list[str]:
-        return [*reports.node_errors(now), *reports.topic_lines(found)]
-
-    return reports.report(lambda: reports.look(members, topic), document, lines, pace)
+    return reports.report(lambda: reports.look(members, topic), output, pace)
 
 
 verb(
