@@ -93,8 +93,6 @@ def _with_options(
         if isinstance(kind, type) and issubclass(kind, Options):
             bundles[one.name] = kind
         else:
-            if not one.default:  # "nothing" is no news in a help
-                kind.__metadata__[0].show_default = False
             own.append(one.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY))
     has_json = hints["return"] in (Output, int | Output)
     if has_json:
@@ -107,9 +105,12 @@ def _with_options(
         answer = function(**given, **dict.fromkeys(without))
         return answer if isinstance(answer, int) else answer.print(as_json)
 
-    others = [one for kind in bundles.values() for one in kind.parameters()]
+    own += [one for kind in bundles.values() for one in kind.parameters()]
+    for one in own:
+        if not one.default:  # "nothing" is no news in a help
+            one.annotation.__metadata__[0].show_default = False
     call.__doc__ = function.__doc__
-    return _called_with(call, [*own, *others])
+    return _called_with(call, own)
 
 
 def _called_with(call: Callable[..., int], parameters: Sequence[Parameter]) -> Callable[..., int]:

@@ -8,7 +8,6 @@ and its like have bounds that the caller gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from inspect import Parameter
 from typing import Annotated, NamedTuple
 
 from penstock.command.terminal import span
@@ -44,19 +43,15 @@ class Finding(NamedTuple):
 
 
 class Bounds(Options):
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        abouts = {
-            f"{name}_{level}": f"{word} above so much {called}"
-            for name, (_, called) in _BOUNDED.items()
-            for level, word in (("warn", "warning"), ("crit", "critical"))
-        }
-        abouts["consumers"] = "critical below this many"
-        return [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[
-                int | None, opt("N", about, min=0)])
-            for name, about in abouts.items()
-        ]  # fmt: skip
+    depth_warn: Annotated[int | None, opt("N", "warning above so much waiting", min=0)] = None
+    depth_crit: Annotated[int | None, opt("N", "critical above so much waiting", min=0)] = None
+    in_flight_warn: Annotated[int | None, opt("N", "warning above so much in flight", min=0)] = None
+    in_flight_crit: Annotated[int | None, opt("N", "critical above so much in flight", min=0)] = (
+        None
+    )
+    delayed_warn: Annotated[int | None, opt("N", "warning above so much delayed", min=0)] = None
+    delayed_crit: Annotated[int | None, opt("N", "critical above so much delayed", min=0)] = None
+    consumers: Annotated[int | None, opt("N", "critical below this many", min=0)] = None
 
 
 @verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
@@ -68,7 +63,7 @@ def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel 
         yield from _about_nodes(now)
         if topic and not now.rows and now.documents:
             yield Finding(CRITICAL, f"no topic {topic} {channel}".rstrip())
-        yield from _about_channels(now, bounds.given)
+        yield from _about_channels(now, vars(bounds))
 
     return verdict(found)
 

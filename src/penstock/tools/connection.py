@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -51,12 +51,12 @@ OPTIONS = {
 _FILES = ("tls_root_ca_file", "tls_cert", "tls_key", "tls_insecure_skip_verify")
 
 
-def option(name: str, metavar: str, about: str, no: bool = False, **more: Any) -> Parameter:
+def option(name: str, metavar: str, about: str, no: bool = False) -> Parameter:
     """`no`: a switch can be turned off again."""
     kind: Any = bool if not metavar else list[str] if metavar == "ADDRESS" else str
     spelled = name.replace("_", "-")
     spelled = f"--{spelled}/--no-{spelled}" if no and not metavar else f"--{spelled}"
-    found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False, **more)
+    found = typer.Option(spelled, metavar=metavar or None, help=about, show_default=False)
     default = None if metavar or no else False
     hint: Any = Annotated[kind if default is False else kind | None, found]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
@@ -69,8 +69,10 @@ def context_names(incomplete: str) -> list[str]:
         return []
 
 
-CONTEXT = option("context", "NAME", "an installation of penstock context list",
-                 autocompletion=context_names)  # fmt: skip
+ContextName = Annotated[str | None, typer.Option(
+    "--context", metavar="NAME", help="an installation of penstock context list",
+    autocompletion=context_names,
+)]  # fmt: skip
 
 
 class Where(NamedTuple):
@@ -201,29 +203,32 @@ def _tcp_address(http_address: str, tls: ssl.SSLContext | None) -> str:
 
 
 class Options:
-    """A parameter of a verb that stands for several options."""
+    """A parameter of a verb that stands for several options: its annotated fields."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self.given = given
+        vars(self).update(given)
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        raise NotImplementedError
+        hints = get_type_hints(cls, include_extras=True).items()
+        return [Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name), annotation=hint)
+                for name, hint in hints]  # fmt: skip
 
 
 class Connection(Options):
     """Where a verb works: found when it is first asked for."""
 
-    names: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = HTTP
+    names: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[tuple[str, ...]] = HTTP
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        return [*(option(name, *OPTIONS[name]) for name in cls.names), CONTEXT]
+        context = Parameter("context", Parameter.KEYWORD_ONLY, default=None, annotation=ContextName)
+        return [*(option(name, *OPTIONS[name]) for name in cls.names), context]
 
     @cached_property
     def where(self) -> Where:
-        return find(self.given, self.kinds)
+        return find(vars(self), self.kinds)
 
     def nodes(self, changes: bool = False) -> list[Node]:
         """`changes`: something is about to be changed on them. Where nobody typed an address it

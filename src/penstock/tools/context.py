@@ -39,7 +39,7 @@ class Fields(Connection):
     def chosen(self) -> dict[str, Any]:
         """What is given; an empty value takes a field away."""
         found: dict[str, Any] = {}
-        for name, value in self.given.items():
+        for name, value in vars(self).items():
             if isinstance(value, list):
                 found[name] = tuple(filter(None, value))
             elif value and name in _PATHS:  # the context is used from any directory

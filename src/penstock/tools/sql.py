@@ -21,8 +21,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from inspect import Parameter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, TextIO
 
 from penstock.command.terminal import printable
@@ -30,7 +29,7 @@ from penstock.errors import ConfigError, PenstockError, QueryRefused
 from penstock.nsqadmin.sqlengine import Query, Source, topics_of, within
 from penstock.pipelines import settings
 from penstock.tools.app import Json, arg, group, opt, switch, verb
-from penstock.tools.connection import CONTEXT, DEFAULT_ADDRESS, Options, find, option
+from penstock.tools.connection import DEFAULT_ADDRESS, ContextName, Options, find
 from penstock.tools.output import DONE, FAILED, INTERRUPTED, WrongUse
 
 LAKE_VARIABLE = "PENSTOCK_LAKE"
@@ -48,15 +47,12 @@ app = group("")
 class Addresses(Options):
     """One kind of address, under the names that pipelines have for it."""
 
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        about = f"an nsqd ({DEFAULT_ADDRESS}); may be repeated"
-        kind = Annotated[list[str] | None, opt("ADDRESS", about, "--url", "--http-address")]
-        return [
-            Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=kind),
-            option("ca_file", "FILE", "authorities for https"),
-            CONTEXT,
-        ]
+    url: Annotated[
+        list[str] | None, opt("ADDRESS", f"an nsqd ({DEFAULT_ADDRESS}); may be repeated", "--url",
+                              "--http-address")
+    ] = None  # fmt: skip
+    ca_file: Annotated[str | None, opt("FILE", "authorities for https")] = None
+    context: ContextName = None
 
 
 @verb(app, "penstock sql 'show tables'", "penstock sql 'select count(*) from orders' --json")
@@ -94,7 +90,7 @@ def sql(
         tables |= tables_below(directory)
     tables |= _pairs("table", table or (), "archive=/data/lake/archive")
     options = settings.options_of("storage-option", storage_option or [])
-    addresses, ca_file = place(at.given)
+    addresses, ca_file = place(at)
     source = Source(
         addresses, tables, _pairs("topic", topic or (), "shouted=ORDERS"), newest=newest,
         ca_file=ca_file, needs_all=True,
@@ -130,10 +126,10 @@ def _pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def place(given: Mapping[str, Any]) -> tuple[list[str], str]:
+def place(at: Addresses) -> tuple[list[str], str]:
     """(addresses of nsqds, authorities)."""
-    found = find({"nsqd_http_address": given["url"], "context": given["context"]})
-    return found.addresses(), given["ca_file"] or found.context.tls_root_ca_file
+    found = find({"nsqd_http_address": at.url, "context": at.context})
+    return found.addresses(), at.ca_file or found.context.tls_root_ca_file
 
 
 def _answer(source: Source, statement: str, form: Form) -> None:

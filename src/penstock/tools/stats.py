@@ -9,15 +9,14 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from inspect import Parameter
 from operator import itemgetter
 from typing import Annotated, Literal, TypeVar
 
 from penstock.command import terminal
 from penstock.errors import PenstockError
 from penstock.nsqdapi.calls import stats_query
-from penstock.tools.app import Limit, OnlyChannel, OnlyTopic, group, opt, verb
-from penstock.tools.connection import Http, Options, option
+from penstock.tools.app import Json, Limit, OnlyChannel, OnlyTopic, group, opt, switch, verb
+from penstock.tools.connection import Http, Options
 from penstock.tools.nodes import Node, ask_all
 from penstock.tools.output import DONE, FAILED, Output, Row, columns_table, figures, texts
 
@@ -111,21 +110,10 @@ def rates(now: Look, before: Look | None) -> dict[Key, float]:
 class Pace(Options):
     """How often a report comes, and in which form."""
 
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        seconds = opt("SECONDS", "between two looks", min=0.1, max=3600)
-        times = opt("N", "stop after N reports")
-        return [
-            option("json", "", "for programs"),
-            option("watch", "", "go on, until Ctrl-C"),
-            Parameter("interval", Parameter.KEYWORD_ONLY, default=1.0,
-                      annotation=Annotated[float, seconds]),
-            Parameter("count", Parameter.KEYWORD_ONLY, default=0, annotation=Annotated[int, times]),
-        ]  # fmt: skip
-
-    @property
-    def goes_on(self) -> bool:
-        return bool(self.given["watch"])
+    as_json: Json = False
+    goes_on: Annotated[bool, switch("--watch", "go on, until Ctrl-C")] = False
+    interval: Annotated[float, opt("SECONDS", "between two looks", min=0.1, max=3600)] = 1.0
+    count: Annotated[int, opt("N", "stop after N reports")] = 0
 
     def watch(
         self, take: Callable[[], T], show: Callable[[T, T | None], Output], before: T | None
@@ -135,13 +123,13 @@ class Pace(Options):
         try:
             for shown in itertools.count(1):
                 if before is not None:
-                    time.sleep(self.given["interval"])
+                    time.sleep(self.interval)
                 now = take()
                 output = show(now, before)._replace(one_line=self.goes_on)
-                if self.goes_on and not self.given["json"] and terminal.is_watched(sys.stdout):
+                if self.goes_on and not self.as_json and terminal.is_watched(sys.stdout):
                     sys.stdout.write("\x1b[H\x1b[2J")
-                code = output.print(self.given["json"])
-                if not self.goes_on or shown == self.given["count"]:
+                code = output.print(self.as_json)
+                if not self.goes_on or shown == self.count:
                     return code
                 before = now
         except KeyboardInterrupt:
