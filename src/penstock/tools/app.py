@@ -45,7 +45,7 @@ OnlyChannel = Annotated[str, arg("CHANNEL", "only this one", autocompletion=comp
 Partition = Annotated[
     int | None, opt("N", "only this partition", autocompletion=completion.partitions)
 ]
-Json = Annotated[bool, switch("--json", "for programs")]
+Json = Annotated[bool, switch("--json", "print JSON, for programs")]
 Yes = Annotated[bool, switch("--yes", "do it without asking")]
 Limit = Annotated[int, opt("N", "only the first N")]
 

@@ -54,7 +54,7 @@ app = group(
 
 @verb(app, "penstock channel list orders", name="list")
 def list_channels(topic: Topic, at: Http) -> Output:
-    """The names, sorted."""
+    """List the channels of a topic."""
     state = look(at.nodes(), topic)
     if not state.rows:
         raise PenstockError(state.reasons() or f"no such topic: {topic}")
@@ -80,9 +80,9 @@ def report(
     ] = "depth",
     limit: Limit = 0,
 ) -> int:
-    """Depth, age of the oldest, rates, time until empty.
+    """Report depth, age of the oldest, rates, time until empty.
 
-    Of one channel its partitions and its consumers, too."""
+    For one channel it lists partitions and consumers, too."""
     members = at.nodes()
 
     def show(now: Snapshot, before: Snapshot) -> Output:
@@ -111,11 +111,11 @@ def _of(topic: str, channel: str, partition: int | None = None) -> Target:
     return {"topic": topic, "channel": channel, "partition": partition}
 
 
-_create = "Make it, for messages from now on; a first one for all"
+_create = "Create it for new messages; a topic's first gets all"
 add_change(app, "channel", "create", _create, "partition", "yes")
-add_change(app, "channel", "delete", "Remove it and what it has yet to deliver", "partition")
-add_change(app, "channel", "empty", "Drop what waits, in flight or delayed too", "partition")
-add_change(app, "channel", "emptydelayed", "Drop what is delayed", "partition")
+add_change(app, "channel", "delete", "Delete it with its undelivered messages", "partition")
+add_change(app, "channel", "empty", "Drop all its undelivered messages", "partition")
+add_change(app, "channel", "emptydelayed", "Drop its delayed messages", "partition")
 add_change(app, "channel", "pause", "Stop delivering", "partition", "yes")
 add_change(app, "channel", "unpause", "Deliver again", "partition", "yes")
 
@@ -124,16 +124,16 @@ add_change(app, "channel", "unpause", "Deliver again", "partition", "yes")
 def requeuedelayed(
     topic: Topic,
     channel: Channel,
-    hours: Annotated[int, arg("HOURS", "0: what is due now")],
+    hours: Annotated[int, arg("HOURS", "0: those that are due now")],
     at: Http,
 ) -> Output:
-    """Send what is delayed and due within some hours now."""
+    """Deliver delayed messages now that are due within HOURS."""
     return act(at, "requeuedelayed", _of(topic, channel) | {"offset": hours})
 
 
 _ends = "\n\n`unskip` ends it."
-add_change(app, "channel", "skip", "Drop all that it has and gets", more=_ends)
-add_change(app, "channel", "unskip", "Deliver what comes from now on", "yes")
+add_change(app, "channel", "skip", "Drop its messages, and those that come", more=_ends)
+add_change(app, "channel", "unskip", "Stop skipping: deliver new messages", "yes")
 
 
 @verb(
@@ -146,7 +146,7 @@ def config(
 ) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
-    What lets messages go that are there now asks first."""
+    A setting that lets stored messages go asks first."""
     return configure(at, "/channel/config", _of(topic, channel), settings or (), yes)
 
 
@@ -176,7 +176,7 @@ def seek(
     position: Annotated[str, arg("POSITION", _POSITION)],
     at: Http,
     partition: Partition = None,
-    dry_run: Annotated[bool, switch("--dry-run", "only say what would come")] = False,
+    dry_run: Annotated[bool, switch("--dry-run", "only show what would happen")] = False,
     yes: Yes = False,
 ) -> Output:
     """Move to a position in the log and deliver from there.
@@ -238,7 +238,7 @@ def messages(
     ] = "deferred",
     limit: Annotated[int, opt("N", "of each node")] = 100,
 ) -> Output:
-    """The messages inside it: deferred, in flight and others.
+    """List its messages: deferred, in flight and others.
 
     `penstock topic peek` shows the body of one, by its offset or its id."""
     wanted = _of(topic, channel) | {"state": state, "limit": limit}
@@ -281,7 +281,7 @@ def requeue(
     at: Http,
     delay_ms: Annotated[int, opt("N", "0: at once")] = 0,
 ) -> Output:
-    """Send one message again now, or after a delay."""
+    """Requeue one message, now or after a delay."""
     wanted = _of(topic, channel) | {"id": message_id, "delay_ms": delay_ms}
     return _settle(at, "requeue", "requeued", wanted)
 

@@ -56,7 +56,7 @@ class Bounds(Options):
 
 @verb(app, "penstock check", "penstock check orders billing --depth-warn 1000 --json")
 def check(at: Http, bounds: Bounds, topic: OnlyTopic = "", channel: OnlyChannel = "") -> Output:
-    """Is all well? Exit code 0: yes, 1: warning, 2: critical, 3: unknown (wrong use)."""
+    """Check health. Exit code 0: well, 1: warning, 2: critical, 3: unknown (wrong use)."""
 
     def found() -> Iterator[Finding]:
         now = look(at.nodes(), topic, channel)

@@ -152,10 +152,8 @@ def _about_partitions(found: Cluster) -> Iterator[Finding]:
     for (level, fault, do), rows in sorted(groups.items(), key=lambda item: -item[0][0]):
         if level == OK:
             continue
-        names = ", ".join(title(row) for row in rows[:NAMES_SHOWN])
-        more = f" and {len(rows) - NAMES_SHOWN} more" if len(rows) > NAMES_SHOWN else ""
         since = max(row["since_seconds"] for row in rows)
-        yield Finding(level, f"{names}{more}: {fault}", since, do)
+        yield Finding(level, f"{_some([*map(title, rows)], NAMES_SHOWN)}: {fault}", since, do)
 
 
 def _fault(row: Row, down: set[int]) -> tuple[int, str, str]:
@@ -271,14 +269,14 @@ def _examples(word: str) -> tuple[str, str]:
 
 @verb(app, *_examples("status"))
 def status(at: Http) -> Output:
-    """What is wrong, and one line for each node."""
+    """Show what is wrong, and one line for each node."""
     found = gather(at)
     return _show(found, status_rows(found), left=2)
 
 
 @verb(app, *_examples("nodes"), name="nodes")
 def list_nodes(at: Http) -> Output:
-    """The nodes, where they are and what they run."""
+    """List the nodes with their addresses and versions."""
     found = gather(at)
     keys = "tcp_port", "replication_address", "zone", "version", "generation"
     rows = [_node_row(row) | {key: row.get(key) for key in keys} for row in found.nodes]
@@ -287,23 +285,23 @@ def list_nodes(at: Http) -> Output:
 
 @verb(app, *_examples("topics"))
 def topics(at: Http) -> Output:
-    """The topics: which partitions are offline, what lags."""
+    """List the topics: offline partitions, lag."""
     found = gather(at)
     return _show(found, _topic_rows(found))
 
 
 @verb(app, *_examples("partitions"))
 def partitions(at: Http, topic: OnlyTopic = "") -> Output:
-    """The partitions: leader, epoch, in-sync set, offsets, lag."""
+    """List the partitions: leader, epoch, in-sync set, offsets, lag."""
     found = gather(at)
     return _show(found, [one for one in partition_rows(found) if topic in ("", one["topic"])])
 
 
 @verb(app, *_examples("check"), name="check")
 def is_well(at: Http) -> Output:
-    """Is all well? One line and an exit code.
+    """Check the cluster: one line and an exit code.
 
-    0: yes, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
+    0: well, 1: a replica or a node is missing, 2: a partition takes no publishes or nobody answers,
     3: used wrongly."""
     return check.verdict(lambda: findings(gather(at)))
 
@@ -324,15 +322,15 @@ def _add_state(word: str, state: str, about: str, *without: str) -> None:
         return Output(wanted, [f"node {node}: {state}"])
 
 
-_add_state("activate", "active", "Let a node have replicas and lead, as placement wants it.", "yes")
+_add_state("activate", "active", "Let a node hold replicas and lead partitions.", "yes")
 _add_state(
-    "maintain", "maintenance", "Let it keep what it has, lead nothing, get nothing new.", "yes"
+    "maintain", "maintenance", "Let it keep its replicas, lead none and get no new ones.", "yes"
 )
 _add_state(
-    "drain", "draining", "Make its replicas on other nodes, and drop them here.\n\n`penstock"
-    " cluster partitions` shows how far it is. They stay where no other node has room.", "yes",
+    "drain", "draining", "Move its replicas to other nodes.\n\n`penstock cluster partitions` shows"
+    " how far it is. They stay where no other node has room.", "yes",
 )  # fmt: skip
-_add_state("remove", "removed", "Forget it, once it is drained and stopped; asks for --yes.")
+_add_state("remove", "removed", "Remove a node that is drained and stopped; asks for --yes.")
 
 
 # --- the metadata in etcd, made again from what the nodes remember ---
@@ -342,7 +340,7 @@ Lost = Annotated[list[int] | None, opt("NODE", "is gone for good; may be repeate
 
 @verb(app, "penstock cluster restore --yes", "penstock cluster restore --lost 3 --yes")
 def restore(at: Http, lost: Lost = None, yes: Yes = False, as_json: Json = False) -> int:
-    """Make the metadata again after etcd went back; asks for --yes.
+    """Rebuild the metadata after etcd went back; asks for --yes.
 
     Start all nodes first: what a node remembers that is not there is waited for, unless --lost
     gives it up. The plan is shown before anything is changed."""
@@ -377,14 +375,14 @@ def _plan_lines(plan: Row, heard: Sequence[int], silent: Iterable[PenstockError]
     for what in ("topics", "channels"):
         names = [one if isinstance(one, str) else "/".join(one) for one in plan[what]]
         if names:
-            yield f"{len(names)} {what} are put back: {_some(names)}"
+            yield f"{len(names)} {what} are put back: {_some(names, RESTORED_SHOWN)}"
     if plan["put"]:
         names = [f"{topic}/{number}" for topic, number in plan["put"]]
-        yield f"{len(names)} partitions are put back: {_some(names)}"
+        yield f"{len(names)} partitions are put back: {_some(names, RESTORED_SHOWN)}"
     for one in plan["left"]:
         yield f"{one['topic']}/{one['partition']} is left as it is: {one['reason']}"
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - RESTORED_SHOWN} more" if len(names) > RESTORED_SHOWN else ""
-    return ", ".join(names[:RESTORED_SHOWN]) + more
+def _some(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

@@ -21,7 +21,7 @@ Name = Annotated[str, arg("NAME", autocompletion=connection.context_names)]
 OneName = Annotated[str, arg("[NAME]", "the one in use", autocompletion=connection.context_names)]
 
 app = group(
-    "Installations under a name. The selected one is what all verbs work on, unless --context, "
+    "Named installations. All verbs work on the selected one, unless --context, "
     "$PENSTOCK_CONTEXT or an address says otherwise.",
     "penstock context save prod --lookupd-http-address lookup1:4161 --select",
     "penstock context list",
@@ -77,7 +77,7 @@ def _chosen(found: Contexts) -> Row:
 
 @verb(app, "penstock context show prod")
 def show(name: OneName = "") -> Output:
-    """Show what a context holds (without a name the one in use)."""
+    """Show a context (without a name the one in use)."""
     found, name = contexts.load(), name or connection.chosen()[0]
     if not name:
         raise ContextTrouble("no context is selected: name one")
@@ -103,9 +103,9 @@ def _shown(found: Contexts, name: str) -> Output:
 def save(
     name: Name,
     fields: Fields,
-    select: Annotated[bool, switch("--select", "and use it from now on")] = False,
+    select: Annotated[bool, switch("--select", "and select it")] = False,
 ) -> Output:
-    """Make it, or change what is given; an empty value takes one away.
+    """Make or change a context; an empty value removes a field.
 
     Secrets do not go in here: name a file or an environment variable."""
     with contexts.changed() as found:
@@ -121,7 +121,7 @@ def select(
     name: OneName = "",
     none: Annotated[bool, switch("--none", "use the nsqd of this machine")] = False,
 ) -> Output:
-    """Use it from now on."""
+    """Select a context for the verbs that follow."""
     if bool(name) == none:
         raise WrongUse("give a name, or --none")
     with contexts.changed() as found:
@@ -131,7 +131,7 @@ def select(
 
 @verb(app, "penstock context previous")
 def previous() -> Output:
-    """Use the one before this one."""
+    """Select the previous context again."""
     with contexts.changed() as found:
         found.go_back()
     return _selected(found)
@@ -139,7 +139,7 @@ def previous() -> Output:
 
 @verb(app, "penstock context remove test --yes")
 def remove(name: Name, yes: Yes = False) -> Output:
-    """Forget it."""
+    """Remove a context."""
     contexts.load().get(name)
     confirm(yes, f"remove context {name}", name)
     with contexts.changed() as found:

@@ -61,7 +61,7 @@ class NodeUpstream(Upstream):
 def export(
     at: Http,
     file: Annotated[str, opt("FILE", "write there, not to stdout")] = "",
-    as_json: Annotated[bool, switch("--json", "it is JSON anyway")] = False,
+    as_json: Annotated[bool, switch("--json", "changes nothing: it is JSON")] = False,
 ) -> int:
     """Write all topics and channels, as JSON."""
     snapshot = _seen(at.nodes())
@@ -100,7 +100,7 @@ def put(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Make what is missing, and change settings; nothing is deleted.
+    """Create what is missing, and change settings; nothing is deleted.
 
     The changes are shown first. What the document does not name stays as it is."""
     wanted = definitions.read(_read(file))

@@ -37,7 +37,7 @@ def drain(
     yes: Yes = False,
     as_json: Json = False,
 ) -> int:
-    """Take a node out.
+    """Drain a node.
 
     Publishes are refused, deliveries go on, and the daemon stops when nothing is left. It takes one
     node, and asks first."""

@@ -122,7 +122,7 @@ def dump(
     bodies: Annotated[bool, switch("--bodies", "show the bodies too")] = False,
     as_json: Json = False,
 ) -> int:
-    """Show messages, or what another file says."""
+    """Show messages, or the content of another file."""
     disk, found_hole = OsDisk(), False
     found = _find(path, topic, partition)
     sources = [(place.topic, place.partition, dump_partition(disk, place, from_offset))
@@ -185,9 +185,9 @@ def repair(
     path: Path, topic: OneTopic = None, partition: Partition = None, yes: Yes = False,
     as_json: Json = False,
 ) -> int:  # fmt: skip
-    """Give up what is corrupt; nsqd must be stopped.
+    """Give up corrupt messages; nsqd must be stopped.
 
-    It lists first, asks, and sets copies aside."""
+    It lists them, asks, and keeps copies."""
 
     disk, data_path = OsDisk(), path.rstrip("/") or "/"
     found = _find(path, topic, partition)

@@ -52,7 +52,7 @@ def migrate(
         int, opt("N", "of --write-back: nsqd's flag of that name", min=1)
     ] = FILE_BYTES_MAX,
 ) -> int | Output:
-    """Take the data path of an official nsqd over, or write ours back into nsqd's format.
+    """Convert the data of an official nsqd, or write Penstock's back into its format.
 
     No nsqd may run on either path. Nothing is deleted, and an interrupted run can be run again."""
     if to and in_place:

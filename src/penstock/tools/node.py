@@ -44,7 +44,7 @@ app = group(
 
 @verb(app, "penstock node list --watch --count 2", "penstock node list --json", name="list")
 def list_nodes(at: Http, pace: Pace) -> int:
-    """One line for each, and their sum."""
+    """List the nsqds with their total."""
 
     def output(now: Snapshot, before: Snapshot) -> Output:
         rows = {address: _node_row(now, node) for address, node in now.nodes.items()}
@@ -121,7 +121,7 @@ def show(
         str, arg("ADDRESS", "when there are more", autocompletion=completion.nodes)
     ] = "",
 ) -> int:
-    """One of them, with its topics."""
+    """Show one nsqd with its topics."""
     member = _the_one(at.nodes(), node)
 
     def output(now: Snapshot, before: Snapshot) -> Output:

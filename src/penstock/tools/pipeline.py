@@ -33,7 +33,7 @@ def run(
     ctx: typer.Context,
     name: Annotated[str, arg("NAME", "a pipeline, or a table of --config's file")],
 ) -> int:
-    """Run one: `run NAME --help` says what it takes.
+    """Run a pipeline: `run NAME --help` lists its settings.
 
     Its flags are its own, but for --context, which says where it reads."""
     context, rest = _without_context(ctx.args)

@@ -78,7 +78,7 @@ def sql(
     as_csv: Annotated[bool, switch("--csv", "with a line of names")] = False,
     as_json: Json = False,
 ) -> int:
-    """Ask topics and tables by SQL. Every topic is a view; 'show tables' lists all there is."""
+    """Query topics and tables with SQL. Every topic is a view; 'show tables' lists them all."""
     if as_csv and as_json:
         raise WrongUse("--json and --csv are two forms: give one of them")
     import duckdb  # noqa: F401 (where it is missing, the extra `sql` is what is named)

@@ -147,7 +147,7 @@ def stats(
     sort: Annotated[Sort, opt("", "most first")] = "name",
     limit: Limit = 0,
 ) -> int:
-    """What flows and what waits, summed over the nodes."""
+    """Show depth, counts and rates, summed over the nodes."""
 
     def show(now: Look, before: Look | None) -> Output:
         if not now.documents and not pace.goes_on:

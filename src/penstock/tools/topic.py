@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LETTING_GO = frozenset({"max_age", "retain_age", "retain_bytes"})  # settings
 
-Settings = Annotated[list[str] | None, arg("NAME=VALUE", "empty value: the default")]
+Settings = Annotated[list[str] | None, arg("NAME=VALUE", "an empty value sets the default")]
 Target = dict[str, Any]  # topic, channel and what else a request has
 
 app = group(
@@ -35,7 +35,7 @@ app = group(
 
 @verb(app, "penstock topic list --json", name="list")
 def list_topics(at: Http) -> Output:
-    """The names, sorted."""
+    """List the topics."""
     state = look(at.nodes())
     if not state.documents:
         raise PenstockError(state.reasons())
@@ -44,7 +44,7 @@ def list_topics(at: Http) -> Output:
 
 @verb(app, "penstock topic show orders", "penstock topic show orders --watch --count 2")
 def show(topic: Topic, at: Http, pace: Pace, partition: Partition = None) -> int:
-    """Its partitions, and how far each channel is behind in them."""
+    """Show its partitions, and how far each channel is behind."""
     members = at.nodes()
 
     def output(now: Snapshot, before: Snapshot) -> Output:
@@ -60,7 +60,7 @@ verb(
     "penstock topic peek orders --time 2026-11-21T06:00:00Z --json",
 )(peek.peek)  # fmt: skip
 
-_COUNT = opt("N", "how many it is to have", min=1, max=limits.PARTITIONS_MAX)
+_COUNT = opt("N", "how many it shall have", min=1, max=limits.PARTITIONS_MAX)
 
 
 @verb(app, "penstock topic create clicks --partitions 8")
@@ -73,7 +73,7 @@ def create(
     ] = None,
     extended: Annotated[bool, switch("--extended", "messages may have headers")] = False,
 ) -> Output:
-    """Make it (nothing happens when it is there).
+    """Create a topic, unless it exists.
 
     Without --partitions it has as many as nsqd's --default-partitions says."""
     shape = {"partition_num": partitions, "replicator": replicas, "extend": extended or None}
@@ -97,7 +97,7 @@ def expand(
 
 @verb(app, "penstock topic extend orders")
 def extend(topic: Topic, at: Http) -> Output:
-    """Let its messages have headers, from now on."""
+    """Let its messages have headers from now on."""
     return act(at, "extend", {"topic": topic, "upgradeext": True}, path="/topic/meta/update")
 
 
@@ -110,7 +110,7 @@ def concede(
     ] = None,
     yes: Yes = False,
 ) -> Output:
-    """Do not wait any more for corrupt messages that no replica has.
+    """Give up corrupt messages that no replica has.
 
     Readers of a topic with several replicas wait at what is corrupt on the leader's disk until
     another replica has it. Concede it when no replica that will come back has it: these messages
@@ -134,7 +134,7 @@ def conceded(address: str, document: Row) -> Iterator[str]:
 def config(topic: Topic, at: Http, settings: Settings = None, yes: Yes = False) -> Output:
     """Show its settings, or change them: NAME=VALUE ...
 
-    What lets messages go that are there now (max_age, retain_age, retain_bytes) asks first."""
+    A setting that lets stored messages go (max_age, retain_age, retain_bytes) asks first."""
     return configure(at, "/topic/config", {"topic": topic}, settings or (), yes)
 
 
@@ -159,10 +159,10 @@ def add_change(
         return act(at, word, {"topic": topic, "channel": channel, "partition": partition}, yes)
 
 
-add_change(app, "topic", "delete", "Remove it, its channels and its messages")
-add_change(app, "topic", "empty", "Drop what no channel has been given yet")
-add_change(app, "topic", "pause", "Stop handing messages to channels", "yes")
-add_change(app, "topic", "unpause", "Hand them over again", "yes")
+add_change(app, "topic", "delete", "Delete it with its channels and messages")
+add_change(app, "topic", "empty", "Drop messages that no channel has got yet")
+add_change(app, "topic", "pause", "Stop giving messages to channels", "yes")
+add_change(app, "topic", "unpause", "Give messages to channels again", "yes")
 
 
 def act(at: Http, word: str, target: Target, yes: bool | None = None, path: str = "") -> Output:
