@@ -102,7 +102,7 @@ def _addresses(found: Where) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @verb(app, "penstock bundle analyze report.zip", "penstock bundle analyze report.zip --json")
 def analyze(file: Annotated[str, arg("FILE")]) -> int | Output:
-    """Report what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
+    """Say what is wrong; exit code 0: nothing, 1: warnings, 2: faults."""
     try:
         held = files.read(file)
         found = judge(held)
