@@ -10,7 +10,7 @@ import getpass
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -94,15 +94,10 @@ def remove_token(name: Name, yes: Yes = False, data_path: DataPath = "") -> Outp
         return _tokens(store)
 
 
-@contextmanager
-def _opened(data_path: str) -> Iterator[Store]:
+def _opened(data_path: str) -> closing[Store]:
     path = Path(data_path) if data_path else found_data_path(os.environ)
     become_owner(path)
-    store = Store(path)
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(Store(path))
 
 
 def found_data_path(environment: Mapping[str, str]) -> Path:

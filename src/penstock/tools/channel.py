@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from penstock import limits
+from penstock.durations import format_duration
 from penstock.errors import PenstockError
 from penstock.times import format_seconds
 from penstock.tools import reports
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 _ONE_NODE = frozenset({"offset", "virtual_queue", "msgcount", "id"})  # places in one log
 _SORTS: Mapping[str, str] = {"oldest": "oldest_s", "in": "in_rate", "out": "finish_rate",
                              "in-flight": "in_flight", "delayed": "deferred"}  # fmt: skip
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"))
 
 _POSITION = (
     "earliest, latest, back:N (the newest N), offset:N, id:HEX, or a time: "
@@ -251,18 +252,11 @@ def _message_lines(address: str, answer: Row) -> Iterator[str]:
         place = f"{partition}offset {one['offset']}"
         text = f"{address}  {one['id']}  {place}  attempts {one['attempts']}"
         if "due_in_ms" in one:
-            text += f"  due in {_span(one['due_in_ms'])}"
+            text += f"  due in {format_duration(one['due_in_ms'] * limits.MS)}"
         if "deadline_ms" in one:
-            text += f"  times out in {_span(one['deadline_ms'])}"
+            text += f"  times out in {format_duration(one['deadline_ms'] * limits.MS)}"
         cause = one.get("cause") or ""
         yield f"{text}  {cause.replace('_', ' ')}".rstrip()
-
-
-def _span(duration_ms: int) -> str:
-    for unit_ms, unit in _UNITS:
-        if duration_ms >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f}{unit}"
-    return f"{duration_ms}ms"
 
 
 @verb(app, "penstock channel finish orders billing 18a2000000001000")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeVar
 
 from penstock.command import terminal
@@ -79,13 +80,11 @@ def _others(at: Http, node: Node, answer: Row) -> dict[int, Node]:
 
 def _first(members: Sequence[Node], ask: Callable[[Node], T]) -> tuple[Node, T]:
     """Who answers first in turn: any node knows the others."""
-    for number, node in enumerate(members, 1):
-        try:
+    *others, last = members
+    for node in others:
+        with suppress(NodeFailed):
             return node, ask(node)
-        except NodeFailed:
-            if number == len(members):
-                raise
-    raise PenstockError("no nsqd is known")
+    return last, ask(last)
 
 
 def ask(node: Node) -> Row:

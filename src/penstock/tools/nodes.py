@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from penstock.command import terminal
 from penstock.errors import FetchFailed
@@ -104,26 +104,22 @@ class Node:
 def _address(text: str) -> Address:
     if "://" in text:
         parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
             raise NodeFailed(text, "is neither http://host:port nor https://host:port")
         if "@" in parts.netloc:  # it would stand in every message about the node
             host = parts.netloc.rpartition("@")[2]
             raise NodeFailed(host, "a URL with a user and a password is not supported")
-        return Address(parts.hostname, parts.port, parts.scheme == "https")
+        return Address(parts.hostname, port, parts.scheme == "https")
     if "/" in text:
         return Address("", None, socket_path=text)
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+    host, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal() or int(number) > PORT_MAX:
         raise NodeFailed(text, "is neither host:port, nor a URL, nor the path of a socket")
-    return Address(host.strip("[]"), int(port))
-
-
-def _has_port(parts: SplitResult) -> bool:
-    """Or says nothing of one."""
-    try:
-        return parts.port is None or parts.port >= 0
-    except ValueError:
-        return False
+    return Address(host.strip("[]"), int(number))
 
 
 def _said(answer: Answer) -> tuple[str, str]:
