@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.tools import nodes
 from penstock.tools.ids import read
 from penstock.tools.main import main
-from penstock.tools.output import NotConfirmed, confirm
+from penstock.tools.output import confirm
 
 from .utilities import Run, as_json, ask, publish, until
 
@@ -106,7 +106,7 @@ def test_a_person_types_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, done: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", Typed(typed))
-    with nullcontext() if done else pytest.raises(NotConfirmed, match="nothing was done"):
+    with nullcontext() if done else pytest.raises(PenstockError, match="nothing was done"):
         confirm(False, "delete it", "dear")
     out, err = capsys.readouterr()
     assert (out, err.startswith("delete it? Type dear to do it: ")) == ("", True)

@@ -28,7 +28,6 @@ from penstock.client.publishing import To
 from penstock.command.flags import Flag, Kind
 from penstock.errors import ClientError, PenstockError, ServerRefused
 from penstock.tools import utility
-from penstock.tools.client_options import producer_changes
 from penstock.tools.envelopes import KEY, carried
 from penstock.tools.hostpool import MODES, HostPool, Status
 from penstock.tools.output import WrongUse
@@ -68,10 +67,7 @@ def _check(values: Values) -> None:
         raise WrongUse("--destination-nsqd-tcp-address required")
     if values["require_json_value"] and not values["require_json_field"]:
         raise WrongUse("--require-json-value needs --require-json-field")
-    values["producer_changes"] = {
-        "user_agent": utility.user_agent(PROGRAM),
-        **producer_changes(values["producer_opt"]),
-    }
+    utility.check_producers(PROGRAM, values)
 
 
 class Filter:

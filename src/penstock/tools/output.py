@@ -43,10 +43,6 @@ class WrongUse(PenstockError):
     """Arguments that do not go together, that are missing, or that cannot be right."""
 
 
-class NotConfirmed(PenstockError):
-    """A person was asked, and did not type the name."""
-
-
 class Output(NamedTuple):
     """What a verb answers: the document to a program (`--json`), the lines to a person."""
 
@@ -80,7 +76,7 @@ def confirm(yes: bool, question: str, name: str) -> None:
         raise PenstockError(f"{question}: give --yes (stdin is not a terminal)")
     print(f"{question}? Type {name} to do it: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        raise NotConfirmed("nothing was done")
+        raise PenstockError("nothing was done")
 
 
 def figures(*keys: str) -> tuple[Column, ...]:

@@ -20,7 +20,6 @@ from penstock.command import terminal
 from penstock.command.flags import Flag, Kind
 from penstock.errors import PenstockError
 from penstock.tools import utility
-from penstock.tools.client_options import producer_changes
 from penstock.tools.envelopes import read_headers
 from penstock.tools.output import WrongUse
 from penstock.tools.utility import Values
@@ -55,10 +54,7 @@ def _check(values: Values) -> None:
         raise WrongUse(f"--delimiter {values['delimiter']!r}: must be a single byte")
     utility.at_least(0, values, "rate")
     values["headers"] = read_headers(values["header"], values["key"] or None)
-    values["changes"] = {
-        "user_agent": utility.user_agent(PROGRAM),
-        **producer_changes(values["producer_opt"]),
-    }
+    utility.check_producers(PROGRAM, values)
 
 
 class Records:
@@ -159,7 +155,7 @@ class Publisher:
 async def _main(values: Values, stop: asyncio.Event) -> int:
     async with contextlib.AsyncExitStack() as stack:
         producers = [
-            await stack.enter_async_context(Producer(address, **values["changes"]))
+            await stack.enter_async_context(Producer(address, **values["producer_changes"]))
             for address in dict.fromkeys(values["nsqd_tcp_address"])
         ]
         publisher = Publisher(values["topic"], values["headers"], producers, stop.set)

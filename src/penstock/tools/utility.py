@@ -22,7 +22,7 @@ from penstock.command.program import version_line
 from penstock.command.run import loop_factory, raise_descriptor_limit
 from penstock.errors import ConfigError, PenstockError
 from penstock.net.fetch import Fetcher
-from penstock.tools.client_options import consumer_changes
+from penstock.tools.client_options import consumer_changes, producer_changes
 from penstock.tools.output import WrongUse
 from penstock.wire.names import is_valid_name
 
@@ -184,6 +184,13 @@ def check_consumers(program: str, values: Values, **own: Any) -> None:
     values["changes"] = {
         **own, "user_agent": user_agent(program), "max_in_flight": values["max_in_flight"],
         **consumer_changes(values["consumer_opt"]),
+    }  # fmt: skip
+
+
+def check_producers(program: str, values: Values) -> None:
+    """Of a utility that publishes."""
+    values["producer_changes"] = {
+        "user_agent": user_agent(program), **producer_changes(values["producer_opt"]),
     }  # fmt: skip
 
 
